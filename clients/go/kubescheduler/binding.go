@@ -67,10 +67,10 @@ func (plugin *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *core
 	plugin.hub.waiting.leave(pod.UID)
 	if view := foresightOf(state); plugin.hub.foresight.take(view, node) {
 		// Equal pods need no question for a while.
-		plugin.hub.mirror.reserve(pod, node, reserved{foreseen: view.signature})
+		plugin.hub.mirror.reserve(pod, node, view.signature)
 		return nil
 	}
-	plugin.hub.mirror.reserve(pod, node, reserved{})
+	plugin.hub.mirror.reserve(pod, node, "")
 	// The next pod's question will need it.
 	plugin.hub.hurry()
 	return nil
@@ -114,9 +114,8 @@ func (plugin *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *co
 	return nil
 }
 
-// PostBind notes that the bind has succeeded, and says so where the service had no part in it.
+// PostBind says that a pod is bound in whose decision the service had no part. That it is bound the mirror hears from the API server.
 func (plugin *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *corev1.Pod, node string) {
-	plugin.hub.mirror.reserve(pod, node, reserved{bound: true})
 	known, err := state.Read(cycleKey)
 	if err != nil {
 		return

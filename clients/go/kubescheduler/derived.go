@@ -1,35 +1,102 @@
 package kubescheduler
 
 import (
+	"slices"
+	"strings"
+
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	"github.com/pumice-scheduler/pumice/clients/go/derive"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 )
 
-// derivedTask is the record that was derived from an object of a pod.
+// derivedTask is the record that was made of an object of a pod, its owners and its group, and the signature of the record.
 type derivedTask struct {
 	pod    *corev1.Pod
 	record *pb.Task
+	// signed is nil before it is asked for.
+	signed []byte
 }
 
-// derive makes the record of a pod. That of a waiting pod is derived once: it is signed, filtered and put on a node by the same
-// object. The lock is held.
-func (mirror *mirror) derive(pod *corev1.Pod) (*pb.Task, error) {
-	if known, found := mirror.derived[pod.UID]; found && known.pod == pod {
+// record makes the record of a pod, with what its owners tell: a question is judged by what it says itself, not by the record that the
+// service has. Its job is the pod group of Volcano's annotations, or one that this scheduler watches: of any other the service would
+// know nothing. The record of a waiting pod is made once, because the pod is signed, filtered and put on a node by the same object; who
+// changes owners or groups calls underive. The lock is held.
+func (mirror *mirror) record(pod *corev1.Pod) (*pb.Task, error) {
+	if known := mirror.derived[pod.UID]; known != nil && known.pod == pod {
 		return copyOf(known.record), nil
 	}
 	record, err := pumice.TaskRecord(pod, derive.AsKubernetes)
 	if err != nil {
 		return nil, err
 	}
+	if annotatedGroup(pod) == "" {
+		record.Job = ""
+		if group := plainGroup(pod); group != "" {
+			if _, found := mirror.groups[group]; found {
+				record.Job = group
+			}
+		}
+	}
+	mirror.owners.Complete(record, pod)
 	if pod.Spec.NodeName == "" && mirror.pods[pod.UID] == pod {
-		mirror.derived[pod.UID] = derivedTask{pod, record}
+		mirror.derived[pod.UID] = &derivedTask{pod: pod, record: record}
 		record = copyOf(record)
 	}
 	return record, nil
 }
+
+// underive forgets the record that was made of a pod. The lock is held.
+func (mirror *mirror) underive(pod *corev1.Pod) {
+	delete(mirror.derived, pod.UID)
+}
+
+// signed makes the record by which a pod is judged, and its signature.
+func (mirror *mirror) signed(pod *corev1.Pod) (*pb.Task, []byte, error) {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	record, err := mirror.record(pod)
+	if err != nil {
+		return nil, nil, err
+	}
+	signed, err := mirror.signatureOf(pod, record)
+	return record, signed, err
+}
+
+// signatureOf is the signature of the record of a pod, before anything in it is changed. The lock is held.
+func (mirror *mirror) signatureOf(pod *corev1.Pod, record *pb.Task) ([]byte, error) {
+	known := mirror.derived[pod.UID]
+	if known == nil || known.pod != pod {
+		return signature(record)
+	}
+	var err error
+	if known.signed == nil {
+		known.signed, err = signature(record)
+	}
+	return known.signed, err
+}
+
+// signature encodes a record without the fields that tell equal tasks apart: their name in the namespace, uid and creation time.
+func signature(record *pb.Task) ([]byte, error) {
+	// A copy of the first level is enough: only fields of that level are taken out.
+	signed := &pb.Task{}
+	from, to := record.ProtoReflect(), signed.ProtoReflect()
+	for field, value := range from.Range {
+		if !slices.Contains(unsignedFields, string(field.Name())) {
+			to.Set(field, value)
+		}
+	}
+	// Terms of other pods select by namespace.
+	if namespace, _, found := strings.Cut(record.GetName(), "/"); found {
+		signed.Name = namespace
+	}
+	return proto.MarshalOptions{Deterministic: true}.Marshal(signed)
+}
+
+// unsignedFields tell equal tasks apart, and no score or filter of a waiting task depends on them; of the name the namespace is signed.
+var unsignedFields = []string{"name", "uid", "creation_time"}
 
 // copyOf copies a record and its constraints, of which others change fields. What is below them is shared.
 func copyOf(record *pb.Task) *pb.Task {

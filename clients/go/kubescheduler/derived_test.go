@@ -1,6 +1,7 @@
 package kubescheduler
 
 import (
+	"bytes"
 	"testing"
 
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
@@ -24,9 +25,12 @@ func TestARecordIsThatOfTheNewestObject(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			record, err := mirror.taskOf(pod)
+			record, signed, err := mirror.signed(pod)
 			if err != nil || !proto.Equal(record, wanted) {
 				t.Fatalf("%v\n%v\n%v", record, wanted, err)
+			}
+			if now, err := signature(wanted); err != nil || !bytes.Equal(signed, now) {
+				t.Fatal("the signature is that of another record", err)
 			}
 			record.Node, record.Name, record.UnevaluatedFields = "elsewhere", "other", append(record.UnevaluatedFields, "more")
 			if record.Constraints != nil {

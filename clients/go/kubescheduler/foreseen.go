@@ -148,11 +148,7 @@ func (plugin *Plugin) useForeseen(pod *corev1.Pod, cycle *cycle, nodes int) bool
 		// No answer serves it.
 		return false
 	}
-	signed, err := signature(cycle.task)
-	if err != nil {
-		return false
-	}
-	cycle.signature = string(signed)
+	cycle.signature = string(cycle.signed)
 	view := plugin.hub.foresight.of(plugin, cycle.signature)
 	if view == nil {
 		return false

@@ -120,7 +120,7 @@ func TestAPodCountsThatTheMirrorHasNotHeardOf(t *testing.T) {
 	bench := foreseeing(t, spread, pods, testNode("n1", "10", 0), testNode("n2", "10", 0))
 	mirror := bench.mirror()
 	mirror.mutex.Lock()
-	mirror.pods, mirror.derived = map[types.UID]*corev1.Pod{}, map[types.UID]derivedTask{}
+	mirror.pods, mirror.derived = map[types.UID]*corev1.Pod{}, map[types.UID]*derivedTask{}
 	mirror.mutex.Unlock()
 	bench.place(bench.cycle(pods[0]), pods[0], "n1")
 	// n1: 6 of 10 cores would be left, n2: 8.

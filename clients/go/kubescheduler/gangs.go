@@ -262,7 +262,7 @@ func (plugin *Plugin) placeGang(ctx context.Context, pod *corev1.Pod, cycle *cyc
 func (plugin *Plugin) hold(made *gang, members []*corev1.Pod) {
 	for _, member := range members {
 		made.expect(member.UID)
-		plugin.hub.mirror.reserve(member, made.nodes[member.UID], reserved{})
+		plugin.hub.mirror.reserve(member, made.nodes[member.UID], "")
 	}
 	plugin.hub.gangs.begin(made)
 	time.AfterFunc(2*plugin.args.GangTimeout.Duration, func() {

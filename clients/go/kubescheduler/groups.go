@@ -112,6 +112,7 @@ func (mirror *mirror) groupGone(object metav1.Object) {
 func (mirror *mirror) putMembers(group string) {
 	for uid := range mirror.members[group] {
 		if pod, found := mirror.pods[uid]; found {
+			mirror.underive(pod)
 			mirror.put(pod)
 		}
 	}
@@ -123,33 +124,6 @@ func (mirror *mirror) minimumOf(group string) (int32, bool) {
 	defer mirror.mutex.Unlock()
 	known, found := mirror.groups[group]
 	return known.minimum, found
-}
-
-// record makes the record of a pod, with what its owners tell: a question is judged by what it says itself, not by the record that the
-// service has. Its job is the pod group of Volcano's annotations, or one that this scheduler watches: of any other the service would
-// know nothing. The lock is held.
-func (mirror *mirror) record(pod *corev1.Pod) (*pb.Task, error) {
-	record, err := mirror.derive(pod)
-	if err != nil {
-		return nil, err
-	}
-	if annotatedGroup(pod) == "" {
-		record.Job = ""
-		if group := plainGroup(pod); group != "" {
-			if _, found := mirror.groups[group]; found {
-				record.Job = group
-			}
-		}
-	}
-	mirror.owners.Complete(record, pod)
-	return record, nil
-}
-
-// taskOf makes the record by which a pod is judged.
-func (mirror *mirror) taskOf(pod *corev1.Pod) (*pb.Task, error) {
-	mirror.mutex.Lock()
-	defer mirror.mutex.Unlock()
-	return mirror.record(pod)
 }
 
 // index notes the group of a pod. The lock is held.

@@ -51,14 +51,14 @@ func TestABindThatSucceedsHoldsNoRequestUp(t *testing.T) {
 	if count := changes(func() { bench.framework.RunPostBindPlugins(ctx, state, other, "n1") }); count != 0 {
 		t.Fatal(count)
 	}
-	eventually(t, "the bind is told all the same", func() bool {
-		return stored(t, client, "default/other").GetStatus() == pb.TaskStatus_TASK_STATUS_BOUND
-	})
 	placed := other.DeepCopy()
 	placed.Spec.NodeName = "n1"
 	if count := changes(func() { mirror.podSeen(placed) }); count != 0 {
 		t.Fatal(count)
 	}
+	eventually(t, "the bind is told all the same", func() bool {
+		return stored(t, client, "default/other").GetStatus() == pb.TaskStatus_TASK_STATUS_BOUND
+	})
 	for name, change := range map[string]func(*corev1.Pod){
 		"a label":      func(pod *corev1.Pod) { pod.Labels = map[string]string{"new": "yes"} },
 		"another node": func(pod *corev1.Pod) { pod.Spec.NodeName = "n2" },

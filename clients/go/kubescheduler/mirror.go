@@ -3,6 +3,7 @@ package kubescheduler
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -51,22 +52,17 @@ type mirror struct {
 	groups  map[string]podGroup
 	members map[string]map[types.UID]struct{}
 	// derived are the records of waiting pods, as they were derived from their newest objects.
-	derived map[types.UID]derivedTask
-	// assumed are pods that were given a node which their newest object does not say.
-	assumed map[types.UID]assumption
+	derived map[types.UID]*derivedTask
+	// assumed are the nodes that pods were given and their newest objects do not name.
+	assumed map[types.UID]string
 	// placed are the records of pods with a node.
 	placed map[types.UID]*pb.Task
-}
-
-type assumption struct {
-	node  string
-	bound bool
 }
 
 func newMirror(feed *pumice.Feed, source string) *mirror {
 	return &mirror{
 		feed: feed, source: source, wake: make(chan struct{}, 1),
-		pods: map[types.UID]*corev1.Pod{}, names: map[string]types.UID{}, nodes: map[string]*pb.Node{}, assumed: map[types.UID]assumption{}, derived: map[types.UID]derivedTask{}, placed: map[types.UID]*pb.Task{},
+		pods: map[types.UID]*corev1.Pod{}, names: map[string]types.UID{}, nodes: map[string]*pb.Node{}, assumed: map[types.UID]string{}, derived: map[types.UID]*derivedTask{}, placed: map[types.UID]*pb.Task{},
 		groups: map[string]podGroup{}, members: map[string]map[types.UID]struct{}{},
 	}
 }
@@ -172,6 +168,7 @@ func (mirror *mirror) ownerSeen(owner metav1.Object) {
 		if pod.Namespace != owner.GetNamespace() {
 			continue
 		}
+		mirror.underive(pod)
 		if controller := metav1.GetControllerOfNoCopy(pod); isService || controller != nil && controller.UID == owner.GetUID() {
 			mirror.put(pod)
 		}
@@ -328,16 +325,9 @@ func incarnation(object any) (uid types.UID) {
 	return uid
 }
 
-// reserved says more of a pod that was given a node.
-type reserved struct {
-	// bound: the bind has succeeded.
-	bound bool
-	// foreseen is the signature of the pods that the answer counts already which serves the pods after this one; empty: none does.
-	foreseen string
-}
-
-// reserve counts a pod on a node from now on.
-func (mirror *mirror) reserve(pod *corev1.Pod, node string, how reserved) {
+// reserve counts a pod on a node from now on. foreseen is the signature of the pods that the answer counts already which serves the pods
+// after this one; empty: none does.
+func (mirror *mirror) reserve(pod *corev1.Pod, node, foreseen string) {
 	mirror.mutex.Lock()
 	defer mirror.mutex.Unlock()
 	newest, found := mirror.pods[pod.UID]
@@ -345,15 +335,15 @@ func (mirror *mirror) reserve(pod *corev1.Pod, node string, how reserved) {
 		newest, found = mirror.takeIn(pod)
 	}
 	// One that is not found was deleted while it was bound.
-	if !found || newest.Spec.NodeName != "" || mirror.assumed[pod.UID] == (assumption{node, how.bound}) {
-		if how.foreseen != "" {
+	if !found || newest.Spec.NodeName != "" || mirror.assumed[pod.UID] == node {
+		if foreseen != "" {
 			// The answer counts a pod that nobody else does.
 			mirror.decisive.Add(1)
 		}
 		return
 	}
-	mirror.assumed[pod.UID] = assumption{node, how.bound}
-	mirror.putReserved(newest, how.foreseen)
+	mirror.assumed[pod.UID] = node
+	mirror.putReserved(newest, foreseen)
 }
 
 // takeIn takes in a pod that the scheduler knows and the mirror has not heard of: each listener hears of it in its own time. The lock
@@ -397,30 +387,33 @@ func (mirror *mirror) putReserved(pod *corev1.Pod, foreseen string) {
 		unreadable.WithLabelValues("pod").Inc()
 		mark := pumice.UnreadableTask(pod, err)
 		if found {
-			mark.Node = given.node
+			mark.Node = given
 		}
 		mirror.feed.PutUnreadable(mark)
 		mirror.decided()
 		return
 	}
 	// The pod may have changed since it was judged.
-	isForeseen := foreseen != "" && isSigned(record, foreseen)
+	isForeseen := false
+	if foreseen != "" {
+		signed, err := mirror.signatureOf(pod, record)
+		isForeseen = err == nil && string(signed) == foreseen
+	}
 	if found {
-		record.Node, record.Status = given.node, pb.TaskStatus_TASK_STATUS_BINDING
-		if given.bound {
-			record.Status = pb.TaskStatus_TASK_STATUS_BOUND
-		}
+		record.Node, record.Status = given, pb.TaskStatus_TASK_STATUS_BINDING
 	}
 	mirror.feed.Put(&pb.Cluster{Tasks: []*pb.Task{record}})
 	before := mirror.placed[pod.UID]
 	switch {
-	case before != nil && differInStatus(before, record, binds):
+	case isForeseen, before == nil && record.Node == "":
+		mirror.changed()
+	case before == nil || !occupyAlike(before, record):
+		mirror.decided()
+	case isBind(before, record):
 		// No question need wait for it.
 		mirror.stir()
-	case isForeseen, before == nil && record.Node == "", before != nil && occupyAlike(before, record):
-		mirror.changed()
 	default:
-		mirror.decided()
+		mirror.changed()
 	}
 	if record.Node != "" {
 		mirror.placed[pod.UID] = record
@@ -435,23 +428,22 @@ var binds = []pb.TaskStatus{pb.TaskStatus_TASK_STATUS_BINDING, pb.TaskStatus_TAS
 // holds are the statuses of a task that occupies its node alike.
 var holds = append([]pb.TaskStatus{pb.TaskStatus_TASK_STATUS_RUNNING}, binds...)
 
-// differInStatus reports whether two records of a task on its node differ at most in their statuses, both of which are among these.
-func differInStatus(one, other *pb.Task, among []pb.TaskStatus) bool {
-	if !slices.Contains(among, one.Status) || !slices.Contains(among, other.Status) || one.Node != other.Node {
-		return false
-	}
-	same := copyOf(one)
-	same.Status = other.Status
-	return proto.Equal(same, other)
-}
-
 // occupyAlike reports whether two records of a task on its node are the same to tasks that an answer serves. Beside the statuses they may
 // differ in labels, which the API server and others add when it binds a pod, in annotations and in the nominated node: the service
 // foresees nothing where a term about other pods or an account is read, and all else that a task takes of a node is in other fields.
 func occupyAlike(one, other *pb.Task) bool {
+	if !slices.Contains(holds, one.Status) || !slices.Contains(holds, other.Status) || one.Node != other.Node {
+		return false
+	}
 	same := copyOf(one)
-	same.Labels, same.Annotations, same.NominatedNode = other.Labels, other.Annotations, other.NominatedNode
-	return differInStatus(same, other, holds)
+	same.Status, same.Labels, same.Annotations, same.NominatedNode = other.Status, other.Labels, other.Annotations, other.NominatedNode
+	return proto.Equal(same, other)
+}
+
+// isBind reports whether two records of a task that occupy its node alike differ at most in how far its bind has come.
+func isBind(one, other *pb.Task) bool {
+	return slices.Contains(binds, one.Status) && slices.Contains(binds, other.Status) && one.NominatedNode == other.NominatedNode &&
+		maps.Equal(one.Labels, other.Labels) && maps.Equal(one.Annotations, other.Annotations)
 }
 
 // flush sends what has changed; every question that names the position sees it.

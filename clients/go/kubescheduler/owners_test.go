@@ -42,9 +42,14 @@ func startWeb(t *testing.T, pods []*corev1.Pod) *bench {
 	if _, err := bench.client.CoreV1().Services("default").Create(context.Background(), service, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	// The object that the scheduler has, of which a record was made before the Service came.
 	eventually(t, "the Service is known", func() bool {
-		known, err := bench.mirror().owners.Services("default")
-		return err == nil && len(known) == 1
+		pod, err := bench.mirror().listed.Pods("default").Get(pods[1].Name)
+		if err != nil {
+			return false
+		}
+		task, _, err := bench.mirror().signed(pod)
+		return err == nil && task.GetConstraints().GetOwnerSelector().GetMatchLabels()["app"] == "web"
 	})
 	return bench
 }
@@ -53,10 +58,6 @@ func startWeb(t *testing.T, pods []*corev1.Pod) *bench {
 func TestThePodsOfAnOwnerAreSpread(t *testing.T) {
 	pods := webPods(1)
 	bench := startWeb(t, pods)
-	task, err := bench.mirror().taskOf(pods[1])
-	if err != nil || task.GetConstraints().GetOwnerSelector().GetMatchLabels()["app"] != "web" {
-		t.Fatal(task, err)
-	}
 	// In two ways of asking: with a verdict by Filter and scores by Score, and again once the plugin has seen scores of the policy.
 	for range 2 {
 		// kube-scheduler's plugin has 9 for n1 and 6 for n2 before it normalises: 100 × (9 + 6 − 9) ÷ 9.

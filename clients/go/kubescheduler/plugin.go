@@ -82,7 +82,8 @@ type cycle struct {
 	copied bool
 	until  time.Time
 	task   *pb.Task
-	// signature is that of the pod as far as the service learns of it; empty: it has none.
+	// signed is the signature of the task, and signature the same if an answer may serve the pod; empty: none may.
+	signed    []byte
 	signature string
 	// foresight is the answer that serves equal pods, with those placed since; nil: the answer is about this pod alone.
 	foresight *foresight
@@ -111,11 +112,11 @@ func (plugin *Plugin) begin(state fwk.CycleState, pod *corev1.Pod) (*cycle, erro
 		return known.(*cycle), nil
 	}
 	plugin.hub.lead()
-	task, err := plugin.hub.mirror.taskOf(pod)
+	task, signed, err := plugin.hub.mirror.signed(pod)
 	if err != nil {
 		return nil, err
 	}
-	begun := &cycle{until: time.Now().Add(plugin.args.Budget.Duration), task: task, without: &missedCalls{}}
+	begun := &cycle{until: time.Now().Add(plugin.args.Budget.Duration), task: task, signed: signed, without: &missedCalls{}}
 	state.Write(cycleKey, begun)
 	return begun, nil
 }

@@ -69,6 +69,11 @@ func TestACycleAsksCountsAndForgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	bench.cycle(pod).want(t, Name, map[string]int64{"n1": 100, "n2": 25})
+	bound := other.DeepCopy()
+	bound.Spec.NodeName = "n2"
+	if _, err := bench.client.CoreV1().Pods("default").Update(ctx, bound, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "the bind is told", func() bool {
 		task := stored(t, client, "default/other")
 		return task.GetStatus() == pb.TaskStatus_TASK_STATUS_BOUND && task.GetNode() == "n2"

@@ -3,13 +3,11 @@ package kubescheduler
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
-	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 )
@@ -126,39 +124,3 @@ func (plugin *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFra
 	plugin.policy.signed.Store(true)
 	return []fwk.SignFragment{{Key: recordFragment, Value: signed}, {Key: policyFragment, Value: policy}}, nil
 }
-
-// signed makes the record of a pod and its signature.
-func (mirror *mirror) signed(pod *corev1.Pod) (*pb.Task, []byte, error) {
-	record, err := mirror.taskOf(pod)
-	if err != nil {
-		return nil, nil, err
-	}
-	signed, err := signature(record)
-	return record, signed, err
-}
-
-// signature encodes a record without the fields that tell equal tasks apart: their name in the namespace, uid and creation time.
-func signature(record *pb.Task) ([]byte, error) {
-	// A copy of the first level is enough: only fields of that level are taken out.
-	signed := &pb.Task{}
-	from, to := record.ProtoReflect(), signed.ProtoReflect()
-	for field, value := range from.Range {
-		if !slices.Contains(unsignedFields, string(field.Name())) {
-			to.Set(field, value)
-		}
-	}
-	// Terms of other pods select by namespace.
-	if namespace, _, found := strings.Cut(record.GetName(), "/"); found {
-		signed.Name = namespace
-	}
-	return proto.MarshalOptions{Deterministic: true}.Marshal(signed)
-}
-
-// isSigned reports whether a record has this signature.
-func isSigned(record *pb.Task, wanted string) bool {
-	signed, err := signature(record)
-	return err == nil && string(signed) == wanted
-}
-
-// unsignedFields tell equal tasks apart, and no score or filter of a waiting task depends on them; of the name the namespace is signed.
-var unsignedFields = []string{"name", "uid", "creation_time"}
