@@ -66,7 +66,7 @@ fn changes_own_node_only(
 
 /// Equal tasks that are counted on nodes: by columns alone, as long as these show the sums, because a change of the node's entry
 /// costs several times more.
-struct EqualTasks<'a> {
+struct AheadCounts<'a> {
     task: &'a TaskRecord,
     /// Amounts that each task adds to columns; `None`: columns do not show all of them.
     arrival: Option<UniformArrival>,
@@ -74,7 +74,7 @@ struct EqualTasks<'a> {
     by_entry: BTreeSet<NodeSlot>,
 }
 
-impl<'a> EqualTasks<'a> {
+impl<'a> AheadCounts<'a> {
     fn new(task: &'a TaskRecord) -> Self {
         let arrival = UniformArrival::of(task);
         let is_shown = arrival.is_shown_by_columns() && task.host_ports().is_empty();
@@ -142,7 +142,7 @@ impl<'a> AheadPass<'a> {
             ..task.clone()
         };
         let mut state = self.context.cluster_state.clone();
-        let mut count = EqualTasks::new(&task);
+        let mut counts = AheadCounts::new(&task);
         let mut sheets: Vec<ScoreSheet> = Vec::with_capacity(self.depth);
         let mut left = nodes.to_vec();
         while sheets.len() < self.depth && !left.is_empty() {
@@ -151,7 +151,7 @@ impl<'a> AheadPass<'a> {
                     return None;
                 }
                 for slot in some {
-                    count.add_one(&mut state, *slot, sheets.len());
+                    counts.add_one(&mut state, *slot, sheets.len());
                 }
             }
             let Some(sheet) = self.sheet(&state, &left, parallelism) else {

@@ -12,12 +12,12 @@ use crate::policy::{Compatibility, Policy};
 
 const DEPTH: usize = 3;
 
-/// What a task requests.
+/// Kind of request.
 #[derive(Clone, Copy, Debug)]
 enum Request {
-    /// What the class does.
+    /// That of the class.
     OfClass,
-    /// So much memory that floats show one of these tasks exactly, and not two.
+    /// Memory of which floats show one of these tasks exactly, and not two.
     Huge,
     /// Part of a scalar, which Kubernetes counts as a whole one.
     Parts,
@@ -227,7 +227,11 @@ fn every_kind_of_request_is_counted_as_it_would_be_stored() {
                 ahead: DEPTH,
             };
             let counts = [0, 1, 2, DEPTH];
-            assert_eq!(check(&state, &policy, &query, &counts), DEPTH, "{request:?} under {document}");
+            assert_eq!(
+                check(&state, &policy, &query, &counts),
+                DEPTH,
+                "{request:?} under {document}"
+            );
         }
     }
 }
