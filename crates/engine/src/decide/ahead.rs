@@ -14,8 +14,8 @@ use crate::model::{ClusterState, NodeSlot, TaskClass, TaskRecord, TaskStatus, Un
 use crate::plugin::PluginContext;
 use crate::policy::Policy;
 
-/// Nodes on which a task is counted without a look at whether the query is cancelled: a millisecond or less.
-const NODES_UNINTERRUPTED: usize = 1_024;
+/// Tasks that are counted on nodes without a look at whether the query is cancelled: a millisecond or less.
+const TASKS_UNINTERRUPTED: usize = 1_024;
 
 /// Adds the scores ahead to the sheets of a query that asks for them; `None`: cancelled.
 pub(super) fn add_scores_ahead(
@@ -146,7 +146,8 @@ impl<'a> AheadPass<'a> {
         let mut sheets: Vec<ScoreSheet> = Vec::with_capacity(self.depth);
         let mut left = nodes.to_vec();
         while sheets.len() < self.depth && !left.is_empty() {
-            for some in left.chunks(NODES_UNINTERRUPTED) {
+            // A node whose entry counts the tasks from now on takes those before, too.
+            for some in left.chunks(TASKS_UNINTERRUPTED / (sheets.len() + 1).min(TASKS_UNINTERRUPTED)) {
                 if (parallelism.is_cancelled)() {
                     return None;
                 }

@@ -47,6 +47,7 @@ pub(super) struct ClassLookup<'a> {
     state: &'a ClusterState,
     policy: &'a Policy,
     reads_accounts: bool,
+    reads_devices: bool,
     evaluated: ConstraintSet,
     template_annotation: Option<&'static str>,
 }
@@ -61,8 +62,9 @@ impl<'a> ClassLookup<'a> {
             state: cluster_state,
             policy,
             reads_accounts: policy.reads_plugin_state(plugins),
+            reads_devices: policy.reads_devices(plugins),
             evaluated: policy.registered_constraints(plugins),
-            template_annotation: policy.template_annotation(),
+            template_annotation: policy.template_annotation(plugins),
         }
     }
 
@@ -72,10 +74,7 @@ impl<'a> ClassLookup<'a> {
         let constraints = class.constraints();
         let selects_pods = constraints.selects_pods() || constraints.default_spread_selector().is_some();
         let asks_ports = self.evaluated.contains(ConstraintKind::HostPorts) && !constraints.host_ports.is_empty();
-        !(self.reads_accounts
-            || self.policy.reads_devices()
-            || (self.evaluated.selects_pods() && selects_pods)
-            || asks_ports)
+        !(self.reads_accounts || self.reads_devices || (self.evaluated.selects_pods() && selects_pods) || asks_ports)
     }
 
     /// Queue and job of a task; the job only if its holdings matter. `None`: no plugin reads charged accounts.

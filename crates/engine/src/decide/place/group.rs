@@ -112,7 +112,7 @@ impl<'q> GroupPlacer<'q> {
     /// Nodes that each task of a class may change for the next one.
     fn rejudge_scope(&self, class: &TaskClass) -> RejudgeScope {
         // Devices are judged on the nodes themselves: no column shows them, and scores may be relative to all nodes.
-        if self.policy.reads_devices() {
+        if self.policy.reads_devices(&[]) {
             return RejudgeScope::AllNodes;
         }
         let Some((own, pod)) = class.constraints.as_ref().zip(class.pod.as_ref()) else {

@@ -50,7 +50,7 @@ impl ArrivingTask {
         let task = TaskRecord { status, ..task.clone() };
         let compatibility = policy.compatibility();
         // Columns do not show the devices of nodes.
-        let by_columns = compatibility == Compatibility::Corrected && !policy.reads_devices();
+        let by_columns = compatibility == Compatibility::Corrected && !policy.reads_devices(&[]);
         let uniform_arrival = by_columns.then(|| UniformArrival::of(&task));
         Self {
             device_chooser: DeviceChooser::of(policy, &task),

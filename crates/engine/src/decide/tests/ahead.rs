@@ -240,9 +240,10 @@ fn every_kind_of_request_is_counted_as_it_would_be_stored() {
 fn no_scores_ahead_where_more_than_the_node_counts() {
     let state = cluster();
     let all = all_classes(&state);
-    let ahead = |document: &str, class: usize| {
+    let ahead_of = |document: &str, class: usize, plugins: &[&str]| {
         let node_query = NodeQuery {
             tasks: vec![all.node_query.tasks[class].clone()],
+            plugins: plugins.iter().map(|name| Arc::from(*name)).collect(),
             ..all.node_query.clone()
         };
         let query = ScoreQuery {
@@ -255,6 +256,7 @@ fn no_scores_ahead_where_more_than_the_node_counts() {
         let found = sheet(&state, &policy(document, Compatibility::Corrected), &query);
         found.map_or(0, |sheet| sheet.ahead.len())
     };
+    let ahead = |document: &str, class: usize| ahead_of(document, class, &[]);
     for document in [OWN_NODE, FIT_PLUS, KUBE_SUMS] {
         assert_eq!(ahead(document, 0), DEPTH, "{document}");
     }
@@ -266,4 +268,19 @@ fn no_scores_ahead_where_more_than_the_node_counts() {
     assert_eq!(ahead(ordered, 2), 0, "scores relative to the candidates");
     let devices = "{actions: allocate, tiers: [{plugins: [{name: gpu-devices}, {name: binpack}]}]}";
     assert_eq!(ahead(devices, 7), 0, "devices");
+    // A query that names plugins asks them whatever their switches say.
+    for switch in ["enablePredicate", "enableNodeOrder"] {
+        let off = devices.replace("{name: gpu-devices", &format!("{{name: gpu-devices, {switch}: false"));
+        assert_eq!(
+            ahead_of(&off, 7, &["gpu-devices", "binpack"]),
+            0,
+            "devices of a plugin without {switch}"
+        );
+    }
+    let off = devices.replace(
+        "{name: gpu-devices",
+        "{name: gpu-devices, enablePredicate: false, enableNodeOrder: false",
+    );
+    assert_eq!(ahead(&off, 7), DEPTH, "nobody reads the devices");
+    assert_eq!(ahead_of(&off, 7, &["binpack"]), DEPTH, "nobody reads the devices");
 }

@@ -141,6 +141,21 @@ fn the_cache_shares_the_first_verdict_under_upstream_only() {
     )
     .unwrap();
     assert_eq!(compiled.report.diagnostics.len(), 1);
+
+    // A query that names the plugin asks it whatever its switch says.
+    let off = document("predicate.CacheEnable: true")
+        .replace("{name: predicates", "{name: predicates, enablePredicate: false");
+    let policy = compile(&off, &options(Compatibility::Upstream)).unwrap().policy;
+    let tasks = vec![selecting("a", "t"), selecting("b", "t")];
+    let mut query = fixtures::node_query(state.resources(), tasks);
+    query.resource_fit = ResourceFit::None;
+    query.plugins = vec!["predicates".into()];
+    let results = decide::filter(&state, &policy, &query).unwrap();
+    let fits: Vec<Vec<u32>> = results
+        .into_iter()
+        .map(|result| result.unwrap().result.fit.clone())
+        .collect();
+    assert_eq!(fits, [[0], [0]]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{JobStateHooks, Policy, PolicyHook, RegisteredPlugin};
 use crate::devices::DevicePick;
 use crate::model::constraints::ConstraintSet;
 use crate::model::{ClusterState, LabelKinds, StateDiff, TaskRecord};
-use crate::plugin::{PluginContext, VictimKind};
+use crate::plugin::{Plugin, PluginContext, VictimKind};
 use crate::plugin_state::PluginStates;
 use crate::plugins;
 use crate::policy::unserved::UnservedEffect;
@@ -39,10 +39,23 @@ impl Policy {
         self.filters.iter().find_map(|hook| hook.plugin.device_pick())
     }
 
-    /// True if a filter or a score that is switched on reads the devices of nodes.
-    pub fn reads_devices(&self) -> bool {
-        let mut hooks = self.filters.iter().chain(&self.scorers);
-        hooks.any(|hook| hook.plugin.hooks().devices)
+    /// Filters that a query asks: those of these plugins, whatever the switches say; empty: those that are switched on.
+    fn asked_filters<'p>(&'p self, plugins: &'p [Arc<str>]) -> impl Iterator<Item = &'p Arc<dyn Plugin>> {
+        let named = plugins.iter().filter_map(|name| self.registered(name)?.filter.as_ref());
+        named.chain(switched_on(&self.filters, plugins))
+    }
+
+    /// Scorers that a query asks, likewise.
+    fn asked_scorers<'p>(&'p self, plugins: &'p [Arc<str>]) -> impl Iterator<Item = &'p Arc<dyn Plugin>> {
+        let named = plugins.iter().filter_map(|name| self.registered(name)?.score.as_ref());
+        named.chain(switched_on(&self.scorers, plugins))
+    }
+
+    /// True if a filter or a score that a query asks reads the devices of nodes. The query names these plugins, whatever the switches
+    /// say; empty: it asks what is switched on.
+    pub fn reads_devices(&self, plugins: &[Arc<str>]) -> bool {
+        let mut hooks = self.asked_filters(plugins).chain(self.asked_scorers(plugins));
+        hooks.any(|plugin| plugin.hooks().devices)
     }
 
     /// Plugin of a name, if the document has it.
@@ -50,10 +63,11 @@ impl Policy {
         self.registered.get(name)
     }
 
-    /// Annotation of the template of a task, if a filter judges all tasks of a template by the first one in a query.
-    pub fn template_annotation(&self) -> Option<&'static str> {
-        let mut filters = self.filters.iter();
-        filters.find_map(|hook| hook.plugin.hooks().template_annotation)
+    /// Annotation of the template of a task, if a filter that a query asks judges all tasks of a template by the first one in the query.
+    /// The query names these plugins, whatever the switches say; empty: it asks what is switched on.
+    pub fn template_annotation(&self, plugins: &[Arc<str>]) -> Option<&'static str> {
+        let mut filters = self.asked_filters(plugins);
+        filters.find_map(|plugin| plugin.hooks().template_annotation)
     }
 
     /// Constraints between pods and nodes that the plugins which are switched on evaluate.
@@ -259,4 +273,10 @@ impl Policy {
         }
         derived
     }
+}
+
+/// Plugins of hooks that are switched on, if a query names none.
+fn switched_on<'p>(hooks: &'p [PolicyHook], named: &[Arc<str>]) -> impl Iterator<Item = &'p Arc<dyn Plugin>> {
+    let asked = if named.is_empty() { hooks } else { &[] };
+    asked.iter().map(|hook| &hook.plugin)
 }
