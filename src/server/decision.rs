@@ -138,7 +138,7 @@ impl DecisionCall for pb::FilterRequest {
         drop(cores);
         let items = items.ok_or_else(cancelled)?;
         record_decision(edge, context, "Filter", query, start);
-        let result = result::filter_result(query, items, context.evaluated_state(), call.encoding);
+        let result = result::filter_result(query, items, context.evaluated_state(&query.plugins), call.encoding);
         Ok(pb::FilterResponse {
             metadata: Some(context.decision_metadata(edge, call.encoding, DecisionKind::Filter, &query.plugins)),
             result: Some(result),
@@ -205,7 +205,12 @@ impl DecisionCall for pb::ScoreRequest {
         let query = &query.node_query;
         Ok(pb::ScoreResponse {
             metadata: Some(context.decision_metadata(edge, call.encoding, kind, &query.plugins)),
-            result: Some(result::score_result(query, items, context.evaluated_state(), shape)),
+            result: Some(result::score_result(
+                query,
+                items,
+                context.evaluated_state(&query.plugins),
+                shape,
+            )),
         })
     }
 }
@@ -255,7 +260,7 @@ impl DecisionCall for pb::SelectVictimsRequest {
             result: Some(convert::victims::victims_result(
                 &query,
                 &items,
-                context.evaluated_state(),
+                context.evaluated_state(&[]),
             )),
         })
     }

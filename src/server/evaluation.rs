@@ -63,9 +63,9 @@ impl EvaluationContext {
         Self::new(HeldState::Session(Box::new(stepped)), policy, revision)
     }
 
-    /// Cluster state with what its policy evaluates.
-    pub(super) fn evaluated_state(&self) -> EvaluatedState<'_> {
-        EvaluatedState::new(self.cluster_state(), &self.policy.policy)
+    /// Cluster state with what its policy evaluates for a decision that names these plugins; empty: it asks what is switched on.
+    pub(super) fn evaluated_state(&self, plugins: &[Arc<str>]) -> EvaluatedState<'_> {
+        EvaluatedState::new(self.cluster_state(), &self.policy.policy, plugins)
     }
 
     pub(super) fn cluster_state(&self) -> &ClusterState {

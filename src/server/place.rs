@@ -101,7 +101,7 @@ impl ServerContext {
                 let result = place_result(
                     &query,
                     &placing,
-                    EvaluatedState::new(cycle.cluster_state(), &policy.policy),
+                    EvaluatedState::new(cycle.cluster_state(), &policy.policy, &[]),
                     encoding,
                 );
                 let groups = result.groups.len() * size_of::<pb::PlacedGroup>();
@@ -192,7 +192,7 @@ impl DecisionCall for PlacePreview {
         let placing = placed.ok_or_else(cancelled)?;
         Ok(pb::PlaceResponse {
             metadata: Some(context.decision_metadata(edge, encoding, DecisionKind::Place, &[])),
-            result: Some(place_result(&query, &placing, context.evaluated_state(), encoding)),
+            result: Some(place_result(&query, &placing, context.evaluated_state(&[]), encoding)),
             commit: None,
         })
     }

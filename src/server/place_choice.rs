@@ -175,7 +175,7 @@ impl CommitCall {
         };
         let placed = decide::place_cancellable(&state.cluster_state, policy, origin, &query, execution)?;
         let Some(placing) = placed else { return Ok(None) };
-        let evaluated = EvaluatedState::new(&state.cluster_state, policy);
+        let evaluated = EvaluatedState::new(&state.cluster_state, policy, &[]);
         Ok(Some(PlacementChoice {
             placed: (placing.placed && placing.placed_count > 0).then(|| PlacedCall {
                 hold: Arc::clone(&self.hold),

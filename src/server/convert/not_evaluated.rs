@@ -1,5 +1,7 @@
 //! Constraints that a result does not take into account, as messages.
 
+use std::sync::Arc;
+
 use crate::server::pb;
 use pumice_engine::decide::{
     self, AdmitQuery, AdmitSubject, ConstraintSubject, NodeQuery, NotEvaluated, PlaceGroup, PlacedGroup,
@@ -48,7 +50,7 @@ pub fn of_time(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
         | DecisionKind::Victims
         | DecisionKind::Session => return Vec::new(),
     }
-    let entry = |(name, effect): (&std::sync::Arc<str>, &'static str)| pb::NotEvaluated {
+    let entry = |(name, effect): (&Arc<str>, &'static str)| pb::NotEvaluated {
         subject: "policy".to_owned(),
         name: name.to_string(),
         count: 0,
@@ -62,16 +64,16 @@ pub fn of_time(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
 pub struct EvaluatedState<'a> {
     /// Cluster state.
     pub cluster_state: &'a ClusterState,
-    /// Constraints that the policy evaluates.
+    /// Constraints that the plugins evaluate which take part.
     pub evaluated: ConstraintSet,
 }
 
 impl<'a> EvaluatedState<'a> {
-    /// State under a policy.
-    pub fn new(cluster_state: &'a ClusterState, policy: &Policy) -> Self {
+    /// State under a policy, for a decision that names these plugins; empty: it asks what is switched on.
+    pub fn new(cluster_state: &'a ClusterState, policy: &Policy, plugins: &[Arc<str>]) -> Self {
         Self {
             cluster_state,
-            evaluated: policy.evaluated_constraints(),
+            evaluated: policy.evaluated_constraints(plugins),
         }
     }
 

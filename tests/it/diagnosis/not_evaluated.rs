@@ -240,6 +240,52 @@ fn nothing_is_named_where_everything_was_evaluated() {
 }
 
 #[test]
+fn a_question_that_names_plugins_names_what_these_do_not_evaluate() {
+    const OFF: &str = "{name: predicates, enablePredicate: false, enableNodeOrder: false}";
+    let selecting = pb::Task {
+        constraints: Some(Box::new(pb::PodConstraints {
+            node_selector: [("pool".to_owned(), "gpu".to_owned())].into(),
+            ..pb::PodConstraints::default()
+        })),
+        ..task("a/new", "", &[("cpu", "1")])
+    };
+    let selector = [("task", "nodeSelector", 1)];
+    for (predicates, asked, left_out) in [
+        ("{name: predicates}", &[][..], &[][..]),
+        ("{name: predicates}", &["predicates"][..], &[][..]),
+        ("{name: predicates}", &["binpack"], &selector),
+        (OFF, &[][..], &selector),
+        (OFF, &["predicates", "binpack"], &[]),
+        (OFF, &["binpack"], &selector),
+    ] {
+        let policy = format!("{{actions: allocate, tiers: [{{plugins: [{predicates}, {{name: binpack}}]}}]}}");
+        let server = server(&policy, cluster(&[], &[]));
+        let filter = pb::FilterRequest {
+            tasks: vec![selecting.clone()],
+            plugins: fields(asked),
+            ..pb::FilterRequest::default()
+        };
+        let items = server.wire.filter(filter).unwrap().result.unwrap().items;
+        assert_eq!(
+            listed(&items[0].not_evaluated),
+            left_out,
+            "Filter of {asked:?}, {policy}"
+        );
+        let score = pb::ScoreRequest {
+            tasks: vec![selecting.clone()],
+            plugins: fields(asked),
+            ..pb::ScoreRequest::default()
+        };
+        let items = server.wire.score(score).unwrap().result.unwrap().items;
+        assert_eq!(
+            listed(&items[0].not_evaluated),
+            left_out,
+            "Score of {asked:?}, {policy}"
+        );
+    }
+}
+
+#[test]
 fn records_show_their_unevaluated_fields() {
     let server = mixed();
     let nodes = server.wire.list_nodes(pb::ListNodesRequest::default()).unwrap().nodes;

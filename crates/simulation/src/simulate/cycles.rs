@@ -285,7 +285,7 @@ impl CycleRun<'_> {
     /// nodes that it chose.
     fn note_unevaluated(&mut self, state: &ClusterState, events: &[CycleEvent]) {
         let policy = &self.policy.policy;
-        let evaluated = policy.evaluated_constraints();
+        let evaluated = policy.evaluated_constraints(&[]);
         let fresh = self.fresh.iter().filter_map(|name| state.tasks().get(name));
         let fresh = fresh.map(|stored| (UnevaluatedTask::of(&stored.record), 1));
         let chosen: BTreeSet<NodeSlot> = events

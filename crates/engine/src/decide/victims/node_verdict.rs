@@ -87,7 +87,7 @@ impl VictimSelection<'_> {
 
     /// True if a filter or Admit reads accounts, places, ports or pods that evictions change.
     fn evictions_change_verdicts(&self) -> bool {
-        let evaluated = self.policy.evaluated_constraints();
+        let evaluated = self.policy.evaluated_constraints(&[]);
         let reads_pods = evaluated.contains(ConstraintKind::HostPorts) || evaluated.selects_pods();
         let reads_accounts = self.policy.filters().iter().any(|hook| hook.plugin.hooks().accounts);
         let admits = self.policy.has_allocators();

@@ -70,10 +70,11 @@ impl Policy {
         filters.find_map(|plugin| plugin.hooks().template_annotation)
     }
 
-    /// Constraints between pods and nodes that the plugins which are switched on evaluate.
-    pub fn evaluated_constraints(&self) -> ConstraintSet {
-        let hooks = self.filters.iter().chain(&self.scorers);
-        hooks.fold(ConstraintSet::NONE, |set, hook| set.union(hook.plugin.evaluates()))
+    /// Constraints between pods and nodes that the plugins evaluate which a query asks. The query names these plugins, whatever the
+    /// switches say; empty: it asks what is switched on.
+    pub fn evaluated_constraints(&self, plugins: &[Arc<str>]) -> ConstraintSet {
+        let hooks = self.asked_filters(plugins).chain(self.asked_scorers(plugins));
+        hooks.fold(ConstraintSet::NONE, |set, plugin| set.union(plugin.evaluates()))
     }
 
     /// Constraints that Filter or Score of these plugins evaluate, whatever the switches say; empty: of all plugins.
