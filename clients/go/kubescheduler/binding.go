@@ -114,8 +114,10 @@ func (plugin *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *co
 	return nil
 }
 
-// PostBind says that a pod is bound in whose decision the service had no part. That it is bound the mirror hears from the API server.
+// PostBind counts the pod on its node again if something has taken it off meanwhile, such as the end of a gang that it was of, and says so
+// if the service had no part in the decision. That a pod is bound the mirror hears from the API server.
 func (plugin *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *corev1.Pod, node string) {
+	plugin.hub.mirror.reserve(pod, node, "")
 	known, err := state.Read(cycleKey)
 	if err != nil {
 		return

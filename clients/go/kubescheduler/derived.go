@@ -3,6 +3,7 @@ package kubescheduler
 import (
 	"slices"
 	"strings"
+	"unique"
 
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	"github.com/pumice-scheduler/pumice/clients/go/derive"
@@ -16,16 +17,23 @@ import (
 type derivedTask struct {
 	pod    *corev1.Pod
 	record *pb.Task
-	// signed is nil before it is asked for.
-	signed []byte
+	// signed is shared by equal pods; nil before it is asked for.
+	signed *unique.Handle[string]
+}
+
+// isOf reports whether an object of a pod has the content of that of which the record was made. kube-scheduler tries a pod again by a copy.
+func (known *derivedTask) isOf(pod *corev1.Pod) bool {
+	return known != nil && (known.pod == pod ||
+		known.pod.UID == pod.UID && known.pod.ResourceVersion == pod.ResourceVersion && pod.ResourceVersion != "" &&
+			known.pod.Spec.NodeName == pod.Spec.NodeName && known.pod.Status.NominatedNodeName == pod.Status.NominatedNodeName)
 }
 
 // record makes the record of a pod, with what its owners tell: a question is judged by what it says itself, not by the record that the
 // service has. Its job is the pod group of Volcano's annotations, or one that this scheduler watches: of any other the service would
-// know nothing. The record of a waiting pod is made once, because the pod is signed, filtered and put on a node by the same object; who
-// changes owners or groups calls underive. The lock is held.
+// know nothing. The record of a waiting pod is made once, because the pod is signed, filtered and put on a node by the same object; when an
+// owner or a group changes, the handler that hears of it calls underive. The lock is held.
 func (mirror *mirror) record(pod *corev1.Pod) (*pb.Task, error) {
-	if known := mirror.derived[pod.UID]; known != nil && known.pod == pod {
+	if known := mirror.derived[pod.UID]; known.isOf(pod) {
 		return copyOf(known.record), nil
 	}
 	record, err := pumice.TaskRecord(pod, derive.AsKubernetes)
@@ -54,32 +62,36 @@ func (mirror *mirror) underive(pod *corev1.Pod) {
 }
 
 // signed makes the record by which a pod is judged, and its signature.
-func (mirror *mirror) signed(pod *corev1.Pod) (*pb.Task, []byte, error) {
+func (mirror *mirror) signed(pod *corev1.Pod) (*pb.Task, string, error) {
 	mirror.mutex.Lock()
 	defer mirror.mutex.Unlock()
 	record, err := mirror.record(pod)
 	if err != nil {
-		return nil, nil, err
+		return nil, "", err
 	}
 	signed, err := mirror.signatureOf(pod, record)
 	return record, signed, err
 }
 
 // signatureOf is the signature of the record of a pod, before anything in it is changed. The lock is held.
-func (mirror *mirror) signatureOf(pod *corev1.Pod, record *pb.Task) ([]byte, error) {
+func (mirror *mirror) signatureOf(pod *corev1.Pod, record *pb.Task) (string, error) {
 	known := mirror.derived[pod.UID]
-	if known == nil || known.pod != pod {
+	if !known.isOf(pod) {
 		return signature(record)
 	}
-	var err error
 	if known.signed == nil {
-		known.signed, err = signature(record)
+		signed, err := signature(record)
+		if err != nil {
+			return "", err
+		}
+		shared := unique.Make(signed)
+		known.signed = &shared
 	}
-	return known.signed, err
+	return known.signed.Value(), nil
 }
 
 // signature encodes a record without the fields that tell equal tasks apart: their name in the namespace, uid and creation time.
-func signature(record *pb.Task) ([]byte, error) {
+func signature(record *pb.Task) (string, error) {
 	// A copy of the first level is enough: only fields of that level are taken out.
 	signed := &pb.Task{}
 	from, to := record.ProtoReflect(), signed.ProtoReflect()
@@ -92,7 +104,8 @@ func signature(record *pb.Task) ([]byte, error) {
 	if namespace, _, found := strings.Cut(record.GetName(), "/"); found {
 		signed.Name = namespace
 	}
-	return proto.MarshalOptions{Deterministic: true}.Marshal(signed)
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(signed)
+	return string(encoded), err
 }
 
 // unsignedFields tell equal tasks apart, and no score or filter of a waiting task depends on them; of the name the namespace is signed.

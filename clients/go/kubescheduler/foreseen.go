@@ -148,7 +148,7 @@ func (plugin *Plugin) useForeseen(pod *corev1.Pod, cycle *cycle, nodes int) bool
 		// No answer serves it.
 		return false
 	}
-	cycle.signature = string(cycle.signed)
+	cycle.signature = cycle.signed
 	view := plugin.hub.foresight.of(plugin, cycle.signature)
 	if view == nil {
 		return false

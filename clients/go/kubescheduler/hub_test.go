@@ -51,6 +51,11 @@ func TestABindThatSucceedsHoldsNoRequestUp(t *testing.T) {
 	if count := changes(func() { bench.framework.RunPostBindPlugins(ctx, state, other, "n1") }); count != 0 {
 		t.Fatal(count)
 	}
+	// A gang that ends takes its pods off their nodes, while one of them is bound by itself.
+	mirror.unreserve(other.UID)
+	if count := changes(func() { bench.framework.RunPostBindPlugins(ctx, state, other, "n1") }); count != 1 {
+		t.Fatal(count)
+	}
 	placed := other.DeepCopy()
 	placed.Spec.NodeName = "n1"
 	if count := changes(func() { mirror.podSeen(placed) }); count != 0 {

@@ -34,7 +34,7 @@ func (plugin *Plugin) memberClasses(members []*corev1.Pod) ([]memberClass, error
 		if err != nil {
 			return nil, fmt.Errorf("pod %s: %w", pod.Name, err)
 		}
-		list = append(list, member{record, string(signed), pod})
+		list = append(list, member{record, signed, pod})
 	}
 	slices.SortFunc(list, func(one, other member) int {
 		return cmp.Or(

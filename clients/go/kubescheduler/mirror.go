@@ -51,7 +51,7 @@ type mirror struct {
 	// groups are the pod groups that this scheduler watches, and members the pods by the group that they name.
 	groups  map[string]podGroup
 	members map[string]map[types.UID]struct{}
-	// derived are the records of waiting pods, as they were derived from their newest objects.
+	// derived are the records of waiting pods, as they were made of their newest objects, owners and groups.
 	derived map[types.UID]*derivedTask
 	// assumed are the nodes that pods were given and their newest objects do not name.
 	assumed map[types.UID]string
@@ -168,8 +168,9 @@ func (mirror *mirror) ownerSeen(owner metav1.Object) {
 		if pod.Namespace != owner.GetNamespace() {
 			continue
 		}
-		mirror.underive(pod)
-		if controller := metav1.GetControllerOfNoCopy(pod); isService || controller != nil && controller.UID == owner.GetUID() {
+		// Owners are found by name.
+		if controller := metav1.GetControllerOfNoCopy(pod); isService || controller != nil && controller.Name == owner.GetName() {
+			mirror.underive(pod)
 			mirror.put(pod)
 		}
 	}
@@ -397,7 +398,7 @@ func (mirror *mirror) putReserved(pod *corev1.Pod, foreseen string) {
 	isForeseen := false
 	if foreseen != "" {
 		signed, err := mirror.signatureOf(pod, record)
-		isForeseen = err == nil && string(signed) == foreseen
+		isForeseen = err == nil && signed == foreseen
 	}
 	if found {
 		record.Node, record.Status = given, pb.TaskStatus_TASK_STATUS_BINDING

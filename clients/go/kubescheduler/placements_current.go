@@ -159,10 +159,10 @@ func (query *placementQuery) add(assignment fwk.ProposedAssignment) error {
 	if err != nil {
 		return err
 	}
-	class, found := query.classes[string(signed)]
+	class, found := query.classes[signed]
 	if !found {
 		class = len(query.tasks)
-		query.classes[string(signed)] = class
+		query.classes[signed] = class
 		query.tasks = append(query.tasks, record)
 	}
 	query.pods[pod.UID] = class

@@ -83,8 +83,7 @@ type cycle struct {
 	until  time.Time
 	task   *pb.Task
 	// signed is the signature of the task, and signature the same if an answer may serve the pod; empty: none may.
-	signed    []byte
-	signature string
+	signed, signature string
 	// foresight is the answer that serves equal pods, with those placed since; nil: the answer is about this pod alone.
 	foresight *foresight
 	// gang has the pod's node, if the pods of its group are placed together; then there is no verdict.

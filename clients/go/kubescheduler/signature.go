@@ -122,5 +122,5 @@ func (plugin *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFra
 		return nil, fwk.NewStatus(fwk.Unschedulable, unsignableOwner)
 	}
 	plugin.policy.signed.Store(true)
-	return []fwk.SignFragment{{Key: recordFragment, Value: signed}, {Key: policyFragment, Value: policy}}, nil
+	return []fwk.SignFragment{{Key: recordFragment, Value: []byte(signed)}, {Key: policyFragment, Value: policy}}, nil
 }
