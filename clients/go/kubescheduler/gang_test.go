@@ -315,6 +315,19 @@ func TestAMemberThatIsBeingDeletedReleasesTheGang(t *testing.T) {
 	}
 }
 
+func TestAMemberThatLeavesItsGroupReleasesTheGang(t *testing.T) {
+	bench, pods, first := gangOfTwo(t)
+	left := pods[1].DeepCopy()
+	left.Annotations, left.Labels = nil, nil
+	if _, err := bench.client.CoreV1().Pods("default").Update(context.Background(), left, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if status := bench.bind([]attempt{first})[0]; !status.IsRejected() || !strings.Contains(status.Message(), "pod train-1 names another group") || time.Since(begin) > 10*time.Second {
+		t.Fatal(status)
+	}
+}
+
 // TestAReleaseBetweenPermitAndTheWaitOfAPodIsNotMissed: kube-scheduler adds the pod to those that wait after Permit.
 func TestAReleaseBetweenPermitAndTheWaitOfAPodIsNotMissed(t *testing.T) {
 	address, _ := gangServer(t, 2)
@@ -343,8 +356,26 @@ func TestAReleaseBetweenPermitAndTheWaitOfAPodIsNotMissed(t *testing.T) {
 	}
 }
 
-// TestAMemberThatIsDeletedWhileTheServicePlacesReleasesTheGang: nobody waits for it, and no node is held.
-func TestAMemberThatIsDeletedWhileTheServicePlacesReleasesTheGang(t *testing.T) {
+// TestAMemberThatLeavesWhileTheServicePlacesReleasesTheGang: nobody waits for it, and no node is held.
+func TestAMemberThatLeavesWhileTheServicePlacesReleasesTheGang(t *testing.T) {
+	t.Run("deleted", func(t *testing.T) {
+		whilePlacing(t, "pod train-1 is deleted", func(bench *bench, pod *corev1.Pod) error {
+			return bench.client.CoreV1().Pods("default").Delete(context.Background(), pod.Name, metav1.DeleteOptions{})
+		}, func(mirror *mirror, pod *corev1.Pod) bool { return !mirror.waits(pod.UID) })
+	})
+	t.Run("without its group", func(t *testing.T) {
+		whilePlacing(t, "pod train-1 names another group", func(bench *bench, pod *corev1.Pod) error {
+			left := pod.DeepCopy()
+			left.Annotations = nil
+			_, err := bench.client.CoreV1().Pods("default").Update(context.Background(), left, metav1.UpdateOptions{})
+			return err
+		}, func(mirror *mirror, pod *corev1.Pod) bool { return mirror.left(pod) == hasLeft })
+	})
+}
+
+// whilePlacing lets the second of two members leave while the service places the gang, and wants it to be released for this reason.
+func whilePlacing(t *testing.T, reason string, leave func(*bench, *corev1.Pod) error, hasLeft func(*mirror, *corev1.Pod) bool) {
+	t.Helper()
 	address, _ := gangServer(t, 2)
 	pods := []*corev1.Pod{member(0, 8), member(1, 8)}
 	bench := start(t, arguments(address, ""), emptyNodes(2), pods)
@@ -358,12 +389,12 @@ func TestAMemberThatIsDeletedWhileTheServicePlacesReleasesTheGang(t *testing.T) 
 	if err != nil || len(made.nodes) != 2 {
 		t.Fatal(made, err)
 	}
-	if err := bench.client.CoreV1().Pods("default").Delete(ctx, "train-1", metav1.DeleteOptions{}); err != nil {
+	if err := leave(bench, pods[1]); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the deletion is known", func() bool { return !bench.mirror().waits(pods[1].UID) })
+	eventually(t, "it is known", func() bool { return hasLeft(bench.mirror(), pods[1]) })
 	plugin.hold(made, pods)
-	if why := made.released(); !strings.Contains(why, "pod train-1 is deleted") {
+	if why := made.released(); !strings.Contains(why, reason) {
 		t.Fatal(why)
 	}
 	if plugin.hub.gangs.of("default/train") != nil || !bench.mirror().waits(pods[0].UID) {

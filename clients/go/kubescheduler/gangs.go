@@ -88,11 +88,11 @@ func (table *gangTable) fail(ended *gang, why string) {
 	})
 }
 
-// podGone releases the gang that waits for a pod which is deleted.
-func (table *gangTable) podGone(pod *corev1.Pod) {
+// podLeft releases the gang that waits for a pod which no longer comes, and says why.
+func (table *gangTable) podLeft(pod *corev1.Pod, why string) {
 	if waits := table.of(groupOf(pod)); waits != nil {
 		if _, placed := waits.nodes[pod.UID]; placed {
-			waits.release("pod group " + waits.group + " is released: pod " + pod.Name + " is deleted")
+			waits.release("pod group " + waits.group + " is released: pod " + pod.Name + " " + why)
 		}
 	}
 }
@@ -268,10 +268,10 @@ func (plugin *Plugin) hold(made *gang, members []*corev1.Pod) {
 	time.AfterFunc(2*plugin.args.GangTimeout.Duration, func() {
 		made.release(fmt.Sprintf("pod group %s is released: its pods did not all get their nodes within %s", made.group, 2*plugin.args.GangTimeout.Duration))
 	})
-	// A deletion from now on finds the gang. One that came while the service placed the pods did not.
+	// A pod that leaves from now on finds the gang. One that left while the service placed the pods did not.
 	for _, member := range members {
-		if !plugin.hub.mirror.mayCome(member.UID) {
-			plugin.hub.gangs.podGone(member)
+		if why := plugin.hub.mirror.left(member); why != "" {
+			plugin.hub.gangs.podLeft(member, why)
 		}
 	}
 }

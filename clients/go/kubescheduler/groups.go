@@ -170,12 +170,24 @@ func mayBePlaced(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
 }
 
-// mayCome reports whether a pod is there and is not being deleted.
-func (mirror *mirror) mayCome(pod types.UID) bool {
+// Why a pod of a group no longer comes.
+const (
+	isDeleted = "is deleted"
+	hasLeft   = "names another group, or none"
+)
+
+// left says why a pod of a group no longer comes; empty: it may come.
+func (mirror *mirror) left(pod *corev1.Pod) string {
 	mirror.mutex.Lock()
 	defer mirror.mutex.Unlock()
-	newest, found := mirror.pods[pod]
-	return found && newest.DeletionTimestamp == nil
+	newest, found := mirror.pods[pod.UID]
+	switch {
+	case !found || newest.DeletionTimestamp != nil:
+		return isDeleted
+	case groupOf(newest) != groupOf(pod):
+		return hasLeft
+	}
+	return ""
 }
 
 // catchUp is the most that a request about stored pods waits for them: kube-scheduler's own handlers may hear of a pod earlier.

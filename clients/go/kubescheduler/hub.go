@@ -93,7 +93,7 @@ func hubOf(ctx context.Context, handle fwk.Handle, args *Args) (*hub, error) {
 		client: client, mirror: newMirror(client.Feed(args.Source, 0), args.Source), waiting: newWaitingRoom(), gangs: newGangTable(),
 		log: log, ctx: ctx, requests: make(chan chan error), urgent: make(chan struct{}, 1),
 	}
-	made.mirror.gone = made.gangs.podGone
+	made.mirror.leaves = made.gangs.podLeft
 	made.mirror.feed.OnItsWay(func(position *pb.SourcePosition) { made.leaves(position) })
 	if err := made.mirror.watch(key.factory); err != nil {
 		return nil, errors.Join(err, client.Close())

@@ -34,8 +34,9 @@ type mirror struct {
 	owners pumice.Owners
 	// listed are the pods of the scheduler's cache; nil in tests.
 	listed corelisters.PodLister
-	// gone hears of pods that are deleted, or get no node because they are being deleted.
-	gone func(*corev1.Pod)
+	// leaves hears of pods that no longer come to their groups, and why: they are deleted, being deleted without a node, or name another
+	// group.
+	leaves func(*corev1.Pod, string)
 	// wake tells the background that there is something to send, and changes counts that.
 	wake    chan struct{}
 	changes atomic.Uint64
@@ -266,19 +267,22 @@ func (mirror *mirror) knows(node string) bool {
 	return known
 }
 
-func (mirror *mirror) podSeen(pod *corev1.Pod) {
+// podSeen takes in an object of a pod, and returns the one before; nil: there was none.
+func (mirror *mirror) podSeen(pod *corev1.Pod) *corev1.Pod {
 	mirror.mutex.Lock()
 	defer mirror.mutex.Unlock()
-	delete(mirror.derived, pod.UID)
+	mirror.underive(pod)
 	if pod.Spec.NodeName != "" {
 		delete(mirror.assumed, pod.UID)
 	}
-	if before, found := mirror.pods[pod.UID]; found {
+	before := mirror.pods[pod.UID]
+	if before != nil {
 		mirror.unindex(before)
 	}
 	mirror.index(pod)
 	mirror.pods[pod.UID], mirror.names[taskName(pod)] = pod, pod.UID
 	mirror.put(pod)
+	return before
 }
 
 func (mirror *mirror) podGone(pod *corev1.Pod) {
@@ -293,7 +297,7 @@ func (mirror *mirror) podGone(pod *corev1.Pod) {
 	isOnNode := isPlaced || isAssumed || pod.Spec.NodeName != ""
 	delete(mirror.pods, pod.UID)
 	delete(mirror.assumed, pod.UID)
-	delete(mirror.derived, pod.UID)
+	mirror.underive(pod)
 	delete(mirror.placed, pod.UID)
 	// Under the same name another one may have come meanwhile.
 	if name := taskName(pod); mirror.names[name] == pod.UID {
@@ -306,18 +310,22 @@ func (mirror *mirror) podGone(pod *corev1.Pod) {
 	}
 }
 
-// podReported is podSeen, of which the gangs hear if kube-scheduler no longer gives the pod a node.
+// podReported is podSeen, of which the gangs hear if kube-scheduler no longer gives the pod a node, or not as one of its group.
 func (mirror *mirror) podReported(pod *corev1.Pod) {
-	mirror.podSeen(pod)
-	if pod.DeletionTimestamp != nil && pod.Spec.NodeName == "" {
-		mirror.gone(pod)
+	before := mirror.podSeen(pod)
+	switch {
+	case pod.Spec.NodeName != "":
+	case pod.DeletionTimestamp != nil:
+		mirror.leaves(pod, isDeleted)
+	case before != nil && groupOf(before) != groupOf(pod):
+		mirror.leaves(before, hasLeft)
 	}
 }
 
 // podEnded is podGone, of which the gangs hear, too.
 func (mirror *mirror) podEnded(pod *corev1.Pod) {
 	mirror.podGone(pod)
-	mirror.gone(pod)
+	mirror.leaves(pod, isDeleted)
 }
 
 // incarnation is the UID of an object.
