@@ -10,6 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::backoff::Backoff;
 use crate::condition::ClusterCondition;
 use crate::credentials::{ClusterAccess, SharedClient};
+use crate::failure::{caught, reporting};
 use crate::feed::{FeedError, SourceFeed};
 use crate::object_reader::ObjectReader;
 use crate::pages;
@@ -80,6 +81,8 @@ enum WatchError {
     },
     #[error("{0}")]
     ListAgain(String),
+    #[error("the watch has failed, which is a fault of Pumice: {0}")]
+    Failed(String),
 }
 
 impl WatchError {
@@ -88,7 +91,7 @@ impl WatchError {
         match self {
             WatchError::ListAgain(_) | WatchError::Feed(FeedError::Resync(_)) => true,
             WatchError::List { error, .. } => error.is_expired(),
-            WatchError::Access(_) | WatchError::Feed(_) => false,
+            WatchError::Access(_) | WatchError::Feed(_) | WatchError::Failed(_) => false,
         }
     }
 }
@@ -124,7 +127,8 @@ impl ClusterWatch {
         let mut backoff = Backoff::default();
         loop {
             let begin = Instant::now();
-            let error = match self.list_and_follow().await {
+            let ended = caught(self.list_and_follow()).await;
+            let error = match ended.unwrap_or_else(WatchError::Failed) {
                 WatchError::Feed(error @ FeedError::Fenced(..)) => {
                     self.condition.set_problem(Some(error.to_string()));
                     return error;
@@ -132,7 +136,8 @@ impl ClusterWatch {
                 error @ (WatchError::Access(_)
                 | WatchError::Feed(_)
                 | WatchError::List { .. }
-                | WatchError::ListAgain(_)) => error,
+                | WatchError::ListAgain(_)
+                | WatchError::Failed(_)) => error,
             };
             if begin.elapsed() > Duration::from_mins(1) {
                 backoff.reset();
@@ -173,14 +178,14 @@ impl ClusterWatch {
         // Dropped with this call, and with it what it holds ends.
         let mut tasks = JoinSet::new();
         for (watch, start) in starts {
-            tasks.spawn(watch.follow(start, sender.clone()));
+            tasks.spawn(reporting(watch.follow(start, sender.clone()), sender.clone()));
         }
-        drop(sender);
-        tasks.spawn(probe(
+        let probe = probe(
             Arc::clone(&self.client),
             Arc::clone(&self.condition),
             self.options.heartbeat,
-        ));
+        );
+        tasks.spawn(reporting(probe, sender));
         self.follow(messages).await
     }
 
@@ -293,6 +298,7 @@ impl ClusterWatch {
             match message {
                 WatchMessage::Changed(object) => objects.push(object),
                 WatchMessage::ListAgain(reason) => return Err(WatchError::ListAgain(reason)),
+                WatchMessage::Failed(reason) => return Err(WatchError::Failed(reason)),
             }
         }
         let changes = self.read_changed(objects).await?;

@@ -11,6 +11,7 @@ mod cluster_watch;
 mod condition;
 mod credentials;
 mod events;
+mod failure;
 mod feed;
 mod header;
 mod object_reader;

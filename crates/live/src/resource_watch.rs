@@ -56,6 +56,8 @@ pub(crate) enum WatchMessage {
     Changed(ChangedObject),
     /// Everything has to be listed again; the text says why.
     ListAgain(String),
+    /// A task has panicked, with this message.
+    Failed(String),
 }
 
 /// One resource of the API server, and those who hear of it.

@@ -240,7 +240,7 @@ fn nothing_is_named_where_everything_was_evaluated() {
 }
 
 #[test]
-fn a_question_that_names_plugins_names_what_these_do_not_evaluate() {
+fn a_request_that_names_plugins_names_what_these_do_not_evaluate() {
     const OFF: &str = "{name: predicates, enablePredicate: false, enableNodeOrder: false}";
     let selecting = pb::Task {
         constraints: Some(Box::new(pb::PodConstraints {

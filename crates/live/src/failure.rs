@@ -1,0 +1,62 @@
+//! Panics as errors: a watch whose task has ended without a word would be taken for one without changes.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
+use tokio::sync::mpsc;
+
+use crate::resource_watch::WatchMessage;
+
+/// Runs a future to its end.
+///
+/// # Errors
+/// It panicked; the error is the message.
+pub(crate) async fn caught<T>(future: impl Future<Output = T>) -> Result<T, String> {
+    let mut future = pin!(future);
+    // What the future borrows is used again only after everything has been listed again.
+    poll_fn(
+        |context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+            Ok(polled) => polled.map(Ok),
+            Err(payload) => Poll::Ready(Err(message(&*payload))),
+        },
+    )
+    .await
+}
+
+/// Runs a task of a watch, and sends its failure.
+pub(crate) async fn reporting(task: impl Future<Output = ()>, messages: mpsc::Sender<WatchMessage>) {
+    if let Err(panic) = caught(task).await {
+        drop(messages.send(WatchMessage::Failed(panic)).await);
+    }
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_told_of() {
+        let (sender, mut messages) = mpsc::channel(1);
+        let late = async {
+            tokio::task::yield_now().await;
+            panic!("no {}", "number");
+        };
+        reporting(late, sender.clone()).await;
+        let Some(WatchMessage::Failed(reason)) = messages.recv().await else {
+            panic!("nothing was sent");
+        };
+        assert_eq!(reason, "no number");
+        reporting(async {}, sender).await;
+        assert!(messages.recv().await.is_none(), "a task that has ended");
+        assert_eq!(caught(async { 7 }).await, Ok(7));
+    }
+}
