@@ -46,7 +46,11 @@ impl DecisionCall for AdmitCall {
         let items = decide::admit(context.cluster_state(), &context.policy.policy, &mut derived, &query)?;
         Ok(pb::AdmitResponse {
             metadata: Some(context.decision_metadata(edge, NodeEncoding::Names, DecisionKind::Admit, &query.plugins)),
-            result: Some(admit::admit_result(&query, &items, context.evaluated_state(&[]))),
+            result: Some(admit::admit_result(
+                &query,
+                &items,
+                context.evaluated_state(&query.plugins),
+            )),
             durability: pb::Durability::Unspecified.into(),
         })
     }
@@ -90,7 +94,7 @@ impl ServerContext {
             query.now = now;
             let items = decide::admit(cluster_state, &policy.policy, derived, &query)?;
             let bytes = items.len() * size_of::<pb::AdmitItem>();
-            let state = EvaluatedState::new(cluster_state, &policy.policy, &[]);
+            let state = EvaluatedState::new(cluster_state, &policy.policy, &query.plugins);
             Ok(weighed(admit::admit_result(&query, &items, state), bytes))
         };
         let (mut context, result) = self.query_session(step, ask).await?;

@@ -13,7 +13,6 @@ use super::evaluation::{EvaluationContext, response_metadata};
 use super::pb;
 use super::status::CallError;
 use super::worker_pool::{CancellationToken, HeldWorker};
-use pumice_engine::PolicyInForce;
 use pumice_engine::model::{ClusterState, Problem};
 use pumice_engine::policy::DecisionKind;
 use pumice_state::{ConfirmItem, ConfirmItems, ConfirmOutcome, LedgerConfirm, SessionConfirm};
@@ -54,11 +53,11 @@ impl ServerContext {
             };
             self.workers.queries.run(derive).await?;
         }
-        let no_plugins = call.plugins.is_empty();
+        let plugins = call.plugins.clone();
         let confirm = LedgerConfirm {
             policy: evaluation_ref.policy,
             profile: evaluation_ref.profile,
-            plugins: call.plugins.clone(),
+            plugins: plugins.clone(),
             lease: call.lease,
             now,
             items: ConfirmItems::Unread(self.item_reader(call)),
@@ -67,7 +66,13 @@ impl ServerContext {
         let done = self.state.confirm(confirm).await?;
         Ok(pb::AdmitResponse {
             metadata: Some(pb::ResponseMetadata {
-                not_evaluated: unserved(&done.policy, no_plugins, now),
+                not_evaluated: not_evaluated::of_decision(
+                    &done.policy.policy,
+                    DecisionKind::Admit,
+                    &plugins,
+                    None,
+                    now,
+                ),
                 now: now.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 }),
                 ..response_metadata(self.next_decision_id(), done.revision, &done.policy)
             }),
@@ -83,7 +88,7 @@ impl ServerContext {
     ) -> Result<pb::AdmitResponse, CallError> {
         let name = step.session.clone();
         let (plugins, lease, all_enqueued) = (call.plugins.clone(), call.lease, call.item_count() == 0);
-        let no_plugins = plugins.is_empty();
+        let asked = plugins.clone();
         let confirm = SessionConfirm {
             plugins,
             lease,
@@ -107,7 +112,7 @@ impl ServerContext {
         Ok(pb::AdmitResponse {
             metadata: Some(pb::ResponseMetadata {
                 effects: effects.effects,
-                not_evaluated: unserved(&done.policy, no_plugins, now),
+                not_evaluated: not_evaluated::of_decision(&done.policy.policy, DecisionKind::Admit, &asked, None, now),
                 now: now.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 }),
                 ..response_metadata(effects.decision_id, done.revision, &done.policy)
             }),
@@ -124,20 +129,6 @@ impl ServerContext {
             },
         )
     }
-}
-
-/// Unserved plugins of the policy that would judge jobs, unless the request names plugins, and those that miss the time.
-fn unserved(policy: &PolicyInForce, no_plugins: bool, now: Option<i64>) -> Vec<pb::NotEvaluated> {
-    let mut all = if no_plugins {
-        not_evaluated::of_policy(&policy.policy, DecisionKind::Admit)
-    } else {
-        Vec::new()
-    };
-    if now.is_none() {
-        all.extend(not_evaluated::of_time(&policy.policy, DecisionKind::Admit));
-        all.sort_by(|one, other| one.name.cmp(&other.name));
-    }
-    all
 }
 
 fn confirm_response(done: &ConfirmOutcome) -> pb::AdmitResponse {

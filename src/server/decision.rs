@@ -260,7 +260,7 @@ impl DecisionCall for pb::SelectVictimsRequest {
             result: Some(convert::victims::victims_result(
                 &query,
                 &items,
-                context.evaluated_state(&[]),
+                context.evaluated_state(&query.plugins),
             )),
         })
     }

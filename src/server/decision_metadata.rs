@@ -14,7 +14,7 @@ use pumice_engine::plugins;
 use pumice_engine::policy::DecisionKind;
 
 impl EvaluationContext {
-    /// Metadata of a decision. Unserved plugins of the policy are listed unless the request names plugins.
+    /// Metadata of a decision about which the request names these plugins.
     pub(super) fn decision_metadata(
         &self,
         edge: &ServerContext,
@@ -23,20 +23,9 @@ impl EvaluationContext {
         plugins: &[Arc<str>],
     ) -> pb::ResponseMetadata {
         let mut metadata = self.response_metadata(edge, encoding);
-        if plugins.is_empty() {
-            metadata.not_evaluated = not_evaluated::of_policy(&self.policy.policy, kind);
-            if !matches!(kind, DecisionKind::Admit | DecisionKind::Order) {
-                let waiting = not_evaluated::for_labels(&self.policy.policy, self.cluster_state());
-                metadata.not_evaluated.extend(waiting);
-                metadata.not_evaluated.sort_by(|one, other| one.name.cmp(&other.name));
-            }
-        }
-        if self.now.is_none() {
-            let mut timeless = not_evaluated::of_time(&self.policy.policy, kind);
-            timeless.retain(|own| plugins.is_empty() || plugins.iter().any(|plugin| **plugin == *own.name));
-            metadata.not_evaluated.extend(timeless);
-            metadata.not_evaluated.sort_by(|one, other| one.name.cmp(&other.name));
-        }
+        let policy = &self.policy.policy;
+        metadata.not_evaluated =
+            not_evaluated::of_decision(policy, kind, plugins, Some(self.cluster_state()), self.now);
         metadata
     }
 }

@@ -13,6 +13,7 @@ mod hostile;
 mod job_state;
 mod ledger;
 mod live;
+mod named_plugins;
 mod namespaces;
 mod negative_amounts;
 mod objects;

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_task_that_panics_is_told_of() {
+    async fn a_task_that_panics_is_reported() {
         let (sender, mut messages) = mpsc::channel(1);
         let late = async {
             tokio::task::yield_now().await;

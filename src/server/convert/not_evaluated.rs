@@ -35,12 +35,12 @@ pub fn of_policy(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
 }
 
 /// Plugins of a policy that wait for labels which the records lack.
-pub fn for_labels(policy: &Policy, cluster_state: &ClusterState) -> Vec<pb::NotEvaluated> {
+fn for_labels(policy: &Policy, cluster_state: &ClusterState) -> Vec<pb::NotEvaluated> {
     messages(&decide::not_evaluated_for_labels(policy, cluster_state))
 }
 
 /// Plugins of a policy that compare with the time, where a decision of this kind depends on it and the request gives none.
-pub fn of_time(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
+fn of_time(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
     match kind {
         DecisionKind::Admit | DecisionKind::Order => {}
         DecisionKind::Filter
@@ -57,6 +57,36 @@ pub fn of_time(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
         effect: effect.to_owned(),
     };
     policy.time_effects().map(entry).collect()
+}
+
+/// Plugins of a policy that take no part in a decision of this kind, or not fully, sorted by name: those that are not served, unless the
+/// request names plugins; those that wait for labels; and those that miss the time. Of the latter two, a request that names plugins is
+/// told of these.
+pub fn of_decision(
+    policy: &Policy,
+    kind: DecisionKind,
+    plugins: &[Arc<str>],
+    cluster_state: Option<&ClusterState>,
+    now: Option<i64>,
+) -> Vec<pb::NotEvaluated> {
+    let mut all = Vec::new();
+    // Neither admission nor an order reads labels.
+    let with_labels = cluster_state.filter(|_| !matches!(kind, DecisionKind::Admit | DecisionKind::Order));
+    all.extend(
+        with_labels
+            .into_iter()
+            .flat_map(|cluster_state| for_labels(policy, cluster_state)),
+    );
+    if now.is_none() {
+        all.extend(of_time(policy, kind));
+    }
+    if plugins.is_empty() {
+        all.extend(of_policy(policy, kind));
+    } else {
+        all.retain(|own| plugins.iter().any(|plugin| **plugin == *own.name));
+    }
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    all
 }
 
 /// Cluster state and policy of a decision, by which its results name what they leave out.

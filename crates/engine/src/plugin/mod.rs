@@ -37,8 +37,13 @@ pub trait Plugin: Debug + Send + Sync {
     /// Arguments after defaults and repairs, in the spelling of the policy document.
     fn effective_arguments(&self) -> YamlValue;
 
-    /// Constraints between pods and nodes that the plugin evaluates; a result names the others as not evaluated.
-    fn evaluates(&self) -> ConstraintSet {
+    /// Constraints between pods and nodes that the filter evaluates; a result names those that no hook evaluates.
+    fn filter_evaluates(&self) -> ConstraintSet {
+        ConstraintSet::NONE
+    }
+
+    /// Constraints between pods and nodes that the score evaluates, likewise.
+    fn score_evaluates(&self) -> ConstraintSet {
         ConstraintSet::NONE
     }
 

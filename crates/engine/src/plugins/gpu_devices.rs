@@ -70,7 +70,7 @@ impl Plugin for DeviceFit {
         value_map([map_entry(PICK, YamlValue::String(name.to_owned()))])
     }
 
-    fn evaluates(&self) -> ConstraintSet {
+    fn filter_evaluates(&self) -> ConstraintSet {
         ConstraintSet::NONE.with(ConstraintKind::Devices)
     }
 

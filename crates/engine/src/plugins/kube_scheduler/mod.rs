@@ -300,11 +300,14 @@ impl Plugin for KubePlugin {
         self.effective.clone()
     }
 
-    fn evaluates(&self) -> ConstraintSet {
-        let checks = self.checks.map_or(ConstraintSet::NONE, |checks| checks.evaluates());
+    fn filter_evaluates(&self) -> ConstraintSet {
+        self.checks.map_or(ConstraintSet::NONE, |checks| checks.evaluates())
+    }
+
+    fn score_evaluates(&self) -> ConstraintSet {
         match &self.score {
-            KubeScore::Part(rules) => checks.union(rules.weights.evaluates()),
-            KubeScore::None | KubeScore::Allocation(_) => checks,
+            KubeScore::Part(rules) => rules.weights.evaluates(),
+            KubeScore::None | KubeScore::Allocation(_) => ConstraintSet::NONE,
         }
     }
 

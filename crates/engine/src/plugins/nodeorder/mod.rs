@@ -76,7 +76,7 @@ impl Plugin for NodeOrder {
         self.rules.weights.effective()
     }
 
-    fn evaluates(&self) -> ConstraintSet {
+    fn score_evaluates(&self) -> ConstraintSet {
         self.rules.weights.evaluates()
     }
 

@@ -66,7 +66,7 @@ impl Plugin for Predicates {
         self.arguments.effective()
     }
 
-    fn evaluates(&self) -> ConstraintSet {
+    fn filter_evaluates(&self) -> ConstraintSet {
         self.arguments.evaluates()
     }
 

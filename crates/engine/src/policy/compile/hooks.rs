@@ -73,15 +73,17 @@ impl Policy {
     /// Constraints between pods and nodes that the plugins evaluate which a query asks. The query names these plugins, whatever the
     /// switches say; empty: it asks what is switched on.
     pub fn evaluated_constraints(&self, plugins: &[Arc<str>]) -> ConstraintSet {
-        let hooks = self.asked_filters(plugins).chain(self.asked_scorers(plugins));
-        hooks.fold(ConstraintSet::NONE, |set, plugin| set.union(plugin.evaluates()))
+        let filters = self.asked_filters(plugins).map(|plugin| plugin.filter_evaluates());
+        let scorers = self.asked_scorers(plugins).map(|plugin| plugin.score_evaluates());
+        filters.chain(scorers).fold(ConstraintSet::NONE, ConstraintSet::union)
     }
 
     /// Constraints that Filter or Score of these plugins evaluate, whatever the switches say; empty: of all plugins.
     pub fn registered_constraints(&self, plugins: &[Arc<str>]) -> ConstraintSet {
         let of = |own: &RegisteredPlugin| {
             let hooks = own.filter.iter().chain(&own.score);
-            hooks.fold(ConstraintSet::NONE, |set, plugin| set.union(plugin.evaluates()))
+            let both = hooks.map(|plugin| plugin.filter_evaluates().union(plugin.score_evaluates()));
+            both.fold(ConstraintSet::NONE, ConstraintSet::union)
         };
         let all = |set: ConstraintSet, own| set.union(of(own));
         if plugins.is_empty() {
@@ -104,9 +106,14 @@ impl Policy {
         self.registered.values().filter(lacks)
     }
 
-    /// True if a filter of the policy makes the filter on resources leave out the amounts of a resource.
+    /// True if a plugin of the policy makes the filter on resources leave out the amounts of a resource. That filter is no plugin's, so
+    /// that neither switches nor names of plugins in a query change it.
     pub fn ignores_resource(&self, name: &str) -> bool {
-        self.filters.iter().any(|hook| hook.plugin.ignores_resource(name))
+        let mut hooks = self
+            .registered
+            .values()
+            .flat_map(|own| own.filter.iter().chain(&own.score));
+        hooks.any(|plugin| plugin.ignores_resource(name))
     }
 
     /// Plugins of the document that are not served and would decide something, sorted by name.
@@ -220,9 +227,11 @@ impl Policy {
 
     /// True if a plugin of the document may have a state.
     pub fn has_plugin_state(&self) -> bool {
-        self.registered
-            .values()
-            .any(|own| own.order.is_some() || own.victims.is_some() || own.admit.is_some() || own.job_state.is_some())
+        let decides_by_state = |own: &RegisteredPlugin| {
+            own.order.is_some() || own.victims.is_some() || own.admit.is_some() || own.job_state.is_some()
+        };
+        // Of some plugins only Filter or Score reads the state.
+        self.registered.values().any(decides_by_state) || self.reads_plugin_state(&[])
     }
 
     /// Computes the plugin states of a cluster state, whatever the switches say. If a name has several entries, the
