@@ -147,7 +147,8 @@ func TestAStandbyReadsPodGroups(t *testing.T) {
 	bench := startAt(t, config, arguments(address, ""), emptyNodes(2), pods)
 	eventually(t, "the groups are read", func() bool {
 		minimum, known := bench.mirror().minimumOf("default/ring")
-		return known && minimum == 2
+		// Pods come by another listener.
+		return known && minimum == 2 && bench.mirror().waits(pods[0].UID) && bench.mirror().waits(pods[1].UID)
 	})
 	if sourceOf(t, client) != nil {
 		t.Fatal("a standby writes")
