@@ -156,6 +156,10 @@ func startAt(t *testing.T, config *rest.Config, arguments string, nodes []*corev
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
+	// Each listener hears of the objects in its own time.
+	for _, registration := range made.mirror().registrations {
+		eventually(t, "the objects have been taken in", registration.HasSynced)
+	}
 	return made
 }
 

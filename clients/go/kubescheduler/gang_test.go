@@ -148,6 +148,7 @@ func TestAGangIsPlacedInOneRequestAndBoundTogether(t *testing.T) {
 	if _, err := bench.client.CoreV1().Pods("default").Create(context.Background(), pods[2], metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the third pod is known", func() bool { return bench.mirror().waits(pods[2].UID) })
 	before := metricOf(t, "scheduler_pumice_calls_total", "Place")
 	attempts, used := []attempt{}, map[string]bool{}
 	for at, pod := range pods {
