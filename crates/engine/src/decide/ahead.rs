@@ -77,10 +77,9 @@ struct AheadCounts<'a> {
 impl<'a> AheadCounts<'a> {
     fn new(task: &'a TaskRecord) -> Self {
         let arrival = UniformArrival::of(task);
-        let is_shown = arrival.is_shown_by_columns() && task.host_ports().is_empty();
         Self {
             task,
-            arrival: is_shown.then_some(arrival),
+            arrival: arrival.is_shown_by_columns().then_some(arrival),
             by_entry: BTreeSet::new(),
         }
     }
@@ -147,7 +146,7 @@ impl<'a> AheadPass<'a> {
         let mut left = nodes.to_vec();
         while sheets.len() < self.depth && !left.is_empty() {
             // A node whose entry counts the tasks from now on takes those before, too.
-            for some in left.chunks(TASKS_UNINTERRUPTED / (sheets.len() + 1).min(TASKS_UNINTERRUPTED)) {
+            for some in left.chunks((TASKS_UNINTERRUPTED / (sheets.len() + 1)).max(1)) {
                 if (parallelism.is_cancelled)() {
                     return None;
                 }

@@ -21,12 +21,15 @@ pub(crate) struct UniformArrival {
     pub(super) same_in_kubernetes: bool,
     /// Differences of the sums over pods, which no column shows.
     pub(super) pod_sums: PodSumDelta,
+    /// True if the tasks take ports, which no column shows.
+    takes_ports: bool,
 }
 
 impl UniformArrival {
     /// Amounts of a task in the status that it will have on the node.
     pub(crate) fn of(task: &TaskRecord) -> Self {
         let amounts: Vec<(ResourceId, i64)> = task.requests.iter().collect();
+        let takes_ports = !task.host_ports().is_empty();
         if task.status == TaskStatus::Pipelined {
             return Self {
                 vector: NodeVector::Pipelined,
@@ -34,6 +37,7 @@ impl UniformArrival {
                 integers: Vec::new(),
                 same_in_kubernetes: true,
                 pod_sums: PodSumDelta::of_task(task),
+                takes_ports,
             };
         }
         let nonzero = [ResourceId::CPU, ResourceId::MEMORY].map(|id| (id, task.nonzero_request(id)));
@@ -50,6 +54,7 @@ impl UniformArrival {
             integers,
             same_in_kubernetes: alike,
             pod_sums: PodSumDelta::of_task(task),
+            takes_ports,
         }
     }
 
@@ -63,7 +68,7 @@ impl UniformArrival {
 
     /// True if the columns show all that plugins read of a node's usage after such tasks.
     pub(crate) fn is_shown_by_columns(&self) -> bool {
-        self.pod_sums.is_empty()
+        self.pod_sums.is_empty() && !self.takes_ports
     }
 
     /// Amount that a task adds to a resource of a vector.

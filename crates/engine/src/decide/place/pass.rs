@@ -110,11 +110,9 @@ impl ArrivingTask {
 
     /// Adds `times` tasks to a node's columns. False: nothing changed, and the caller must change the node's entry.
     pub(super) fn add_to_columns(&self, cluster_state: &mut ClusterState, slot: NodeSlot, times: u32) -> bool {
-        // Columns show neither the ports of tasks nor their devices.
+        // Columns do not show the devices of tasks.
         let arrival = self.uniform_arrival.as_ref();
-        let is_shown = |arrival: &&UniformArrival| {
-            arrival.is_shown_by_columns() && self.task.host_ports().is_empty() && !self.asks_devices()
-        };
+        let is_shown = |arrival: &&UniformArrival| arrival.is_shown_by_columns() && !self.asks_devices();
         let arrival = arrival.filter(is_shown);
         arrival.is_some_and(|arrival| cluster_state.add_uniform(slot, arrival, times))
     }

@@ -80,17 +80,16 @@ impl Policy {
 
     /// Constraints that Filter or Score of these plugins evaluate, whatever the switches say; empty: of all plugins.
     pub fn registered_constraints(&self, plugins: &[Arc<str>]) -> ConstraintSet {
-        let of = |own: &RegisteredPlugin| {
-            let hooks = own.filter.iter().chain(&own.score);
-            let both = hooks.map(|plugin| plugin.filter_evaluates().union(plugin.score_evaluates()));
-            both.fold(ConstraintSet::NONE, ConstraintSet::union)
-        };
-        let all = |set: ConstraintSet, own| set.union(of(own));
-        if plugins.is_empty() {
-            return self.registered.values().fold(ConstraintSet::NONE, all);
-        }
+        let hooks = self.registered_hooks(plugins);
+        let both = hooks.map(|plugin| plugin.filter_evaluates().union(plugin.score_evaluates()));
+        both.fold(ConstraintSet::NONE, ConstraintSet::union)
+    }
+
+    /// Filters and scorers of these plugins, whatever the switches say; empty: of all plugins of the document.
+    fn registered_hooks<'p>(&'p self, plugins: &'p [Arc<str>]) -> impl Iterator<Item = &'p Arc<dyn Plugin>> {
         let named = plugins.iter().filter_map(|name| self.registered(name));
-        named.fold(ConstraintSet::NONE, all)
+        let all = self.registered.values().filter(|_| plugins.is_empty());
+        named.chain(all).flat_map(|own| own.filter.iter().chain(&own.score))
     }
 
     /// Kinds of records of which some plugin of the policy, in any profile, reads all labels.
@@ -109,11 +108,7 @@ impl Policy {
     /// True if a plugin of the policy makes the filter on resources leave out the amounts of a resource. That filter is no plugin's, so
     /// that neither switches nor names of plugins in a query change it.
     pub fn ignores_resource(&self, name: &str) -> bool {
-        let mut hooks = self
-            .registered
-            .values()
-            .flat_map(|own| own.filter.iter().chain(&own.score));
-        hooks.any(|plugin| plugin.ignores_resource(name))
+        self.registered_hooks(&[]).any(|plugin| plugin.ignores_resource(name))
     }
 
     /// Plugins of the document that are not served and would decide something, sorted by name.
@@ -178,14 +173,7 @@ impl Policy {
 
     /// True if Filter or Score of these plugins reads plugin states; empty: of any plugin of the document.
     pub fn reads_plugin_state(&self, plugins: &[Arc<str>]) -> bool {
-        let reads = |own: &RegisteredPlugin| {
-            let mut hooks = own.filter.iter().chain(&own.score);
-            hooks.any(|plugin| plugin.hooks().accounts)
-        };
-        if plugins.is_empty() {
-            return self.registered.values().any(reads);
-        }
-        plugins.iter().filter_map(|name| self.registered(name)).any(reads)
+        self.registered_hooks(plugins).any(|plugin| plugin.hooks().accounts)
     }
 
     /// True if some plugin checks tasks.
@@ -200,10 +188,7 @@ impl Policy {
 
     /// True if a plugin's Filter or Score reads the holdings of this task's job.
     pub fn reads_job(&self, task: &TaskRecord) -> bool {
-        let mut hooks = self
-            .registered
-            .values()
-            .flat_map(|own| own.filter.iter().chain(&own.score));
+        let mut hooks = self.registered_hooks(&[]);
         hooks.any(|plugin| plugin.quota().is_some_and(|quota| quota.reads_job(task)))
     }
 
