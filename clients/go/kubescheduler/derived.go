@@ -31,7 +31,7 @@ func (known *derivedTask) isOf(pod *corev1.Pod) bool {
 // record makes the record of a pod, with what its owners tell: a question is judged by what it says itself, not by the record that the
 // service has. Its job is the pod group of Volcano's annotations, or one that this scheduler watches: of any other the service would
 // know nothing. The record of a waiting pod is made once, because the pod is signed, filtered and put on a node by the same object; when an
-// owner or a group changes, the handler that hears of it calls underive. The lock is held.
+// owner or a group changes, the handler that hears of it calls remake. The lock is held.
 func (mirror *mirror) record(pod *corev1.Pod) (*pb.Task, error) {
 	if known := mirror.derived[pod.UID]; known.isOf(pod) {
 		return copyOf(known.record), nil

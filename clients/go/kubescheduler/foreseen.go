@@ -57,7 +57,7 @@ type foresightBook struct {
 
 // foresee keeps an answer for the equal pods that follow; nil: it says nothing about them.
 func (plugin *Plugin) foresee(cycle *cycle, asked foreseen, scores *pb.ScoreItem) *foresight {
-	if cycle.signature == "" || len(scores.GetAhead()) == 0 {
+	if !cycle.mayServe || len(scores.GetAhead()) == 0 {
 		return nil
 	}
 	asked.plugin, asked.signature = plugin, cycle.signature
@@ -94,7 +94,7 @@ func (book *foresightBook) of(plugin *Plugin, signature string) *foresight {
 	book.mutex.Lock()
 	defer book.mutex.Unlock()
 	last := book.last
-	if last == nil || signature == "" || last.plugin != plugin || last.signature != signature || last.left == 0 ||
+	if last == nil || last.plugin != plugin || last.signature != signature || last.left == 0 ||
 		!plugin.policy.agrees(last.metadata) || last.decisive != plugin.hub.mirror.decisive.Load() || time.Since(last.at) > foreseenAge {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (plugin *Plugin) useForeseen(pod *corev1.Pod, cycle *cycle, nodes int) bool
 		// No answer serves it.
 		return false
 	}
-	cycle.signature = cycle.signed
+	cycle.mayServe = true
 	view := plugin.hub.foresight.of(plugin, cycle.signature)
 	if view == nil {
 		return false

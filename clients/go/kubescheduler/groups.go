@@ -112,8 +112,7 @@ func (mirror *mirror) groupGone(object metav1.Object) {
 func (mirror *mirror) putMembers(group string) {
 	for uid := range mirror.members[group] {
 		if pod, found := mirror.pods[uid]; found {
-			mirror.underive(pod)
-			mirror.put(pod)
+			mirror.remake(pod)
 		}
 	}
 }

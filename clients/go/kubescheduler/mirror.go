@@ -171,8 +171,7 @@ func (mirror *mirror) ownerSeen(owner metav1.Object) {
 		}
 		// Owners are found by name.
 		if controller := metav1.GetControllerOfNoCopy(pod); isService || controller != nil && controller.Name == owner.GetName() {
-			mirror.underive(pod)
-			mirror.put(pod)
+			mirror.remake(pod)
 		}
 	}
 }
@@ -381,6 +380,12 @@ func (mirror *mirror) unreserve(pod types.UID) {
 	if newest, found := mirror.pods[pod]; found {
 		mirror.put(newest)
 	}
+}
+
+// remake makes and writes the record of a pod again, whose owners or group have changed. The lock is held.
+func (mirror *mirror) remake(pod *corev1.Pod) {
+	mirror.underive(pod)
+	mirror.put(pod)
 }
 
 // put writes the record of a pod, or marks it unreadable. The lock is held.

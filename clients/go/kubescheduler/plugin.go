@@ -82,8 +82,10 @@ type cycle struct {
 	copied bool
 	until  time.Time
 	task   *pb.Task
-	// signed is the signature of the task, and signature the same if an answer may serve the pod; empty: none may.
-	signed, signature string
+	// signature is that of the task.
+	signature string
+	// mayServe: the answer may serve equal pods.
+	mayServe bool
 	// foresight is the answer that serves equal pods, with those placed since; nil: the answer is about this pod alone.
 	foresight *foresight
 	// gang has the pod's node, if the pods of its group are placed together; then there is no verdict.
@@ -111,11 +113,11 @@ func (plugin *Plugin) begin(state fwk.CycleState, pod *corev1.Pod) (*cycle, erro
 		return known.(*cycle), nil
 	}
 	plugin.hub.lead()
-	task, signed, err := plugin.hub.mirror.signed(pod)
+	task, signature, err := plugin.hub.mirror.signed(pod)
 	if err != nil {
 		return nil, err
 	}
-	begun := &cycle{until: time.Now().Add(plugin.args.Budget.Duration), task: task, signed: signed, without: &missedCalls{}}
+	begun := &cycle{until: time.Now().Add(plugin.args.Budget.Duration), task: task, signature: signature, without: &missedCalls{}}
 	state.Write(cycleKey, begun)
 	return begun, nil
 }
