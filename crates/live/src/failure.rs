@@ -10,13 +10,13 @@ use tokio::sync::mpsc;
 
 use crate::resource_watch::WatchMessage;
 
-/// Runs a future to its end.
+/// Result of a future.
 ///
 /// # Errors
-/// It panicked; the error is the message.
+/// The future panicked; the error is the message of the panic.
 pub(crate) async fn caught<T>(future: impl Future<Output = T>) -> Result<T, String> {
     let mut future = pin!(future);
-    // What the future borrows is used again only after everything has been listed again.
+    // A caller lists everything again before it uses what the future has borrowed.
     poll_fn(
         |context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(polled) => polled.map(Ok),
