@@ -14,7 +14,7 @@ REPORT ?= target/bench/report.json
 BUILD ?= $(CARGO) build --locked --quiet
 RUN ?= $(CARGO) run --locked --quiet --
 
-.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-build bench-docs bench-compare bench-dig counts counts-record pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check cross clients-generate module-path ci rust clean
+.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-build bench-docs bench-compare bench-dig counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check cross clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,6 +106,9 @@ lab: rust ## Repeat published experiments on shared devices, into target/lab (FG
 
 counts: rust ## Count the instructions of the hot paths under valgrind, compare with benches/counts.txt
 	@benches/counts.sh check
+
+build-cost: rust ## Build a commit cold and print what it costs (COMMITS="OLD NEW": two in turn, PAIRS=3; RUN=COMMAND)
+	@.ci/build-cost.py $(or $(COMMITS),HEAD) --pairs $(or $(PAIRS),1) $(if $(RUN),--run "$(RUN)")
 
 counts-record: rust ## Record these counts in benches/counts.txt
 	@benches/counts.sh record
