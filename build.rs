@@ -1,27 +1,17 @@
-//! Generates the server side of the services from the protocol files, without a `protoc` on the machine. The messages and
-//! the clients are those of `crates/protocol`.
+//! Writes the commit of the sources into the program.
 
 use std::process::Command;
 
 /// Digits of a commit that are kept.
 const COMMIT_DIGITS: usize = 12;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rerun-if-changed=proto");
-    let files = ["types", "decision", "state", "policy"].map(|name| format!("pumice/v1/{name}.proto"));
-    let descriptors = protox::compile(files, ["proto"])?;
-    tonic_prost_build::configure()
-        .build_client(false)
-        .extern_path(".pumice.v1", "::pumice_protocol::v1")
-        .codec_path("crate::server::codec::WeighedCodec")
-        .compile_fds(descriptors)?;
+fn main() {
     if let Some(commit) = commit() {
         println!(
             "cargo::rustc-env=PUMICE_COMMIT={}",
             commit.chars().take(COMMIT_DIGITS).collect::<String>()
         );
     }
-    Ok(())
 }
 
 /// Commit of the sources: named by the builder, or of a package of crates.io, or of a checkout. Builds for tests have none,

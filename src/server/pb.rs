@@ -8,9 +8,9 @@
     unused_qualifications,
     reason = "generated"
 )]
-mod generated {
-    tonic::include_proto!("pumice.v1");
-}
+#[rustfmt::skip]
+#[path = "generated/pumice.v1.rs"]
+mod generated;
 
 pub use generated::{decision_service_server, policy_service_server, state_service_server};
 pub use pumice_protocol::FILE_DESCRIPTOR_SET;

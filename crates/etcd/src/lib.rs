@@ -23,9 +23,9 @@ mod trim;
     unused_qualifications,
     reason = "generated"
 )]
-mod api {
-    tonic::include_proto!("etcdserverpb");
-}
+#[rustfmt::skip]
+#[path = "generated/etcdserverpb.rs"]
+mod api;
 
 use std::fmt;
 use std::time::Duration;

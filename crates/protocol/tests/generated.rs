@@ -1,4 +1,7 @@
 //! Compares the checked-in code with the protocol files; with `PUMICE_BLESS=1` writes it again.
+//!
+//! All generated code of the workspace is made here, so that no build needs a generator: messages and clients of `pumice.v1`
+//! (this crate), the server side of its services (the root package), and the client of etcd (`crates/etcd`).
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +11,30 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+fn descriptors() -> protox::prost_reflect::prost_types::FileDescriptorSet {
+    let files = ["types", "decision", "state", "policy"].map(|name| format!("pumice/v1/{name}.proto"));
+    protox::compile(files, [root().join("proto")]).unwrap()
+}
+
+/// Compares generated files with those of a folder of the workspace.
+fn compare(generated: &Path, folder: &str, names: &[&str]) {
+    let checked_in = root().join(folder);
+    for name in names {
+        let fresh = std::fs::read(generated.join(name)).unwrap();
+        if std::env::var_os("PUMICE_BLESS").is_some() {
+            std::fs::write(checked_in.join(name), &fresh).unwrap();
+        }
+        let old = std::fs::read(checked_in.join(name)).unwrap_or_default();
+        assert!(
+            old == fresh,
+            "{folder}/{name} differs from what the protocol files generate: run PUMICE_BLESS=1 cargo test --package pumice-protocol --test generated"
+        );
+    }
+}
+
 #[test]
 fn the_generated_code_is_that_of_the_protocol_files() {
-    let files = ["types", "decision", "state", "policy"].map(|name| format!("pumice/v1/{name}.proto"));
-    let descriptors = protox::compile(files, [root().join("proto")]).unwrap();
+    let descriptors = descriptors();
     let out = tempfile::tempdir().unwrap();
     let encoded = descriptors.encode_to_vec();
     std::fs::write(out.path().join("descriptor.bin"), encoded).unwrap();
@@ -33,16 +56,34 @@ fn the_generated_code_is_that_of_the_protocol_files() {
         .out_dir(out.path())
         .compile_fds_with_config(descriptors, names)
         .unwrap();
-    let checked_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/generated");
-    for name in ["pumice.v1.rs", "descriptor.bin"] {
-        let fresh = std::fs::read(out.path().join(name)).unwrap();
-        if std::env::var_os("PUMICE_BLESS").is_some() {
-            std::fs::write(checked_in.join(name), &fresh).unwrap();
-        }
-        let old = std::fs::read(checked_in.join(name)).unwrap_or_default();
-        assert!(
-            old == fresh,
-            "{name} is not what the protocol files say: PUMICE_BLESS=1 cargo test --package pumice-protocol"
-        );
-    }
+    compare(
+        out.path(),
+        "crates/protocol/src/generated",
+        &["pumice.v1.rs", "descriptor.bin"],
+    );
+}
+
+#[test]
+fn the_generated_services_are_those_of_the_protocol_files() {
+    let out = tempfile::tempdir().unwrap();
+    tonic_prost_build::configure()
+        .build_client(false)
+        .extern_path(".pumice.v1", "::pumice_protocol::v1")
+        .codec_path("crate::server::codec::WeighedCodec")
+        .out_dir(out.path())
+        .compile_fds(descriptors())
+        .unwrap();
+    compare(out.path(), "src/server/generated", &["pumice.v1.rs"]);
+}
+
+#[test]
+fn the_generated_client_of_etcd_is_that_of_its_protocol_file() {
+    let out = tempfile::tempdir().unwrap();
+    let descriptors = protox::compile(["etcd.proto"], [root().join("crates/etcd/proto")]).unwrap();
+    tonic_prost_build::configure()
+        .build_server(false)
+        .out_dir(out.path())
+        .compile_fds(descriptors)
+        .unwrap();
+    compare(out.path(), "crates/etcd/src/generated", &["etcdserverpb.rs"]);
 }
