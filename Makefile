@@ -35,20 +35,20 @@ torture: rust replicas ## Damage what keeps promises for long: replicas on both 
 	@$(MAKE) --no-print-directory replicas STORE=kubernetes
 	@$(MAKE) --no-print-directory replicas MEMBERS=3 ONLY=torture::servers_keep_every_promise
 	@$(MAKE) --no-print-directory replicas STORE=kubernetes MEMBERS=3 ONLY=torture::servers_keep_every_promise
-	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --workspace --test it -- ledger::storm --nocapture
-	PUMICE_FIRST_STARTS=$(or $(STARTS),500) $(CARGO) test --locked --workspace --test it -- ledger::first_start --nocapture
+	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --workspace --test durable -- ledger::storm --nocapture
+	PUMICE_FIRST_STARTS=$(or $(STARTS),500) $(CARGO) test --locked --workspace --test durable -- ledger::first_start --nocapture
 	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --workspace --lib -- shuttle_tests
 
 hostile: rust ## Attack and overload an optimised server; print times and memory meanwhile (HOSTILE=N: percent of the full attacks; PUMICE_BIN: another program)
 	@[ -n "$(PUMICE_BIN)" ] || $(CARGO) build --release --locked --quiet --bin pumice
-	@PUMICE_BIN=$(or $(PUMICE_BIN),$(CURDIR)/target/release/pumice) PUMICE_HOSTILE=$(or $(HOSTILE),100) $(CARGO) test --locked --quiet --test it -- hostile::measure::attacks hostile::overload::overload --exact --ignored --nocapture --test-threads 1
+	@PUMICE_BIN=$(or $(PUMICE_BIN),$(CURDIR)/target/release/pumice) PUMICE_HOSTILE=$(or $(HOSTILE),100) $(CARGO) test --locked --quiet --test hostile -- hostile::measure::attacks hostile::overload::overload --exact --ignored --nocapture --test-threads 1
 
 soak: rust ## Mixed load for 20 minutes with TLS, roles, durable state and audit; memory, threads, files and latencies have to be steady (SECONDS=N; PUMICE_BIN: another program)
 	@[ -n "$(PUMICE_BIN)" ] || $(CARGO) build --release --locked --quiet --bin pumice
-	@PUMICE_BIN=$(or $(PUMICE_BIN),$(CURDIR)/target/release/pumice) SECONDS_TO_SOAK=$(or $(SECONDS),1200) $(CARGO) test --locked --quiet --test it -- security::soak::the_server_is_steady_under_mixed_load --exact --ignored --nocapture
+	@PUMICE_BIN=$(or $(PUMICE_BIN),$(CURDIR)/target/release/pumice) SECONDS_TO_SOAK=$(or $(SECONDS),1200) $(CARGO) test --locked --quiet --test operations -- security::soak::the_server_is_steady_under_mixed_load --exact --ignored --nocapture
 
 vectors: rust ## Compare decisions with the recorded ones (PUMICE_VECTORS=DIR: those of a directory)
-	@$(CARGO) test --locked --quiet --workspace --test it -- vectors::run --exact --nocapture 2>&1 | \
+	@$(CARGO) test --locked --quiet -p pumice --test recorded -- vectors::run --exact --nocapture 2>&1 | \
 	  awk '!closed; /^[0-9]+ passed, [0-9]+ failed$$/ { closed = 1 }'
 
 vectors-refresh: ## Replace the recordings (FROM=DIR: a directory of plain .json files)
@@ -96,12 +96,12 @@ bench-compare: ## Compare two reports (OLD=FILE NEW=FILE)
 bench-dig: rust ## Measure single operations at length (BENCH=admission|cards|fairness|place)
 	$(CARGO) bench --locked --bench $(or $(BENCH),place)
 
-lab: rust ## Repeat published experiments on shared devices, into target/lab (FGD=DIR: all of a directory; PUMICE_BIN: another program)
+lab: rust ## Repeat published experiments on shared devices, into target/lab (FGD=DIR: all of a directory; PUMICE_LAB_BIN: another program)
 	@mkdir -p target/lab/packed
 	@cd crates/lab/tests/data && gunzip -c nodes.csv.gz >$(CURDIR)/target/lab/packed/openb_node_list_gpu_node.csv && \
 	  for name in default gpuspec33; do gunzip -c $$name.csv.gz >$(CURDIR)/target/lab/packed/openb_pod_list_$$name.csv; done && \
 	  gunzip -c published.csv.gz >$(CURDIR)/target/lab/packed/published.csv
-	@$(or $(PUMICE_BIN),$(CARGO) run --locked --quiet --release --) simulate --reproduce fgd-atc23 $(or $(FGD),target/lab/packed --seed 42) \
+	@$(or $(PUMICE_LAB_BIN),$(CARGO) run --locked --quiet --release --package pumice-lab-program --) reproduce $(or $(FGD),target/lab/packed --seed 42) \
 	  --bound --csv target/lab/lab.csv --svg target/lab/lab.svg
 
 counts: rust ## Count the instructions of the hot paths under valgrind, compare with benches/counts.txt
@@ -121,11 +121,11 @@ doc: rust ## Build the reference, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 
 docs: rust $(GRPCURL) ## Run the commands of the pages and compare their output
-	@$(CARGO) test --locked --quiet --workspace --test it -- docs::commands::commands_do_what_the_pages_say --exact --ignored --nocapture
+	@$(CARGO) test --locked --quiet -p pumice --test operations -- docs::commands::commands_do_what_the_pages_say --exact --ignored --nocapture
 
 yaml: rust ## Compare the reader of YAML with gopkg.in/yaml.v2 over 20,000 mutated documents (needs Go)
 	@cd tests/yaml && go build -o ../../.cache/yaml-v2 .
-	@PUMICE_YAML_V2="$(CURDIR)/.cache/yaml-v2" $(CARGO) test --locked --quiet --workspace --test it -- yaml_reader --ignored --nocapture
+	@PUMICE_YAML_V2="$(CURDIR)/.cache/yaml-v2" $(CARGO) test --locked --quiet -p pumice --test recorded -- yaml_reader --ignored --nocapture
 
 fuzz: rust ## Feed every decoder with mutated bytes under libFuzzer, and compare fast with plain code: 20 seconds a target (TARGET=NAME; SECONDS=N or RUNS=N; MERGE=1: keep inputs; needs Go and a C++ compiler)
 	@TARGET="$(TARGET)" FUZZ_SECONDS="$(or $(SECONDS),20)" RUNS="$(RUNS)" MERGE="$(MERGE)" crates/fuzz/run.sh

@@ -3,7 +3,7 @@
 //! Arrows point down, and the compiler refuses one that points up: the boxes below `server` are crates of their own.
 //!
 //! ```text
-//! command line (src/main.rs) ─► app ─► server ─► state ─► engine
+//! command line (cli) ─► app ─► server ─► state ─► engine
 //! ```
 //!
 //! Life of a decision: `server` decodes a request into a query and resolves its `against` to a state (a published
@@ -14,6 +14,7 @@ pub mod access;
 pub mod app;
 pub mod audit;
 pub mod build_info;
+pub mod cli;
 pub mod config;
 mod file_looks;
 #[doc(hidden)]

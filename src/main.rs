@@ -1,6 +1,4 @@
-//! The command line and its process: it parses the arguments, runs the command, and exits with its code.
-
-mod cli;
+//! The program `pumice`: its allocator, and the command line of the library.
 
 use std::process::ExitCode;
 
@@ -10,5 +8,5 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    cli::main()
+    pumice::cli::main()
 }

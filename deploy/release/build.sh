@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the files of a release for the machine's architecture: build.sh DIR
-# An archive of the program with its manual, completions and unit; the wheel; the bill of materials; the chart; their checksums.
+# An archive of the programs with their man pages, completions and unit; the wheel; the bill of materials; the chart; their checksums.
 # PROFILE names cargo's profile: `dist`, unless something else is said.
 set -euo pipefail
 out="$(mkdir -p "${1:?a directory for the files}" && cd "$1" && pwd)"
@@ -22,7 +22,10 @@ program="$stage/image/usr/local/bin/pumice"
 root="$stage/$name"
 mkdir -p "$root/completions"
 cp "$program" LICENSE THIRD-PARTY-LICENSES.txt CHANGELOG.md deploy/kubectl-pumice "$root/"
-"$program" man --dir "$root/man" >/dev/null
+cargo build --locked --quiet --profile "$profile" --package pumice-lab-program
+lab="${CARGO_TARGET_DIR:-target}/${profile/#dev/debug}/pumice-lab"
+cp "$lab" "$root/"
+"$lab" man --dir "$root/man" >/dev/null
 for shell in bash zsh fish; do "$program" completions "$shell" >"$root/completions/pumice.$shell"; done
 cp -r deploy/systemd examples "$root/"
 tar --create --sort=name --mtime="@$date" --owner=0 --group=0 --numeric-owner --directory "$stage" "$name" | gzip --no-name >"$out/$name.tar.gz"

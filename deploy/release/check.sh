@@ -50,6 +50,7 @@ readelf --sections --wide "$program" | grep -qF .dep-v0 || { echo "the program h
 test -s "$(dirname "$program")/THIRD-PARTY-LICENSES.txt" -a -x "$(dirname "$program")/kubectl-pumice"
 "$program" schema policy >/dev/null
 "$program" serve --config "$(dirname "$program")/systemd/pumice.yaml" --print-config >/dev/null
+"$(dirname "$program")/pumice-lab" --version
 test -s "$(dirname "$program")/man/pumice.1" -a -s "$(dirname "$program")/completions/pumice.bash"
 
 step "take a first decision from the wheel"

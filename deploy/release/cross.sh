@@ -38,7 +38,7 @@ unknown="$("${needed}" --dynamic "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\
 "$emulator" -L "$libraries" "$program" --version
 "$emulator" -L "$libraries" "$program" demo --color never | tail -1
 if [ -n "${VECTORS:-}" ]; then
-  cargo test --locked --quiet --profile "$profile" --target "$triple" --test it -- vectors::run --exact --nocapture
+  cargo test --locked --quiet --profile "$profile" --target "$triple" --test recorded -- vectors::run --exact --nocapture
 fi
 
 out="$(mktemp -d)"

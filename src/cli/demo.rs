@@ -1,7 +1,7 @@
 //! `pumice demo`: a server of its own for the scenes.
 
-use pumice::app;
-use pumice::config::ServerConfig;
+use crate::app;
+use crate::config::ServerConfig;
 use pumice_console::{CommandError, output};
 use pumice_protocol::ClientConnection;
 use pumice_simulation::demo::{DemoArgs, run_scenes};

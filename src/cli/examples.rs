@@ -1,7 +1,7 @@
 //! Examples at the end of each command's help and man page, in one table: a test reads every line of it as a command line.
 
 /// Examples of each command, by its path below `pumice`.
-const EXAMPLES: &[(&str, &str)] = &[
+pub(super) const EXAMPLES: &[(&str, &str)] = &[
     (
         "serve",
         "pumice serve\npumice serve --data-dir /var/lib/pumice --listen 127.0.0.1:7461",
@@ -91,16 +91,6 @@ const EXAMPLES: &[(&str, &str)] = &[
         "pumice simulate cluster.yaml\npumice simulate cluster.yaml more-nodes.yaml --policy pack --policy spread",
     ),
     (
-        "tune",
-        "pumice tune nodes.csv tasks.csv\npumice tune nodes.csv tasks.csv --held-out other.csv --winner winner.yaml",
-    ),
-    ("bench", "pumice bench\npumice bench --rate 500 --duration 30s"),
-    (
-        "bench fleet",
-        "pumice bench fleet\npumice bench fleet --nodes 1000 --tasks 50000 --data-dir /tmp/fleet",
-    ),
-    ("top", "pumice top\npumice top --once"),
-    (
         "state sync",
         "pumice state sync\npumice state sync --kubeconfig FILE --context NAME --server 127.0.0.1:7461",
     ),
@@ -122,12 +112,11 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("schema", "pumice schema policy\npumice schema settings"),
     ("completions", "pumice completions bash"),
-    ("man", "pumice man --dir /usr/local/share/man/man1"),
 ];
 
 /// Examples of the command at a path such as `policy push`, as help shows them; empty for a group of commands.
-pub(super) fn help_text(path: &str) -> String {
-    let found = EXAMPLES.iter().find(|(own, _)| *own == path);
+pub(super) fn help_text(examples: &[(&str, &str)], path: &str) -> String {
+    let found = examples.iter().find(|(own, _)| *own == path);
     found.map_or_else(String::new, |(_, lines)| {
         let lines: Vec<String> = lines.lines().map(|line| format!("  {line}")).collect();
         format!("Examples:\n{}\n\n", lines.join("\n"))

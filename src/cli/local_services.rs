@@ -1,10 +1,10 @@
 //! The services of this program, lent to commands that judge files.
 
-use pumice::app::{self, InProcessServer};
-use pumice::config::ServerConfig;
-use pumice::limits::EdgeLimits;
-use pumice::server::convert::inline;
-use pumice::server::convert::reader::ReadOptions;
+use crate::app::{self, InProcessServer};
+use crate::config::ServerConfig;
+use crate::limits::EdgeLimits;
+use crate::server::convert::inline;
+use crate::server::convert::reader::ReadOptions;
 use pumice_console::{
     CommandError, ListeningServer, LocalServer, LocalServices, ServeStore, ServedServer, StartingServer,
 };
@@ -18,7 +18,7 @@ const MAX_RESOURCES: usize = 10_000;
 
 /// The services that `pumice serve` runs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ProgramServices;
+pub struct ProgramServices;
 
 impl ProgramServices {
     /// Starts the services, which keep all labels of these records.
@@ -71,6 +71,6 @@ impl LocalServices for ProgramServices {
     }
 
     fn built_in_policy(&self) -> &'static str {
-        pumice::server::BUILT_IN_POLICY
+        crate::server::BUILT_IN_POLICY
     }
 }

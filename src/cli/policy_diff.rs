@@ -9,7 +9,7 @@ use serde_json::json;
 use super::document_diff::{self, DocumentChange};
 use super::local_services::ProgramServices;
 use super::policy_impact::{self, PolicyImpact};
-use pumice::server::convert::policy::policy_report;
+use crate::server::convert::policy::policy_report;
 use pumice_console::{ClientArgs, CommandError, OutputFormat, args, files, import_files, output};
 use pumice_engine::policy::{Compatibility, CompileOptions, YamlLimits, compile};
 use pumice_kubernetes::import::AmountRules;

@@ -133,7 +133,7 @@ impl ClientProfile {
             }
         });
         command.mut_subcommands(|command| match command.get_name() {
-            "serve" | "demo" | "certs" | "store" | "completions" | "man" => command,
+            "serve" | "demo" | "certs" | "store" | "completions" => command,
             _ => self.clone().apply_as_defaults(command),
         })
     }

@@ -2,9 +2,9 @@
 
 use std::io::Write as _;
 
-use pumice::app;
-use pumice::config::ServeArgs;
-use pumice::telemetry;
+use crate::app;
+use crate::config::ServeArgs;
+use crate::telemetry;
 use pumice_console::CommandError;
 
 /// Runs the service.

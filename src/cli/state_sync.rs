@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::serve::shutdown_signal;
-use pumice::config::{KUBERNETES, list_mode, namespaces};
-use pumice::telemetry::{self, CollectorTls, LogFormat, LogOptions};
+use crate::config::{KUBERNETES, list_mode, namespaces};
+use crate::telemetry::{self, CollectorTls, LogFormat, LogOptions};
 use pumice_console::full_sync::next_epoch;
 use pumice_console::{CommandError, CredentialArgs, output};
 use pumice_live::{ClusterAccess, ClusterCondition, ClusterWatch, ListMode, WatchOptions};

@@ -8,8 +8,8 @@ use clap::{Args, Subcommand};
 use sha2::{Digest as _, Sha256};
 
 use super::store_records::{ExportLine, HeadLine, hexadecimal};
-use pumice::app::{open_etcd, open_kubernetes};
-use pumice::config::{StoreSettings, etcd_members, etcd_prefix, log_name, log_namespace};
+use crate::app::{open_etcd, open_kubernetes};
+use crate::config::{StoreSettings, etcd_members, etcd_prefix, log_name, log_namespace};
 use pumice_console::{CommandError, output};
 use pumice_live::ClusterAccess;
 use pumice_state::store::{DiskStore, LogHead, Store, StoreError, StoredState};

@@ -23,6 +23,7 @@ pub mod remedies;
 pub mod resource_key;
 pub mod schema;
 pub mod score_table;
+pub mod scrape;
 pub mod state_check;
 pub mod table;
 pub mod task;

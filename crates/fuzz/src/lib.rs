@@ -16,9 +16,10 @@ pub mod quantities;
 pub mod secrets;
 pub mod seeds;
 pub mod stores;
-mod support;
 
 // The plain versions are modules of tests, some of them inside the engine: they see its modules at the root of their crate.
+use pumice_test_support as support;
+
 pub(crate) use pumice_engine::{cycle, decide, model, plugin, plugin_state, policy};
 
 /// Target of the fuzzer.

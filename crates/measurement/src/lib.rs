@@ -5,7 +5,5 @@
 )]
 
 pub mod bench;
-pub mod extender;
 pub mod placement_history;
-mod scrape;
 pub mod top;

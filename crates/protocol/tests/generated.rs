@@ -11,7 +11,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn descriptors() -> protox::prost_reflect::prost_types::FileDescriptorSet {
+fn descriptors() -> prost_types::FileDescriptorSet {
     let files = ["types", "decision", "state", "policy"].map(|name| format!("pumice/v1/{name}.proto"));
     protox::compile(files, [root().join("proto")]).unwrap()
 }

@@ -7,4 +7,3 @@
 pub mod demo;
 pub mod policy_test;
 pub mod simulate;
-pub mod tune;

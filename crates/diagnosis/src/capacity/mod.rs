@@ -1,7 +1,6 @@
 //! `pumice capacity`: how many more of a shape could be admitted and placed, by queue and card, and which cards are
 //! stranded.
 
-mod bound;
 mod cards;
 mod report;
 pub mod shape;
@@ -37,7 +36,7 @@ pub struct CapacityArgs {
         long,
         value_name = "SHAPE",
         conflicts_with = "file",
-        required_unless_present_any = ["file", "bound"]
+        required_unless_present = "file"
     )]
     shape: Option<String>,
     /// Shape as a file with the pods of one job, all equal, YAML or JSON
@@ -50,9 +49,6 @@ pub struct CapacityArgs {
     file: Option<PathBuf>,
     #[command(flatten)]
     constraints: ConstraintArgs,
-    /// Instead of a shape: how much of the devices is allocated, and how much any placement could allocate at most
-    #[arg(long, conflicts_with_all = ["shape", "file", "queue", "card", "selector", "affinity", "toleration", "host_port"])]
-    bound: bool,
     /// Rules by which the amounts of pods in files are derived
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
@@ -91,9 +87,6 @@ macro_rules! list {
 
 /// Runs the command. Nothing that fits anywhere: exit code 1.
 pub async fn run(args: CapacityArgs, services: &dyn LocalServices) -> Result<(), CommandError> {
-    if args.bound {
-        return run_bound(&args, services).await;
-    }
     let shape = match (&args.shape, &args.file) {
         (_, Some(file)) => GangShape::from_pods(task::pods(file, args.derivation)?)?,
         (Some(text), None) => GangShape::parse(text)?.constrained(args.constraints.constraints()),
@@ -118,22 +111,6 @@ pub async fn run(args: CapacityArgs, services: &dyn LocalServices) -> Result<(),
     Err(CommandError::message(format!(
         "refused: not one more of {shape} fits now"
     )))
-}
-
-/// Prints how much of the devices could be allocated at most.
-async fn run_bound(args: &CapacityArgs, services: &dyn LocalServices) -> Result<(), CommandError> {
-    let mut target = args
-        .what_if
-        .connect(&args.client, &args.policy, args.derivation, services)
-        .await?;
-    let (connection, evaluation_ref) = (&mut target.connection, args.policy.evaluation_ref());
-    let nodes: Vec<pb::NodeStatus> = list!(connection, evaluation_ref, list_nodes, ListNodesRequest, nodes);
-    let tasks: Vec<pb::StoredTask> = list!(connection, evaluation_ref, list_tasks, ListTasksRequest, tasks);
-    let bounds = bound::DeviceBounds::of(&nodes, &tasks)?;
-    match args.client.output {
-        OutputFormat::Table => bounds.show(),
-        OutputFormat::Json => bounds.json(),
-    }
 }
 
 async fn query(

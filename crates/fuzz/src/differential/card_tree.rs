@@ -2,13 +2,13 @@
 
 use crate::choices::draw;
 
-#[path = "../../../../tests/it/capacity_card/case.rs"]
+#[path = "../../../../tests/recorded/capacity_card/case.rs"]
 mod case;
-#[path = "../../../../tests/it/capacity_card/model.rs"]
+#[path = "../../../../tests/recorded/capacity_card/model.rs"]
 mod model;
-#[path = "../../../../tests/it/capacity_card/steps.rs"]
+#[path = "../../../../tests/recorded/capacity_card/steps.rs"]
 mod steps;
-#[path = "../../../../tests/it/capacity_card/tree_model.rs"]
+#[path = "../../../../tests/recorded/capacity_card/tree_model.rs"]
 mod tree_model;
 
 /// Votes on the jobs of a tree.

@@ -2,15 +2,15 @@
 
 use crate::choices::{draw, most_nodes, split_choice};
 
-#[path = "../../../../tests/it/place/batched_changes.rs"]
+#[path = "../../../../tests/decisions/place/batched_changes.rs"]
 mod batched_changes;
-#[path = "../../../../tests/it/place/case.rs"]
+#[path = "../../../../tests/decisions/place/case.rs"]
 mod case;
-#[path = "../../../../tests/it/place/constraints.rs"]
+#[path = "../../../../tests/decisions/place/constraints.rs"]
 mod constraints;
-#[path = "../../../../tests/it/place/engine.rs"]
+#[path = "../../../../tests/decisions/place/engine.rs"]
 mod engine;
-#[path = "../../../../tests/it/place/task_by_task.rs"]
+#[path = "../../../../tests/decisions/place/task_by_task.rs"]
 mod task_by_task;
 
 /// Places tasks by one query and by a loop.

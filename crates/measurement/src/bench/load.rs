@@ -12,8 +12,8 @@ use super::queries::BenchQueries;
 use super::queries::ErrorCause;
 use super::schedule::CallSchedule;
 use super::stats::CallStats;
-use crate::scrape::{MetricsAddress, MetricsPage};
 use pumice_console::CommandError;
+use pumice_console::scrape::{MetricsAddress, MetricsPage};
 use pumice_protocol::ClientConnection;
 
 /// Size and kind of a load.

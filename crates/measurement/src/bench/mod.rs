@@ -14,10 +14,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::scrape::MetricsArgs;
 use load::LoadSpec;
 use pumice_console::args::parse_duration;
 use pumice_console::policy_args::PolicyArgs;
+use pumice_console::scrape::MetricsArgs;
 use pumice_console::{ClientArgs, CommandError, LocalServices, args, output, task};
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::v1 as pb;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{QueueSort, ServerReading};
-use crate::scrape::{MetricSample, MetricsPage};
 use pumice_console::output;
+use pumice_console::scrape::{MetricSample, MetricsPage};
 use pumice_protocol::v1 as pb;
 
 /// Contents of a frame.

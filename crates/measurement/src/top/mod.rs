@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::scrape::{MetricsAddress, MetricsArgs, MetricsPage};
 use dashboard::DashboardContent;
 use pumice_console::args::parse_duration;
+use pumice_console::scrape::{MetricsAddress, MetricsArgs, MetricsPage};
 use pumice_console::{ClientArgs, CommandError, output};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;

@@ -355,8 +355,8 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::scrape::MetricsPage;
     use crate::top::ServerReading;
+    use pumice_console::scrape::MetricsPage;
     use pumice_protocol::v1 as pb;
 
     fn reading() -> ServerReading {

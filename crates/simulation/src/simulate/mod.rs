@@ -4,7 +4,6 @@
 mod cluster;
 mod cycle_tasks;
 mod cycles;
-mod lab;
 mod queues;
 mod report;
 mod rules;
@@ -92,8 +91,6 @@ pub struct SimulateArgs {
     /// How the outcome is printed
     #[arg(short, long, value_enum, default_value_t)]
     output: OutputFormat,
-    #[command(flatten)]
-    lab: lab::LabArgs,
 }
 
 impl SimulateArgs {
@@ -127,16 +124,6 @@ fn parse_period(text: &str) -> Result<f64, String> {
 
 /// Runs the simulation and prints the report.
 pub async fn run(args: SimulateArgs, services: &dyn LocalServices) -> Result<(), CommandError> {
-    if args.lab.reproduce.is_some() || args.lab.curves {
-        let call = lab::LabCall {
-            lab: &args.lab,
-            files: &args.files,
-            policies: &args.policy,
-            svg: args.svg.as_deref(),
-            format: args.output,
-        };
-        return call.run();
-    }
     let candidates = candidate_policies(&args, services)?;
     let workload = workload::read_workload(&args, services)?;
     check_workload(&args, &workload)?;

@@ -1,0 +1,17 @@
+//! Decisions through a real server: Filter, Score, Place, Order, Admit, and what they depend on.
+#![cfg(test)]
+
+mod hierarchy;
+mod job_state;
+mod named_plugins;
+mod namespaces;
+mod negative_amounts;
+mod openb;
+mod place;
+mod rebuild;
+mod rebuild_cluster_state;
+mod session_model;
+mod stored_labels;
+mod stored_verdicts;
+
+use pumice_test_support as support;

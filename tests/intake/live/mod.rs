@@ -1,0 +1,85 @@
+//! A server that watches a cluster, by a Kubernetes API that a thread of the test speaks.
+
+mod api;
+mod breaks;
+mod credentials;
+mod devices;
+
+use std::sync::Arc;
+
+use pumice::config::{ServerConfig, list_mode};
+use pumice::server::pb;
+
+use self::api::ClusterApi;
+use crate::support::EmbeddedServer;
+use crate::support::{TestDirectory, until};
+
+/// Server that watches an API.
+struct WatchingServer {
+    server: EmbeddedServer,
+    folder: TestDirectory,
+}
+
+impl WatchingServer {
+    /// Starts a server over the objects of these namespaces (none: of all), and waits until it shows them.
+    fn start(api: &ClusterApi, namespaces: &[&str]) -> Self {
+        Self::start_listing(api, namespaces, "paged")
+    }
+
+    /// Starts a server that asks for its lists in this way.
+    fn start_listing(api: &ClusterApi, namespaces: &[&str], lists: &str) -> Self {
+        let mut config = ServerConfig::on_free_ports();
+        config.cluster.lists = list_mode(lists).unwrap();
+        config.cluster.namespaces = namespaces.iter().copied().map(Arc::from).collect();
+        Self::start_with(config, &api.kubeconfig())
+    }
+
+    /// Starts a server with these settings and this kubeconfig, and waits until it shows the cluster.
+    fn start_with(mut config: ServerConfig, kubeconfig: &str) -> Self {
+        let folder = TestDirectory::new();
+        config.cluster.is_watched = true;
+        config.cluster.access.kubeconfig = Some(folder.file("kubeconfig", kubeconfig));
+        let server = EmbeddedServer::with(config);
+        until("the server shows the cluster", || server.page("/readyz").0 == 200);
+        Self { server, folder }
+    }
+
+    /// Number of tasks that the server has.
+    fn tasks(&self) -> usize {
+        let tasks = self.server.wire.list_tasks(pb::ListTasksRequest::default());
+        tasks.unwrap().tasks.len()
+    }
+
+    fn has_node(&self, name: &str) -> bool {
+        let nodes = self.server.wire.list_nodes(pb::ListNodesRequest::default());
+        let mut nodes = nodes.unwrap().nodes.into_iter().filter_map(|node| node.node);
+        nodes.any(|node| node.name == name)
+    }
+
+    fn node(&self, name: &str) -> pb::Node {
+        let nodes = self
+            .server
+            .wire
+            .list_nodes(pb::ListNodesRequest::default())
+            .unwrap()
+            .nodes;
+        let found = nodes.into_iter().filter_map(|node| node.node);
+        found.into_iter().find(|node| node.name == name).unwrap()
+    }
+
+    fn task(&self, name: &str) -> pb::Task {
+        let tasks = self
+            .server
+            .wire
+            .list_tasks(pb::ListTasksRequest::default())
+            .unwrap()
+            .tasks;
+        let found = tasks.into_iter().filter_map(|task| task.task);
+        found.into_iter().find(|task| task.name == name).unwrap()
+    }
+
+    /// Condition of the watch, as the probe of the server tells it.
+    fn condition(&self) -> String {
+        self.server.page("/readyz?verbose").1
+    }
+}

@@ -1,0 +1,462 @@
+//! Completeness of the pages: every code, metric, call, command and policy key of the program is documented.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::{files, page, root};
+use crate::support::EmbeddedServer;
+use crate::support::records::{full_sync, hypothetical_task};
+use pumice::server::pb;
+
+/// Words with the shape of a code that are not codes of responses.
+const NO_CODES: &[&str] = &[
+    // Words of gRPC, which have a table of their own.
+    "ABORTED",
+    "ALREADY_EXISTS",
+    "CANCELLED",
+    "DATA_LOSS",
+    "DEADLINE_EXCEEDED",
+    "FAILED_PRECONDITION",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "OUT_OF_RANGE",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "UNAUTHENTICATED",
+    "UNAVAILABLE",
+    "UNIMPLEMENTED",
+    "UNKNOWN",
+    "OK",
+    // Words of durability, which docs/operations.md explains.
+    "DISK",
+    "ETCD",
+    "KUBERNETES",
+    "MEMORY",
+    // Field of kube-scheduler's extender protocol.
+    "UID",
+    // Prefixes of codes.
+    "ARGUMENT_",
+    // Values of `durability`.
+    "DISK",
+    "MEMORY",
+    // Variables of cargo, and words of HTTP, OpenTelemetry, YAML and SI.
+    "CARGO_PKG_VERSION",
+    "CARGO_MANIFEST_DIR",
+    "ERROR",
+    "OUT_DIR",
+    "GET",
+    "NULL",
+    "CPU",
+    "OFF",
+    "TAG",
+    "YAML",
+    // Label of PEM.
+    "CERTIFICATE",
+    "YAML_",
+    "YES",
+    "TRUE",
+    "FALSE",
+];
+
+/// Shipped text of a source file: without comments and without the tests at its end.
+fn shipped(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Source files below a folder, without tests.
+fn sources(folder: &str) -> Vec<std::path::PathBuf> {
+    let is_test = |path: &std::path::PathBuf| {
+        let path = path.strip_prefix(root()).unwrap().to_str().unwrap();
+        path.contains("tests")
+    };
+    files(folder, "rs").into_iter().filter(|path| !is_test(path)).collect()
+}
+
+/// Texts in quotes, one line at a time.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| line.split('"').skip(1).step_by(2))
+}
+
+fn is_code(word: &str) -> bool {
+    word.len() > 2
+        && word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word
+            .chars()
+            .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+        && !NO_CODES.contains(&word)
+}
+
+fn is_reason(word: &str) -> bool {
+    word.chars().all(|c| c.is_ascii_alphanumeric())
+        && word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word.chars().filter(char::is_ascii_uppercase).count() > 1
+        && word.chars().any(|c| c.is_ascii_lowercase())
+}
+
+/// Words in backticks at the start of a page's tables.
+fn documented_words(page: &str) -> BTreeSet<String> {
+    let rows = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    let words = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    words.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_code_is_in_troubleshooting() {
+    let mut codes = BTreeSet::new();
+    for folder in ["crates/engine/src", "crates/state/src", "src/server"] {
+        for path in sources(folder) {
+            codes.extend(quoted(&shipped(&path)).filter(|word| is_code(word)).map(str::to_owned));
+        }
+    }
+    // Names of protocols, which look like codes.
+    assert!(codes.remove("TCP"));
+    assert!(codes.len() > 100, "the codes are looked for where they are: {codes:?}");
+    for folder in ["crates/engine/src/decide", "crates/state/src/ledger"] {
+        for path in sources(folder) {
+            codes.extend(
+                quoted(&shipped(&path))
+                    .filter(|word| is_reason(word))
+                    .map(str::to_owned),
+            );
+        }
+    }
+    for file in [
+        "capacity/plugin.rs",
+        "capacity_card/rejection.rs",
+        "gpu_devices.rs",
+        "nodegroup/group_rules.rs",
+        "overcommit/mod.rs",
+        "predicates/rejection_kind.rs",
+        "proportion/plugin.rs",
+        "resource_strategy_fit/proportional.rs",
+    ] {
+        let text = shipped(&root().join("crates/engine/src/plugins").join(file));
+        codes.extend(quoted(&text).filter(|word| is_reason(word)).map(str::to_owned));
+    }
+    let page = page("docs/troubleshooting.md");
+    let missing: Vec<&String> = codes
+        .iter()
+        .filter(|code| !page.contains(&format!("`{code}`")))
+        .collect();
+    assert!(missing.is_empty(), "not in docs/troubleshooting.md: {missing:?}");
+    let gone: Vec<String> = documented_words(&page)
+        .into_iter()
+        .filter(|word| (is_code(word) || is_reason(word)) && !codes.contains(word))
+        .collect();
+    assert!(gone.is_empty(), "in docs/troubleshooting.md and nowhere else: {gone:?}");
+}
+
+#[test]
+fn every_metric_is_in_operations_and_alerts_use_none_that_is_not_there() {
+    let server = EmbeddedServer::start();
+    // The page omits series that were never counted.
+    server
+        .wire
+        .apply_batch(full_sync("docs", 1, pb::Cluster::default()))
+        .unwrap();
+    let ask = |tasks| pb::FilterRequest {
+        tasks: vec![hypothetical_task(&[("cpu", "1")]); tasks],
+        ..Default::default()
+    };
+    let score = pb::ScoreRequest {
+        tasks: vec![hypothetical_task(&[("cpu", "1")])],
+        ..Default::default()
+    };
+    server.wire.score(score).unwrap();
+    server.wire.filter(ask(20_000)).unwrap_err();
+    let (status, text) = server.page("/metrics");
+    assert_eq!(status, 200);
+    let page = page("docs/operations.md");
+    let described: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .filter(|name| name.starts_with("pumice_") || name.starts_with("process_"))
+        .collect();
+    assert!(described.len() > 25, "{described:?}");
+    let missing: Vec<_> = described.difference(&metrics_named(&page)).copied().collect();
+    assert!(missing.is_empty(), "not in docs/operations.md: {missing:?}");
+    for file in ["docs/operations.md", "docs/alerts.md", "alerts.yaml", "dashboard.json"] {
+        let is_page = file.starts_with("docs/");
+        let path = if is_page {
+            file.to_owned()
+        } else {
+            format!("deploy/helm/pumice/monitoring/{file}")
+        };
+        let text = super::page(&path);
+        let named = metrics_named(&text);
+        let gone: Vec<_> = named.difference(&described).collect();
+        assert!(gone.is_empty(), "in {file} and not served: {gone:?}");
+        assert!(named.len() > 5, "{file} names metrics");
+    }
+}
+
+/// Names of metrics in a text, without the endings of their series.
+fn metrics_named(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let named = words.filter(|word| word.starts_with("pumice_") || word.starts_with("process_"));
+    let endings = ["_bucket", "_count", "_sum", "_total"];
+    named
+        .map(|word| {
+            let mut shorter = endings.iter().filter_map(|ending| word.strip_suffix(ending));
+            shorter.next().unwrap_or(word)
+        })
+        .collect()
+}
+
+#[test]
+fn every_call_has_a_line_that_is_run() {
+    let page = page("docs/rpc.md");
+    let mut calls = 0;
+    for proto in files("proto", "proto") {
+        let text = std::fs::read_to_string(&proto).unwrap();
+        let mut service = "";
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("service ") {
+                service = rest.split(' ').next().unwrap();
+            }
+            let Some(rest) = line.strip_prefix("  rpc ") else {
+                continue;
+            };
+            let call = format!("pumice.v1.{service}/{}", rest.split('(').next().unwrap());
+            assert!(page.contains(&call), "no grpcurl line for {call} in docs/rpc.md");
+            calls += 1;
+        }
+    }
+    assert!(calls > 20, "{calls}");
+}
+
+#[test]
+fn every_command_and_exit_code_is_in_the_page_of_the_command_line() {
+    fn commands(command: &clap::Command, path: &str, all: &mut Vec<String>) {
+        let path = format!("{path} {}", command.get_name()).trim().to_owned();
+        for below in command.get_subcommands() {
+            commands(below, &path, all);
+        }
+        all.push(path);
+    }
+    let mut all = Vec::new();
+    commands(&pumice::cli::command_line(), "", &mut all);
+    assert!(all.len() > 30, "{all:?}");
+    let page = page("docs/cli.md");
+    for command in all {
+        assert!(
+            page.contains(&format!("`{command}")),
+            "`{command}` is not in docs/cli.md"
+        );
+    }
+}
+
+/// Sources of a plugin's arguments and annotations, by the heading of its section.
+const ARGUMENTS: &[(&str, &[&str])] = &[
+    (
+        "resource-strategy-fit",
+        &[
+            "resource_strategy_fit/strategies.rs",
+            "resource_strategy_fit/annotations.rs",
+            "resource_strategy_fit/sra.rs",
+            "resource_strategy_fit/proportional.rs",
+            "resource_strategy_fit/legacy.rs",
+        ],
+    ),
+    ("capacity", &["capacity/config.rs"]),
+    ("predicates", &["predicates/arguments.rs", "predicates/node_filter.rs"]),
+    ("nodegroup", &["nodegroup/arguments.rs"]),
+    ("nodeorder", &["nodeorder/arguments.rs"]),
+    ("proportion", &[]),
+    ("binpack", &["binpack.rs"]),
+    (
+        "NodeResourcesFitPlus",
+        &["strict_arguments.rs", "node_resources_fit_plus/arguments.rs"],
+    ),
+    (
+        "ScarceResourceAvoidance",
+        &["strict_arguments.rs", "scarce_resource_avoidance.rs"],
+    ),
+    ("drf", &["drf/hierarchy.rs"]),
+    ("conformance", &[]),
+    ("gang", &[]),
+    ("overcommit", &["overcommit/mod.rs"]),
+    ("priority", &[]),
+    ("sla", &["sla.rs"]),
+    ("fgd", &["fgd/typical.rs", "device_scores.rs"]),
+    ("gpu-bestfit", &["gpu_bestfit.rs", "device_formula.rs"]),
+    ("gpu-clustering", &["gpu_clustering.rs", "device_formula.rs"]),
+    ("gpu-devices", &["gpu_devices.rs"]),
+    ("gpu-dotprod", &["gpu_dotprod.rs", "device_formula.rs"]),
+    ("gpu-packing", &["gpu_packing.rs", "device_formula.rs"]),
+    ("gpu-random", &["gpu_random.rs"]),
+    (
+        "capacity-card",
+        &["capacity_card/config.rs", "capacity_card/annotations.rs"],
+    ),
+];
+
+/// Words in those files that are not keys: names of resources and parts, values, and the key of effective documents.
+const NO_KEYS: &[&str] = &[
+    "a",
+    "a/a",
+    "null",
+    "pods",
+    "portable",
+    "score",
+    "filter",
+    "admit",
+    "order",
+    "ephemeral-storage",
+    "pumice.noResources",
+    "apiVersion",
+    "preFilter",
+    "preScore",
+];
+
+fn is_key(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_lowercase())
+        && word
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '/' | '_'))
+        && !NO_KEYS.contains(&word)
+}
+
+/// Default plugins of kube-scheduler, which have one table together.
+const DEFAULT_PLUGINS: [&str; 9] = [
+    "NodeUnschedulable",
+    "TaintToleration",
+    "NodeAffinity",
+    "NodePorts",
+    "NodeResourcesFit",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "NodeResourcesBalancedAllocation",
+    "ImageLocality",
+];
+
+#[test]
+fn every_default_plugin_and_its_arguments_are_described_in_the_reference() {
+    let page = page("docs/policy.md");
+    let section = page.split("\n### Default plugins\n").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    for plugin in DEFAULT_PLUGINS {
+        assert!(section.contains(&format!("\n| `{plugin}` | ")), "no row of {plugin}");
+    }
+    let text = shipped(&root().join("crates/engine/src/plugins/kube_scheduler/arguments.rs"));
+    let words = quoted(&text).filter(|word| is_key(word) && word.contains(|c: char| c.is_ascii_uppercase()));
+    let keys: Vec<&str> = words.collect();
+    assert!(keys.len() > 5, "the keys are looked for where they are");
+    let missing: Vec<&&str> = keys.iter().filter(|key| !section.contains(**key)).collect();
+    assert_eq!(missing, Vec::<&&str>::new());
+}
+
+#[test]
+fn every_key_of_every_plugin_is_fully_described_in_the_reference() {
+    let page = page("docs/policy.md");
+    let section = |plugin: &str| {
+        let start = page
+            .find(&format!("\n## `{plugin}`\n"))
+            .unwrap_or_else(|| panic!("no section of {plugin}"));
+        let rest = page.get(start + 4..).unwrap();
+        rest.split("\n## ").next().unwrap().to_owned()
+    };
+    let served: BTreeSet<&str> = pumice_engine::plugins::REGISTRY.iter().map(|def| def.name).collect();
+    let described = ARGUMENTS.iter().map(|(plugin, _)| *plugin).chain(DEFAULT_PLUGINS);
+    assert_eq!(served, described.collect());
+    for (plugin, sources) in ARGUMENTS {
+        let section = section(plugin);
+        // A plugin without arguments has no table.
+        if sources.is_empty() {
+            continue;
+        }
+        let mut keys = 0;
+        for source in *sources {
+            let text = shipped(&root().join("crates/engine/src/plugins").join(source));
+            for key in quoted(&text).filter(|word| is_key(word)) {
+                assert!(
+                    section.contains(key),
+                    "`{key}` of {plugin} ({source}) is not in docs/policy.md"
+                );
+                keys += 1;
+            }
+        }
+        assert!(keys > 0, "the keys of {plugin} are looked for where they are");
+        let rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| ")).collect();
+        assert!(rows.len() > 1, "{plugin} has a table");
+        for row in rows {
+            let row = row.replace("\\|", "/");
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let whole = cells.len() == 5 && cells.iter().all(|cell| !cell.is_empty());
+            assert!(
+                whole,
+                "{plugin}: key, meaning, unit, default and what upstream does: {row}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_first_screen_has_the_values_of_the_simulation() {
+    let (measured, drawing, readme) = (page("docs/simulate.md"), page("docs/policies.svg"), page("README.md"));
+    let rows = measured.lines().filter(|line| line.starts_with("| `"));
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split(" | ").collect()).collect();
+    assert_eq!(rows.len(), 5);
+    for row in rows {
+        let share = row[5].trim_end_matches(" |");
+        let stranded = row[4].split(',').next().unwrap();
+        let bar = drawing.lines().find(|line| line.contains(&format!(">{share}<")));
+        let bar = bar.unwrap_or_else(|| panic!("no bar of {row:?}"));
+        assert!(readme.contains(share), "{row:?}");
+        assert!(drawing.contains(&format!(">{stranded}<")), "{bar} {row:?}");
+    }
+}
+
+#[test]
+fn every_page_is_in_the_index() {
+    let index = page("docs/README.md");
+    for path in super::pages() {
+        let name = path.trim_start_matches("docs/");
+        if name != "README.md" {
+            assert!(index.contains(&format!("({name})")), "{name} is not in docs/README.md");
+        }
+    }
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    for path in super::pages() {
+        let text = page(&path);
+        let folder = Path::new(&path).parent().unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if target.contains("://") {
+                continue;
+            }
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let there = if file.is_empty() {
+                root().join(&path)
+            } else {
+                root().join(folder).join(file)
+            };
+            assert!(there.exists(), "{path}: {target}");
+            if anchor.is_empty() {
+                continue;
+            }
+            let heads = std::fs::read_to_string(&there).unwrap();
+            let found = heads
+                .lines()
+                .filter(|line| line.starts_with('#'))
+                .any(|line| slug(line) == anchor);
+            assert!(found, "{path}: no heading for {target}");
+        }
+    }
+}
+
+/// Anchor of a heading.
+fn slug(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let letters = text
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    letters.map(|c| if c == ' ' { '-' } else { c }).collect()
+}

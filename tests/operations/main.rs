@@ -1,0 +1,11 @@
+//! What operators rely on: settings, reloads, metrics, alerts, TLS, roles, schemas and the pages.
+#![cfg(test)]
+
+mod docs;
+mod operate;
+mod process;
+mod schemas;
+mod security;
+mod server_surface;
+
+use pumice_test_support as support;
