@@ -1,17 +1,23 @@
 //! The store that the settings name, opened.
 
 use std::io;
-use std::path::{Path, PathBuf};
+#[cfg(feature = "etcd")]
+use std::path::Path;
+use std::path::PathBuf;
 
 use crate::config::{ServerConfig, StoreKind, StoreSettings};
+#[cfg(feature = "etcd")]
 use crate::tls::{FILE_BYTES as PEM_BYTES, read_bounded};
+#[cfg(feature = "etcd")]
 use pumice_etcd::{Certificate, ClientTlsConfig, EtcdError, EtcdOptions, EtcdStore, Identity};
+#[cfg(feature = "kubernetes")]
 use pumice_kubernetes_store::{ApiAccess, KubernetesStore, KubernetesStoreOptions, WriteRates};
 use pumice_live::ClusterAccess;
 use pumice_state::session_prefix;
 use pumice_state::store::{DiskStore, MemoryStore, Store, StoreError};
 
 /// Longest password of etcd, in bytes.
+#[cfg(feature = "etcd")]
 const MAX_PASSWORD_BYTES: usize = 4_096;
 
 /// Error of a store that cannot be opened.
@@ -29,17 +35,26 @@ pub enum OpenStoreError {
         source: io::Error,
     },
     /// The settings of etcd cannot be used.
+    #[cfg(feature = "etcd")]
     #[error("{0}")]
     Etcd(#[from] EtcdError),
+    /// The program was built without the store that the settings name.
+    #[error("this program was built without the store in {store}; build it with the feature `{feature}`")]
+    NotBuilt {
+        /// Where the store is.
+        store: &'static str,
+        /// Feature of the package.
+        feature: &'static str,
+    },
 }
 
 /// Opens the store that the settings name.
 pub(super) fn open_store(config: &ServerConfig, epoch: u64) -> Result<Box<dyn Store>, OpenStoreError> {
     match (config.store_kind(), &config.data_dir) {
-        (StoreKind::Etcd, _) => Ok(Box::new(open_etcd(&config.store, &session_prefix(epoch))?)),
+        (StoreKind::Etcd, _) => open_etcd(&config.store, &session_prefix(epoch)),
         (StoreKind::Kubernetes, _) => {
             let (access, prefix) = (&config.cluster.access, session_prefix(epoch));
-            Ok(Box::new(open_kubernetes(&config.store, access, &prefix)?))
+            open_kubernetes(&config.store, access, &prefix)
         }
         (StoreKind::Disk | StoreKind::ByDirectory, Some(directory)) => Ok(Box::new(DiskStore::open(directory)?)),
         (StoreKind::Memory | StoreKind::Disk | StoreKind::ByDirectory, _) => Ok(Box::new(MemoryStore::default())),
@@ -50,7 +65,8 @@ pub(super) fn open_store(config: &ServerConfig, epoch: u64) -> Result<Box<dyn St
 ///
 /// # Errors
 /// A file cannot be read, or an address cannot be used.
-pub fn open_etcd(settings: &StoreSettings, session_prefix: &str) -> Result<EtcdStore, OpenStoreError> {
+#[cfg(feature = "etcd")]
+pub fn open_etcd(settings: &StoreSettings, session_prefix: &str) -> Result<Box<dyn Store>, OpenStoreError> {
     let mut options = EtcdOptions::new(settings.etcd_members.clone());
     options.prefix.clone_from(&settings.etcd_prefix);
     options.lease = settings.etcd_lease;
@@ -67,7 +83,19 @@ pub fn open_etcd(settings: &StoreSettings, session_prefix: &str) -> Result<EtcdS
         let password = password.trim_end_matches(['\r', '\n']).to_owned();
         options.user = Some((settings.etcd_user.clone(), password));
     }
-    Ok(EtcdStore::new(options)?)
+    Ok(Box::new(EtcdStore::new(options)?))
+}
+
+/// Reports that this build has no store in etcd.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "etcd"))]
+pub fn open_etcd(_: &StoreSettings, _: &str) -> Result<Box<dyn Store>, OpenStoreError> {
+    Err(OpenStoreError::NotBuilt {
+        store: "etcd",
+        feature: "etcd",
+    })
 }
 
 /// Opens the store in the Kubernetes API that these settings name, for a server whose sessions have names that begin so. Nothing
@@ -75,11 +103,12 @@ pub fn open_etcd(settings: &StoreSettings, session_prefix: &str) -> Result<EtcdS
 ///
 /// # Errors
 /// A thread cannot be started.
+#[cfg(feature = "kubernetes")]
 pub fn open_kubernetes(
     settings: &StoreSettings,
     access: &ClusterAccess,
     session_prefix: &str,
-) -> Result<KubernetesStore, StoreError> {
+) -> Result<Box<dyn Store>, OpenStoreError> {
     let own = &settings.kubernetes;
     let mut options = KubernetesStoreOptions::new(ApiAccess::Credentials(access.clone()));
     options.namespace = Some(own.namespace.clone()).filter(|namespace| !namespace.is_empty());
@@ -92,9 +121,22 @@ pub fn open_kubernetes(
         writes_per_second: own.writes_per_second.into(),
         bytes_per_second: own.bytes_per_second as f64,
     };
-    KubernetesStore::new(options)
+    Ok(Box::new(KubernetesStore::new(options)?))
 }
 
+/// Reports that this build has no store in the Kubernetes API.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "kubernetes"))]
+pub fn open_kubernetes(_: &StoreSettings, _: &ClusterAccess, _: &str) -> Result<Box<dyn Store>, OpenStoreError> {
+    Err(OpenStoreError::NotBuilt {
+        store: "the Kubernetes API",
+        feature: "kubernetes",
+    })
+}
+
+#[cfg(feature = "etcd")]
 fn client_tls(settings: &StoreSettings) -> Result<Option<ClientTlsConfig>, OpenStoreError> {
     let Some(authority) = &settings.etcd_ca else {
         return Ok(None);
@@ -109,6 +151,7 @@ fn client_tls(settings: &StoreSettings) -> Result<Option<ClientTlsConfig>, OpenS
     Ok(Some(tls))
 }
 
+#[cfg(feature = "etcd")]
 fn read_file(path: &Path, most: usize) -> Result<Vec<u8>, OpenStoreError> {
     read_bounded(path, most).map_err(|source| OpenStoreError::File {
         path: path.to_owned(),

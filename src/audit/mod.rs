@@ -5,6 +5,7 @@
 //! them drives nothing else out.
 
 mod entry;
+#[cfg_attr(not(feature = "opentelemetry"), path = "export_absent.rs")]
 mod export;
 mod log;
 

@@ -90,8 +90,7 @@ impl StorePlace {
             kubeconfig: self.kubeconfig.clone(),
             context: self.kubernetes_context.clone(),
         };
-        let store = open_kubernetes(&settings, &access, "").map_err(|error| store_error(&error))?;
-        Ok(Box::new(store))
+        open_kubernetes(&settings, &access, "").map_err(|error| wrong(error.to_string()))
     }
 
     fn open_etcd(&self) -> Result<Box<dyn Store>, CommandError> {
@@ -109,8 +108,7 @@ impl StorePlace {
         if let Some(given) = &self.etcd_prefix {
             settings.etcd_prefix = etcd_prefix(given).map_err(wrong)?;
         }
-        let store = open_etcd(&settings, "").map_err(|error| wrong(error.to_string()))?;
-        Ok(Box::new(store))
+        open_etcd(&settings, "").map_err(|error| wrong(error.to_string()))
     }
 
     /// Store that is there; its content, which is checked on the way.

@@ -2,6 +2,7 @@
 
 mod call_metrics;
 mod cluster_gauges;
+mod collector;
 mod integer_gauge;
 mod log_text;
 mod metrics;
@@ -15,6 +16,7 @@ mod rpc_labels;
 mod security_metrics;
 mod shared_page;
 mod state_gauges;
+#[cfg_attr(not(feature = "opentelemetry"), path = "traces_absent.rs")]
 mod traces;
 mod verdict_gauges;
 
@@ -22,13 +24,14 @@ use std::io::IsTerminal as _;
 
 use tracing::Level;
 use tracing_subscriber::field::MakeExt as _;
-use tracing_subscriber::filter::{FilterExt as _, dynamic_filter_fn, filter_fn};
+use tracing_subscriber::filter::{FilterExt as _, dynamic_filter_fn};
 use tracing_subscriber::fmt::format::debug_fn;
-use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::layer::{Layer as _, Layered, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry};
 
 pub use call_metrics::{CallMetricsLayer, CallMetricsService};
+pub use collector::CollectorTls;
 pub(crate) use log_text::{LogText, WarningGate};
 pub use metrics::Metrics;
 pub use panics::report_panics;
@@ -38,8 +41,16 @@ pub use reload_outcome::ReloadOutcome;
 pub(crate) use security_metrics::HandshakeOutcome;
 pub use shared_page::SharedPage;
 pub use state_gauges::WorkerLoad;
+#[cfg(not(feature = "opentelemetry"))]
+pub(crate) use traces::NOT_BUILT as OPENTELEMETRY_NOT_BUILT;
+pub use traces::TraceExporter;
+#[cfg(feature = "opentelemetry")]
 pub(crate) use traces::audit_logger;
-pub use traces::{CollectorTls, TraceExporter};
+
+/// Layer that writes log lines.
+type LineLayer = Box<dyn tracing_subscriber::Layer<Registry> + Send + Sync>;
+/// Layer that sends spans to a collector.
+type SpanLayer = Box<dyn tracing_subscriber::Layer<Layered<LineLayer, Registry>> + Send + Sync>;
 
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -94,7 +105,7 @@ pub fn start_logging(options: &LogOptions<'_>) -> Result<TraceExporter, LoggingE
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    let lines: Box<dyn tracing_subscriber::Layer<Registry> + Send + Sync> = match options.format {
+    let lines: LineLayer = match options.format {
         LogFormat::Text => {
             let lines = lines.fmt_fields(debug_fn(log_text::write_field).delimited(" "));
             lines.with_filter(filter).boxed()
@@ -108,18 +119,13 @@ pub fn start_logging(options: &LogOptions<'_>) -> Result<TraceExporter, LoggingE
     let (traces, spans) = match options.otlp_endpoint {
         None => (TraceExporter::default(), None),
         Some(endpoint) => {
-            let (traces, sender) = TraceExporter::export_to(
+            let (traces, spans) = TraceExporter::export_to(
                 (endpoint, options.otlp_tls),
                 options.otlp_service_name,
                 options.trace_ratio,
             )
             .map_err(LoggingError::Collector)?;
-            // Spans of the exporter itself are left out: they would be exported, too, without end.
-            let own = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("pumice"));
-            (
-                traces,
-                Some(tracing_opentelemetry::layer().with_tracer(sender).with_filter(own)),
-            )
+            (traces, Some(spans))
         }
     };
     let started = tracing_subscriber::registry().with(lines).with(spans).try_init();

@@ -10,10 +10,14 @@ use opentelemetry_otlp::{WithExportConfig as _, WithTonicConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::Layer as _;
+
+use super::{CollectorTls, SpanLayer};
 
 /// Name of the tracer.
 const TRACER_NAME: &str = "pumice";
@@ -21,17 +25,6 @@ const TRACER_NAME: &str = "pumice";
 /// Exporter of spans, until it is stopped.
 #[derive(Debug, Default)]
 pub struct TraceExporter(Option<SdkTracerProvider>);
-
-/// TLS of a collector: its authority, and what it is shown.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CollectorTls<'a> {
-    /// Authority that vouches for the collector; `None`: it is reached in plain text.
-    pub authority: Option<&'a Path>,
-    /// Certificate that the collector is shown.
-    pub certificate: Option<&'a Path>,
-    /// Private key of that certificate.
-    pub key: Option<&'a Path>,
-}
 
 impl CollectorTls<'_> {
     /// Configuration of the channel; `None`: plain text.
@@ -58,7 +51,7 @@ impl TraceExporter {
         (endpoint, tls): (&str, CollectorTls<'_>),
         service: &str,
         ratio: f64,
-    ) -> Result<(Self, SdkTracer), String> {
+    ) -> Result<(Self, SpanLayer), String> {
         let mut exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_tonic()
             .with_endpoint(endpoint);
@@ -72,7 +65,10 @@ impl TraceExporter {
             .with_resource(resource_of(service))
             .build();
         let tracer = provider.tracer(TRACER_NAME);
-        Ok((Self(Some(provider)), tracer))
+        // Spans of the exporter itself are left out: they would be exported, too, without end.
+        let own = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("pumice"));
+        let layer = tracing_opentelemetry::layer().with_tracer(tracer).with_filter(own);
+        Ok((Self(Some(provider)), Box::new(layer)))
     }
 
     /// Sends the remaining spans and stops.

@@ -4,11 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "client")]
+use kube_client::Config;
+#[cfg(feature = "client")]
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
-use kube_client::{Client, Config};
 use pumice_engine::short_lock::ShortLock;
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore};
+
+use crate::api_client::Client;
 
 /// Time in which credentials have to be read. An exec plugin may ask another service for them.
 const READING_TIME: Duration = Duration::from_secs(30);
@@ -40,6 +44,9 @@ pub enum CredentialError {
         "no credentials of a cluster: {0}; name a kubeconfig, or run in a pod whose service account token is mounted"
     )]
     None(String),
+    /// The program was built without a client of the API server.
+    #[error("this program was built without a client of the Kubernetes API; build it with the feature `kubernetes`")]
+    NotBuilt,
     /// The credentials make no client.
     #[error("credentials of the cluster: {0}; check certificates, tokens and the proxy of the kubeconfig")]
     Client(String),
@@ -70,11 +77,7 @@ impl ClusterAccess {
             // Nobody closes the semaphore.
             let permit = READINGS.acquire().await.ok();
             let work = move || {
-                let read = runtime.block_on(async {
-                    let mut config = access.config().await?;
-                    config.default_retry = repeats_requests;
-                    Client::try_from(config).map_err(|error| CredentialError::Client(causes(&error)))
-                });
+                let read = runtime.block_on(access.new_client(repeats_requests));
                 drop(permit);
                 read
             };
@@ -89,6 +92,19 @@ impl ClusterAccess {
         }
     }
 
+    #[cfg(not(feature = "client"))]
+    async fn new_client(&self, _: bool) -> Result<Client, CredentialError> {
+        Err(CredentialError::NotBuilt)
+    }
+
+    #[cfg(feature = "client")]
+    async fn new_client(&self, repeats_requests: bool) -> Result<Client, CredentialError> {
+        let mut config = self.config().await?;
+        config.default_retry = repeats_requests;
+        Client::try_from(config).map_err(|error| CredentialError::Client(causes(&error)))
+    }
+
+    #[cfg(feature = "client")]
     async fn config(&self) -> Result<Config, CredentialError> {
         let options = KubeConfigOptions {
             context: self.context.clone(),

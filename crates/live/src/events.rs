@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use http_body_util::BodyExt as _;
-use kube_client::client::Body;
 use memchr::memchr;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::api_client::Body;
 use crate::credentials::causes;
 use crate::header::metadata;
 use crate::requests::{ApiStatus, RequestError};

@@ -6,6 +6,7 @@
 //! forgotten, a resource that appears, a server that asks for it) leads back to the lists; meanwhile the records stay.
 //! [`ClusterCondition`] says whether all changes arrive, and why not.
 
+mod api_client;
 mod backoff;
 mod cluster_watch;
 mod condition;
@@ -23,8 +24,10 @@ mod records;
 mod requests;
 mod resource_watch;
 mod resources;
+mod times;
 mod token_review;
 
+pub use api_client::Client;
 pub use cluster_watch::{ClusterWatch, WatchOptions};
 pub use condition::{ClusterCondition, ClusterStatus, ResourceCondition, ResourceStatus};
 pub use credentials::{ClusterAccess, CredentialError, causes};

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use kube_client::Client;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
+use crate::api_client::Client;
 use crate::header::metadata;
 use crate::requests::{RequestError, get_page};
 

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use kube_client::Client;
-use kube_client::client::Body;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::api_client::{Body, Client};
 use crate::credentials::{CredentialError, LentClient, SharedClient, causes};
 
 /// Format of objects.
@@ -119,7 +118,7 @@ pub(crate) struct StatusMetadata {
 pub(crate) async fn get(client: &Client, path: &str) -> Result<Body, RequestError> {
     let request = Request::get(path)
         .header(http::header::ACCEPT, JSON)
-        .body(Body::empty())
+        .body(Body::from(Vec::new()))
         .map_err(|error| RequestError::Unreadable(error.to_string()))?;
     send(client, request).await
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube_client::client::Body;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::api_client::Body;
 use crate::backoff::Backoff;
 use crate::condition::{ClusterCondition, ResourceCondition};
 use crate::credentials::SharedClient;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use http::Method;
-use kube_client::Client;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
+use crate::api_client::Client;
 use crate::credentials::{ClusterAccess, SharedClient};
 use crate::requests::{JSON, RequestError, object_request, send_whole};
 

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use kube_client::Client;
-
 use super::LookError;
 use super::lease::WriterLease;
 use super::waiting_pods::{WaitingPod, find_pod, placed_pods};
 use super::writes::ReasonWrites;
 use super::{PODS_WRITTEN, WRITE_PAUSE};
+use crate::api_client::Client;
 use crate::requests::RequestError;
 
 /// Most pods that are remembered. Reasons of pods beyond them are taken back by the next process that writes.
@@ -146,8 +145,8 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::Arc;
 
+    use crate::api_client::Body;
     use http::{Request, Response};
-    use kube_client::client::Body;
     use pumice_engine::short_lock::ShortLock;
 
     use super::*;

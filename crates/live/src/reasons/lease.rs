@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use http::Method;
-use k8s_openapi::jiff::Timestamp;
-use kube_client::Client;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::LookError;
+use crate::api_client::Client;
 use crate::requests::{JSON, RequestError, get_page, object_request, send};
+use crate::times;
 
 /// Name of the Lease.
 const NAME: &str = "pumice-reasons";
@@ -118,7 +118,7 @@ impl WriterLease {
 
     /// The Lease held by this process, as the next version of what was found.
     fn lease(&self, found: &Value, is_new: bool) -> Value {
-        let now = format!("{:.6}", Timestamp::now());
+        let now = times::micro_text(times::machine_time());
         let former = |field: &str| found.pointer(&format!("/spec/{field}")).cloned();
         let transitions = former("leaseTransitions")
             .and_then(|count| count.as_u64())
@@ -154,9 +154,9 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::Arc;
 
+    use crate::api_client::Body;
     use http::{Request, Response};
     use http_body_util::BodyExt as _;
-    use kube_client::client::Body;
     use pumice_engine::short_lock::ShortLock;
 
     use super::*;

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-use kube_client::Client;
-
+use crate::api_client::Client;
 use crate::credentials::{ClusterAccess, CredentialError, SharedClient};
 use crate::requests::RequestError;
 use explained_pods::ExplainedPods;

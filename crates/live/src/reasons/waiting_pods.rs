@@ -1,13 +1,13 @@
 //! Pods that wait for a scheduler, and the reasons that they carry already.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use k8s_openapi::jiff::Timestamp;
-use kube_client::Client;
 use serde::Deserialize;
 
+use crate::api_client::Client;
 use crate::pages::encoded;
 use crate::requests::{RequestError, get_page};
+use crate::times;
 
 /// Type of the condition.
 pub(super) const CONDITION: &str = "PumiceSchedulable";
@@ -23,7 +23,7 @@ pub(super) struct WaitingPod {
     pub(super) name: String,
     pub(super) uid: String,
     /// Reason that is in the pod, and when it was written.
-    reported: Option<(String, Option<Timestamp>)>,
+    reported: Option<(String, Option<SystemTime>)>,
 }
 
 impl WaitingPod {
@@ -35,7 +35,7 @@ impl WaitingPod {
     pub(super) fn needs(&self, reason: &str) -> bool {
         match &self.reported {
             Some((reported, _)) if reported == reason => false,
-            Some((_, Some(since))) => Timestamp::now().duration_since(*since).unsigned_abs() >= REASON_AGE,
+            Some((_, Some(since))) => times::distance(times::machine_time(), *since) >= REASON_AGE,
             None | Some((_, None)) => true,
         }
     }
@@ -107,8 +107,8 @@ struct PodCondition {
     status: String,
     #[serde(default)]
     message: String,
-    #[serde(default)]
-    last_probe_time: Option<Timestamp>,
+    #[serde(default, deserialize_with = "times::read_time")]
+    last_probe_time: Option<SystemTime>,
 }
 
 /// Pods of a scheduler that have no node, at most 2,000.
@@ -234,7 +234,7 @@ mod tests {
         assert!(!reported("null").needs("no cpu"));
         assert!(reported("null").needs("no memory"));
         assert!(reported(r#""2020-01-01T00:00:00Z""#).needs("no memory"));
-        assert!(!reported(&format!("\"{}\"", Timestamp::now())).needs("no memory"));
+        assert!(!reported(&format!("\"{}\"", times::second_text(times::machine_time()))).needs("no memory"));
     }
 
     #[test]

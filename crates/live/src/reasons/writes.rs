@@ -1,12 +1,12 @@
 //! Writes of one reason: the condition of the pod, and its event.
 
 use http::Method;
-use k8s_openapi::jiff::Timestamp;
-use kube_client::Client;
 use serde_json::{Value, json};
 
 use super::waiting_pods::{CONDITION, WaitingPod};
+use crate::api_client::Client;
 use crate::requests::{JSON, RequestError, get_page, object_request, send};
+use crate::times;
 
 /// Longest message, in bytes: events of the API have 1 KiB.
 const MESSAGE_BYTES: usize = 1_000;
@@ -149,7 +149,7 @@ fn pod_group_patch(found: &Value, reason: &str) -> Value {
 
 /// Time of the machine, in seconds.
 fn now() -> String {
-    format!("{:.0}", Timestamp::now())
+    times::second_text(times::machine_time())
 }
 
 /// A message that fits into a condition and an event.

@@ -1,0 +1,30 @@
+//! Traces of a build without OpenTelemetry: a collector in the settings is an error at the start.
+
+use axum::http::HeaderMap;
+use tracing::Span;
+
+use super::{CollectorTls, SpanLayer};
+
+/// Error of a setting that needs a collector.
+pub(crate) const NOT_BUILT: &str =
+    "this program was built without OpenTelemetry; build it with the feature `opentelemetry`";
+
+/// Exporter of spans of a build that exports none.
+#[derive(Debug, Default)]
+pub struct TraceExporter(());
+
+impl TraceExporter {
+    /// Reports that no spans can be exported.
+    ///
+    /// # Errors
+    /// Always.
+    pub(super) fn export_to(_: (&str, CollectorTls<'_>), _: &str, _: f64) -> Result<(Self, SpanLayer), String> {
+        Err(NOT_BUILT.to_owned())
+    }
+
+    /// Does nothing.
+    pub async fn stop(self) {}
+}
+
+/// Does nothing: no span is part of a trace.
+pub(super) fn join_caller_trace(_: &Span, _: &HeaderMap) {}
