@@ -12,9 +12,9 @@ GRPCURL := .cache/go/bin/grpcurl
 REPORT ?= target/bench/report.json
 # How the program is built and run; CI says that its tests have built it.
 BUILD ?= $(CARGO) build --locked --quiet
-RUN ?= $(CARGO) run --locked --quiet --
+RUN ?= $(CARGO) run --locked --quiet --no-default-features --
 
-.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-build bench-docs bench-compare bench-dig counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply advisories release-check cross clients-generate module-path ci rust clean
+.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-build bench-docs bench-compare bench-dig counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply features advisories release-check cross clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -167,6 +167,13 @@ deploy: rust ## Check images, chart, manifests, unit, dashboard and alerts, with
 supply: rust ## Check licences, bans and duplicates of dependencies, and the file of their licences
 	@"$$(deploy/supply/tools.sh cargo-deny)" check licenses bans sources
 	@python3 deploy/supply/licences.py --check
+	@! grep -nE 'uses: ' .github/workflows/*.yml | grep -vE '@[0-9a-f]{40} # v' || { echo "pin each action by the SHA of a commit, with its version as a comment" >&2; exit 1; }
+
+features: rust ## Compile the program with each set of its features
+	@for set in "" etcd kubernetes opentelemetry; do \
+	  echo "features: $${set:-none}"; \
+	  $(CARGO) clippy --locked --quiet --package pumice --lib --bins --no-default-features --features "$$set" -- -D warnings || exit 1; \
+	done
 
 advisories: rust ## Look for known vulnerabilities in what the program and its clients depend on; writes docs/supply-chain.md
 	@clients/python/check-versions.sh

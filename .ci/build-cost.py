@@ -42,7 +42,10 @@ for argument in "$@"; do
   previous=$argument
 done
 if [ "$name" != - ] && [ "$name" != ___ ]; then
-  { read -r _; read -r user system; } < <(times)
+  # A subshell would have times of its own, so they go by way of a file.
+  times >"$PUMICE_BUILD_UNITS.$$"
+  { read -r _; read -r user system; } <"$PUMICE_BUILD_UNITS.$$"
+  rm -f "$PUMICE_BUILD_UNITS.$$"
   echo "${CARGO_PKG_NAME:--} ${CARGO_PKG_VERSION:--} $name $kind $user $system" >>"$PUMICE_BUILD_UNITS"
 fi
 exit $code

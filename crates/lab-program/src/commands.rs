@@ -41,7 +41,7 @@ const EXAMPLES: &[(&str, &str)] = &[
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
     /// Put load on a running server and measure the latencies of its callers; only `fleet` changes its state
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
     /// Watch a server: load and latencies, state, queues by share
     Top(top::TopArgs),
     /// Print how much of the devices is allocated, and how much any placement could allocate at most
@@ -68,7 +68,7 @@ impl ProgramCommand for LabCommand {
 
     async fn run(self) -> Result<(), CommandError> {
         match self {
-            LabCommand::Bench(args) => bench::run(args, &ProgramServices).await,
+            LabCommand::Bench(args) => bench::run(*args, &ProgramServices).await,
             LabCommand::Top(args) => top::run(args).await,
             LabCommand::Bound(args) => bound::run(args, &ProgramServices).await,
             LabCommand::Reproduce(args) => reproduce::run(&args),

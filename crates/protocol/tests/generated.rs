@@ -3,6 +3,8 @@
 //! All generated code of the workspace is made here, so that no build needs a generator: messages and clients of `pumice.v1`
 //! (this crate), the server side of its services (the root package), and the client of etcd (`crates/etcd`).
 
+#![cfg(test)]
+
 use std::path::{Path, PathBuf};
 
 use protox::prost_reflect::prost::Message as _;

@@ -61,7 +61,7 @@ impl ExplainedPods {
         waiting: &[WaitingPod],
     ) -> Result<(), LookError> {
         for (uid, (namespace, name)) in self.no_longer_among(waiting) {
-            lease.hold(client).await?;
+            lease.hold(client, tokio::time::Instant::now()).await?;
             self.last.clone_from(&uid);
             let what = || format!("pod {namespace}/{name}");
             let found = find_pod(client, &namespace, &name).await;
@@ -91,7 +91,7 @@ impl ExplainedPods {
         lease: &mut WriterLease,
     ) -> Result<(), LookError> {
         for _ in 0..PAGES_READ {
-            lease.hold(client).await?;
+            lease.hold(client, tokio::time::Instant::now()).await?;
             let Some(scheduler) = schedulers.get(self.search.scheduler) else {
                 return Ok(());
             };

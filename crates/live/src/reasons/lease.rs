@@ -46,20 +46,22 @@ impl WriterLease {
         }
     }
 
-    /// Takes the Lease in the namespace of the client, or renews it if it is time to.
+    /// Takes the Lease in the namespace of the client, or renews it if it is time to. `now` lies before the request: the API server
+    /// may note the renewal at any moment until its response is here.
     ///
     /// # Errors
     /// Another process holds it, or whether it does is not known.
-    pub(super) async fn hold(&mut self, client: &Client) -> Result<(), LookError> {
-        if self.renewed.is_some_and(|renewed| renewed.elapsed() < RENEWAL_TIME) {
+    pub(super) async fn hold(&mut self, client: &Client, now: Instant) -> Result<(), LookError> {
+        if self
+            .renewed
+            .is_some_and(|renewed| now.duration_since(renewed) < RENEWAL_TIME)
+        {
             return Ok(());
         }
-        // Before the request: the API server may note the renewal at any moment until its response is here.
-        let begin = Instant::now();
         // That of the pod, or of the kubeconfig's context.
         let namespace = client.default_namespace().to_owned();
-        let taken = self.take(client, &namespace).await;
-        self.renewed = matches!(taken, Ok(true)).then_some(begin);
+        let taken = self.take(client, &namespace, now).await;
+        self.renewed = matches!(taken, Ok(true)).then_some(now);
         match taken {
             Ok(true) => Ok(()),
             Ok(false) => Err(LookError::LeaseHeldElsewhere),
@@ -71,7 +73,7 @@ impl WriterLease {
     }
 
     /// Takes or renews the Lease; false: another process holds it.
-    async fn take(&mut self, client: &Client, namespace: &str) -> Result<bool, RequestError> {
+    async fn take(&mut self, client: &Client, namespace: &str, now: Instant) -> Result<bool, RequestError> {
         let collection = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         let own = format!("{collection}/{NAME}");
         let taken = match get_page(client, &own).await {
@@ -84,7 +86,7 @@ impl WriterLease {
                 let found: Value =
                     serde_json::from_slice(&bytes).map_err(|error| RequestError::Unreadable(error.to_string()))?;
                 let is_own = found.pointer("/spec/holderIdentity").and_then(Value::as_str) == Some(&self.holder);
-                if !is_own && !self.has_ended(&found) {
+                if !is_own && !self.has_ended(&found, now) {
                     return Ok(false);
                 }
                 let lease = self.lease(&found, !is_own);
@@ -100,7 +102,7 @@ impl WriterLease {
     }
 
     /// True if the holder has not renewed the Lease for its whole time.
-    fn has_ended(&mut self, found: &Value) -> bool {
+    fn has_ended(&mut self, found: &Value, now: Instant) -> bool {
         let holder = found.pointer("/spec/holderIdentity").and_then(Value::as_str);
         if holder.unwrap_or_default().is_empty() {
             return true;
@@ -108,9 +110,9 @@ impl WriterLease {
         let version = found.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         let version = version.unwrap_or_default();
         match &self.seen {
-            Some((seen, since)) if seen == version => since.elapsed() > LEASE_TIME,
+            Some((seen, since)) if seen == version => now.duration_since(*since) > LEASE_TIME,
             Some(_) | None => {
-                self.seen = Some((version.to_owned(), Instant::now()));
+                self.seen = Some((version.to_owned(), now));
                 false
             }
         }
@@ -191,25 +193,32 @@ mod tests {
         Client::new(tower::service_fn(serve), "default")
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn the_holder_renews_the_lease_in_the_middle_of_a_long_look() {
         let stored = StoredLease::default();
         let client = client(&stored);
         let writes = || stored.with(|(_, writes)| *writes);
         let (mut one, mut other) = (WriterLease::new("one".to_owned()), WriterLease::new("other".to_owned()));
-        one.hold(&client).await.unwrap();
-        one.hold(&client).await.unwrap();
+        let mut now = Instant::now();
+        one.hold(&client, now).await.unwrap();
+        one.hold(&client, now).await.unwrap();
         assert_eq!(writes(), 1, "it was renewed a moment ago");
         for _ in 0..8 {
-            assert!(matches!(other.hold(&client).await, Err(LookError::LeaseHeldElsewhere)));
-            tokio::time::advance(RENEWAL_TIME).await;
-            one.hold(&client).await.unwrap();
+            assert!(matches!(
+                other.hold(&client, now).await,
+                Err(LookError::LeaseHeldElsewhere)
+            ));
+            now += RENEWAL_TIME;
+            one.hold(&client, now).await.unwrap();
         }
         assert_eq!(writes(), 9);
         // A holder that goes on too late learns of it before it writes.
-        assert!(other.hold(&client).await.is_err());
-        tokio::time::advance(LEASE_TIME + RENEWAL_TIME).await;
-        other.hold(&client).await.unwrap();
-        assert!(matches!(one.hold(&client).await, Err(LookError::LeaseHeldElsewhere)));
+        assert!(other.hold(&client, now).await.is_err());
+        now += LEASE_TIME + RENEWAL_TIME;
+        other.hold(&client, now).await.unwrap();
+        assert!(matches!(
+            one.hold(&client, now).await,
+            Err(LookError::LeaseHeldElsewhere)
+        ));
     }
 }

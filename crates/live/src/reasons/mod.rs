@@ -122,7 +122,7 @@ impl<R: PendingReasons> ReasonWriter<R> {
     }
 
     async fn write_reasons(&mut self, client: &Client, lease: &mut WriterLease) -> Result<(), LookError> {
-        lease.hold(client).await?;
+        lease.hold(client, tokio::time::Instant::now()).await?;
         let mut pods = Vec::new();
         for scheduler in &self.options.schedulers {
             let waiting = waiting_pods(client, scheduler).await;
@@ -130,7 +130,7 @@ impl<R: PendingReasons> ReasonWriter<R> {
                 what: format!("pods of scheduler {scheduler}"),
                 error,
             })?);
-            lease.hold(client).await?;
+            lease.hold(client, tokio::time::Instant::now()).await?;
         }
         let writes = ReasonWrites::new(client.clone(), self.options.holder.clone());
         let schedulers = &self.options.schedulers;
@@ -181,7 +181,7 @@ impl<R: PendingReasons> ReasonWriter<R> {
                 break;
             }
             written = written.saturating_add(1);
-            lease.hold(client).await?;
+            lease.hold(client, tokio::time::Instant::now()).await?;
             let mut outcome = writes.write(&pod, &sentence).await;
             tokio::time::sleep(WRITE_PAUSE).await;
             if let Some(group) = &reason.pod_group

@@ -3,6 +3,7 @@
 mod case;
 mod compare;
 mod expect;
+mod junit;
 mod query;
 mod yaml;
 
@@ -10,7 +11,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use regex::Regex;
 use serde_json::json;
 
@@ -44,7 +44,7 @@ pub struct TestPolicyArgs {
 }
 
 /// Outcome of one case.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CaseOutcome {
     file: String,
     line: u32,
@@ -85,7 +85,7 @@ pub async fn run(args: TestPolicyArgs, services: &dyn LocalServices) -> Result<(
         warning_count += warnings.len();
     }
     if let Some(file) = &args.junit {
-        std::fs::write(file, junit(&outcomes)?).map_err(|error| CommandError::file_error(file, &error))?;
+        std::fs::write(file, junit::report(&outcomes)).map_err(|error| CommandError::file_error(file, &error))?;
     }
     show(&outcomes, args.output)?;
     let failed = outcomes.iter().filter(|one| !one.mismatches.is_empty()).count();
@@ -277,37 +277,4 @@ fn mismatch_text(mismatch: &CaseMismatch) -> String {
         actual: got,
     } = mismatch;
     format!("        line {line}, {what}\n          expected  {expected}\n          got       {got}")
-}
-
-/// A suite per file, a case per case.
-fn junit(outcomes: &[CaseOutcome]) -> Result<String, CommandError> {
-    let mut report = Report::new("pumice policy test");
-    let mut suites: Vec<TestSuite> = Vec::new();
-    for one in outcomes {
-        let mut status = TestCaseStatus::success();
-        if let Some(first) = one.mismatches.first() {
-            status = TestCaseStatus::non_success(NonSuccessKind::Failure);
-            let details: Vec<String> = one.mismatches.iter().map(mismatch_text).collect();
-            status
-                .set_message(format!(
-                    "line {}, {}: expected {}, got {}",
-                    first.line, first.subject, first.expected, first.actual
-                ))
-                .set_type("mismatch")
-                .set_description(details.join("\n"));
-        }
-        let mut case = TestCase::new(one.name.clone(), status);
-        case.set_classname(one.file.clone());
-        match suites.last_mut() {
-            Some(suite) if suite.name.as_str() == one.file => drop(suite.add_test_case(case)),
-            _ => {
-                let mut suite = TestSuite::new(one.file.clone());
-                suite.add_test_case(case);
-                suites.push(suite);
-            }
-        }
-    }
-    report.add_test_suites(suites);
-    let text = report.to_string();
-    text.map_err(|error| CommandError::message(format!("error: the report: {error}")))
 }
