@@ -1,9 +1,9 @@
 //! Printer of documents: as loaded, as effective, and the difference between two.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
-use similar::TextDiff;
+use imara_diff::{Algorithm, Diff, InternedInput, Interner, Token, UnifiedDiffConfig, UnifiedDiffPrinter};
 
 use super::args::PluginArguments;
 use super::compatibility::Compatibility;
@@ -13,10 +13,6 @@ use super::yaml::{YamlNode, YamlValue, is_plain_text};
 
 /// Length above which a key is written with `?`, since readers look for its `:` within 1,024 characters.
 const MAX_SIMPLE_KEY_CHARS: usize = 1000;
-/// Number of changed lines on a side above which they are shown as one block, without a comparison.
-const MAX_COMPARED_LINES: usize = 2000;
-/// Number of unchanged lines shown around a change.
-const CONTEXT_LINES: usize = 3;
 
 /// Document as it was read: typed values without defaults and repairs. It reads back to the same values. Comments,
 /// anchors and parts without effect are not printed.
@@ -276,50 +272,55 @@ pub fn unified_diff(before: &str, after: &str) -> String {
     if before == after {
         return String::new();
     }
-    let old: Vec<&str> = before.split_inclusive('\n').collect();
-    let new: Vec<&str> = after.split_inclusive('\n').collect();
-    let head = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
-    let tail = old
-        .iter()
-        .skip(head)
-        .rev()
-        .zip(new.iter().skip(head).rev())
-        .take_while(|(a, b)| a == b)
-        .count();
-    let changed = |lines: &[&str]| lines.len() - head - tail;
-    if changed(&old).max(changed(&new)) > MAX_COMPARED_LINES {
-        return one_hunk(&old, &new, head, tail);
-    }
-    let diff = TextDiff::from_lines(before, after);
-    diff.unified_diff()
-        .context_radius(CONTEXT_LINES)
-        .header("before", "after")
-        .to_string()
+    let input = InternedInput::new(before, after);
+    let mut diff = Diff::compute(Algorithm::Histogram, &input);
+    diff.postprocess_lines(&input);
+    let printer = DocumentDiffPrinter(&input.interner);
+    let hunks = diff.unified_diff(&printer, UnifiedDiffConfig::default(), &input);
+    format!("--- before\n+++ after\n{hunks}")
 }
 
-fn one_hunk(old: &[&str], new: &[&str], head: usize, tail: usize) -> String {
-    let first = head - head.min(CONTEXT_LINES);
-    let after = tail.min(CONTEXT_LINES);
-    let length = |lines: &[&str]| lines.len() - first - (tail - after);
-    let mut out = format!(
-        "--- before\n+++ after\n@@ -{},{} +{},{} @@\n",
-        first + 1,
-        length(old),
-        first + 1,
-        length(new)
-    );
-    let mut show = |sign: char, lines: &[&str], from: usize, to: usize| {
-        for line in lines.iter().skip(from).take(to - from) {
-            out.push(sign);
-            out.push_str(line);
+/// Printer of changed lines and three unchanged ones around them.
+struct DocumentDiffPrinter<'d>(&'d Interner<&'d str>);
+
+impl DocumentDiffPrinter<'_> {
+    fn write_lines(&self, sign: char, tokens: &[Token], out: &mut impl fmt::Write) -> fmt::Result {
+        for &token in tokens {
+            let line = self.0[token];
+            write!(out, "{sign}{line}")?;
             if !line.ends_with('\n') {
-                out.push_str("\n\\ No newline at end of file\n");
+                out.write_str("\n\\ No newline at end of file\n")?;
             }
         }
-    };
-    show(' ', old, first, head);
-    show('-', old, head, old.len() - tail);
-    show('+', new, head, new.len() - tail);
-    show(' ', old, old.len() - tail, old.len() - tail + after);
-    out
+        Ok(())
+    }
+}
+
+impl UnifiedDiffPrinter for DocumentDiffPrinter<'_> {
+    fn display_header(
+        &self,
+        mut out: impl fmt::Write,
+        before_start: u32,
+        after_start: u32,
+        before_length: u32,
+        after_length: u32,
+    ) -> fmt::Result {
+        // Lines are numbered from 1; an empty range is named by the line before it.
+        let first = |start: u32, length: u32| start + u32::from(length > 0);
+        writeln!(
+            out,
+            "@@ -{},{before_length} +{},{after_length} @@",
+            first(before_start, before_length),
+            first(after_start, after_length)
+        )
+    }
+
+    fn display_context_token(&self, mut out: impl fmt::Write, token: Token) -> fmt::Result {
+        self.write_lines(' ', &[token], &mut out)
+    }
+
+    fn display_hunk(&self, mut out: impl fmt::Write, before: &[Token], after: &[Token]) -> fmt::Result {
+        self.write_lines('-', before, &mut out)?;
+        self.write_lines('+', after, &mut out)
+    }
 }

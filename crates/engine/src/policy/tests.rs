@@ -326,7 +326,12 @@ fn differences_are_unified_diffs() {
     assert_eq!(unified_diff("a\n", "a\n"), "");
     let shown = unified_diff("a\nb\nc\n", "a\nx\nc\n");
     assert_eq!(shown, "--- before\n+++ after\n@@ -1,3 +1,3 @@\n a\n-b\n+x\n c\n");
-    // Beyond the limit of the comparison the form is the same.
+    assert_eq!(
+        unified_diff("a\n", "a\nb"),
+        "--- before\n+++ after\n@@ -1,1 +1,2 @@\n a\n+b\n\\ No newline at end of file\n"
+    );
+    assert_eq!(unified_diff("", "b\n"), "--- before\n+++ after\n@@ -0,0 +1,1 @@\n+b\n");
+    // Of large changes the form is the same.
     let (old, new) = ("b\n".repeat(3000), "x\n".repeat(3000));
     let shown = unified_diff(&format!("a\n{old}c\n"), &format!("a\n{new}c\n"));
     assert!(shown.starts_with("--- before\n+++ after\n@@ -1,3002 +1,3002 @@\n a\n-b\n"));
