@@ -36,6 +36,12 @@ fn no_stored_name_reaches_a_terminal_as_it_is() {
         ..pb::Cluster::default()
     };
     server.wire.apply_batch(full_sync("kube", 1, cluster)).unwrap();
+    // Its queues have shares, so the view lists them.
+    let policy = pb::ReloadPolicyRequest {
+        document: include_str!("../../../../examples/hdrf.yaml").to_owned(),
+        ..pb::ReloadPolicyRequest::default()
+    };
+    server.wire.reload_policy(policy).unwrap();
     let (address, metrics) = (server.grpc.to_string(), format!("http://{}", server.http));
     let shown = lab(&["top", "--once", "--server", &address, "--metrics", &metrics])
         .output()
