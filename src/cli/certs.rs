@@ -30,25 +30,26 @@ const MAX_DAYS: u32 = 36_500;
 /// Commands about certificates.
 #[derive(Debug, Subcommand)]
 pub(super) enum CertsCommand {
-    /// Make an authority, and a certificate of a server and of a client
+    /// Create a CA, a server certificate and client certificates
     Init(InitArgs),
-    /// Make a new certificate by the authority of a folder, in place of the one that is there
+    /// Issue a certificate with the CA of a directory; replaces the existing certificate
     Issue(IssueArgs),
 }
 
 /// Arguments of `pumice certs init`.
 #[derive(Debug, Args)]
 pub(super) struct InitArgs {
-    /// Folder for the files; it is made with mode 0700
+    /// Directory for the files; created with mode 0700
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Name or address by which clients reach the server, beside those of its own machine; may be given several times
+    /// Further name or address of the server, such as pumice.pumice.svc; its local names, such as localhost, are always
+    /// included; repeatable
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
-    /// Name of a client, or its SPIFFE ID; may be given several times
+    /// Name of a client or its SPIFFE ID; repeatable
     #[arg(long = "client", value_name = "NAME", default_value = "admin")]
     clients: Vec<String>,
-    /// Days for which the authority is valid
+    /// Days for which the CA is valid
     #[arg(long, value_name = "DAYS", default_value_t = 3_650, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_DAYS)))]
     authority_days: u32,
     /// Days for which the certificates are valid
@@ -59,10 +60,10 @@ pub(super) struct InitArgs {
 /// Arguments of `pumice certs issue`.
 #[derive(Debug, Args)]
 pub(super) struct IssueArgs {
-    /// Folder with ca.crt and ca.key
+    /// Directory with ca.crt and ca.key
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Name or address of the server, for a new server.crt; may be given several times
+    /// Name or address of the server, for a new server.crt, such as pumice.pumice.svc; repeatable
     #[arg(
         long = "name",
         value_name = "NAME",
@@ -70,7 +71,7 @@ pub(super) struct IssueArgs {
         conflicts_with = "clients"
     )]
     names: Vec<String>,
-    /// Name of a client, or its SPIFFE ID, for a new certificate of it; may be given several times
+    /// Name of a client or its SPIFFE ID, for a new client certificate; repeatable
     #[arg(long = "client", value_name = "NAME")]
     clients: Vec<String>,
     /// Days for which the certificates are valid
@@ -130,8 +131,8 @@ fn issue(args: &IssueArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Parameters of the authority with this key. The key alone decides its name, so that a folder needs no more than the key to
-/// vouch for others.
+/// Parameters of the CA with this key. The CA's name depends only on the key: a directory needs only the key to issue
+/// certificates.
 fn authority_params(key: &KeyPair, days: u32) -> CertificateParams {
     let mut params = valid_for(days);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));

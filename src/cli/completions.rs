@@ -9,7 +9,8 @@ use pumice_console::{CommandError, output};
 /// Arguments of `pumice completions`.
 #[derive(Debug, Args)]
 pub(super) struct CompletionsArgs {
-    /// The shell. For bash: `source <(pumice completions bash)`; to keep it, write it where the shell looks for such files
+    /// Shell. For example: `source <(pumice completions bash)`. For all sessions, write the output to the shell's
+    /// completion directory
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -1,4 +1,4 @@
-//! Differences between two policy documents by meaning: plugins by name, in whatever tier; keys by path.
+//! Semantic differences between two policy documents: plugins are matched by name in any tier, keys by path.
 
 use serde::Serialize;
 
@@ -39,10 +39,10 @@ impl DocumentChange {
     }
 }
 
-/// Differences between two effective documents, in the order of the first.
+/// Differences between two effective documents, in the order of the first document.
 ///
 /// # Errors
-/// One of them is no YAML.
+/// A document is not valid YAML.
 pub(super) fn changes(before: &str, after: &str) -> Result<Vec<DocumentChange>, YamlError> {
     let limits = YamlLimits::default();
     let (before, after) = (yaml::read(before, &limits)?, yaml::read(after, &limits)?);
@@ -134,7 +134,7 @@ impl DocumentDiff {
         self.compare_order(&a, &b);
     }
 
-    /// Compares the order of plugins, which counts where the first plugin that distinguishes decides.
+    /// Compares the order of plugins, which matters for decisions of the first plugin that distinguishes two records.
     fn compare_order(&mut self, a: &[TieredPlugin<'_>], b: &[TieredPlugin<'_>]) {
         let common = |own: &[TieredPlugin<'_>], other: &[TieredPlugin<'_>]| -> Vec<String> {
             let shared = own

@@ -8,7 +8,7 @@ use pumice_console::not_evaluated::{self, UnevaluatedSet};
 use pumice_console::{ClientArgs, CommandError, OutputFormat, output, remedies, unknown_name};
 use pumice_protocol::v1 as pb;
 
-/// Number of passing nodes that are named; the others are counted.
+/// Number of fitting nodes that are listed by name; only the number of further nodes is shown.
 const NODES_SHOWN: usize = 20;
 
 /// Arguments of `pumice filter`.
@@ -18,10 +18,10 @@ pub(super) struct FilterArgs {
     client: ClientArgs,
     #[command(flatten)]
     query: QueryArgs,
-    /// Number of rejected nodes shown with their measurements, per reason
+    /// Number of rejected nodes to show per reason, with measurements
     #[arg(long, default_value_t = 3)]
     samples: u32,
-    /// Name all nodes that passed
+    /// List all nodes that fit
     #[arg(long)]
     all: bool,
 }

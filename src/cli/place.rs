@@ -1,4 +1,4 @@
-//! `pumice place`: places a whole job as a preview, and says what blocks it.
+//! `pumice place`: previews the placement of a whole job, and prints what blocks it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const SHAPE_JOB: &str = "pumice/shape";
 /// Arguments of `pumice place`.
 #[derive(Debug, Args)]
 pub(super) struct PlaceArgs {
-    /// File with the pods of one job, and with the job itself if the server does not have it, YAML or JSON
+    /// File with the pods of one job (YAML or JSON); must contain the job if the server does not have it
     #[arg(
         short,
         long,
@@ -35,11 +35,11 @@ pub(super) struct PlaceArgs {
         conflicts_with_all = ["selector", "affinity", "toleration", "host_port"]
     )]
     file: Option<PathBuf>,
-    /// Shape instead of a file: a number of equal pods and the request of each, such as "8 x 1 gpu + 4 cpu"; `gpu` is short
-    /// for nvidia.com/gpu
+    /// Shape instead of a file: a number of equal pods and the request of each pod, such as "8 x 1 gpu + 4 cpu"; `gpu`
+    /// is short for nvidia.com/gpu
     #[arg(long, value_name = "SHAPE", conflicts_with = "file")]
     shape: Option<String>,
-    /// Queue of the shape's job; without it no queue is asked
+    /// Queue of the shape's job, such as research; without it no quota applies
     #[arg(long, value_name = "NAME", requires = "shape")]
     queue: Option<String>,
     /// Cards that the shape's pods accept, such as A100 or A100|H100
@@ -47,22 +47,22 @@ pub(super) struct PlaceArgs {
     card: Option<String>,
     #[command(flatten)]
     constraints: ConstraintArgs,
-    /// Rules by which the amounts of pods in files are derived
+    /// Rules for the requests of pods in files
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
     /// Number of tasks to place for each pod
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     count: u32,
-    /// Least number of tasks to place; fewer places none. Default: the job's minimum, else all
+    /// Minimum number of tasks to place; if fewer fit, none is placed [default: the job's minimum, or all tasks]
     #[arg(long, value_name = "COUNT")]
     min_available: Option<u32>,
-    /// Use idle resources only, none that are being released
+    /// Use idle resources only; without it, resources that are being released are also used
     #[arg(long)]
     idle_only: bool,
-    /// Use these nodes only
+    /// Use only this node; repeatable
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     nodes: Vec<String>,
-    /// Do not use these nodes
+    /// Do not use this node; repeatable
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     exclude: Vec<String>,
     #[command(flatten)]

@@ -15,40 +15,40 @@ use pumice_protocol::v1 as pb;
 /// Command on policies.
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {
-    /// Check a document without a server: all diagnostics, with line and column
+    /// Check a document without a server; prints all diagnostics with line and column
     Check(policy_check::CheckPolicyArgs),
-    /// Compare two documents or versions as they take effect; exit code 1: they differ
+    /// Compare two documents or versions, with defaults and repairs applied; exit code 1: they differ
     Diff(policy_diff::DiffPolicyArgs),
-    /// Run files of cases, in this process; exit code 1: some failed
+    /// Run policy test cases without a server; exit code 1: a case failed
     Test(pumice_simulation::policy_test::TestPolicyArgs),
-    /// Put a document in force; a refused one leaves the old one serving
+    /// Activate a document; if it is rejected, the current version stays active
     Push(PushPolicyArgs),
-    /// Read the document in force, or an earlier one
+    /// Print the active document or an earlier version
     Get(GetPolicyArgs),
     /// List the versions of a policy, newest first
     History(PolicyHistoryArgs),
-    /// Put an earlier version in force again
+    /// Activate an earlier version again, for example after a bad push
     Rollback(RollbackPolicyArgs),
-    /// Delete a policy with all its versions; `default` returns to the built-in policy
+    /// Delete a policy with all its versions; deleting `default` activates the built-in policy
     Delete(DeletePolicyArgs),
 }
 
 /// Arguments of `pumice policy push`.
 #[derive(Debug, Args)]
 pub(super) struct PushPolicyArgs {
-    /// The document: volcano-scheduler.conf; `-`: standard input
+    /// Document, such as volcano-scheduler.conf; `-`: standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Name of the policy
     #[arg(long, default_value = "default")]
     name: String,
-    /// Only if this version is in force now; 0: none
+    /// Fail unless this version is active, such as 3; 0: fail if the policy exists
     #[arg(long, value_name = "VERSION")]
     expected_version: Option<u64>,
-    /// Change nothing, show what would change
+    /// Show the changes without activating the document
     #[arg(long)]
     dry_run: bool,
-    /// Refuse a document with warnings
+    /// Reject a document with warnings
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -61,13 +61,13 @@ pub(super) struct GetPolicyArgs {
     /// Name of the policy
     #[arg(long, default_value = "default")]
     name: String,
-    /// Version; 0: the one in force
+    /// Version to print, such as 3; 0: the active version
     #[arg(long, default_value_t = 0)]
     version: u64,
-    /// Print the document as it takes effect: with every default and every repair
+    /// Print the effective document: with all defaults and repairs
     #[arg(long, conflicts_with = "loaded")]
     effective: bool,
-    /// Print the document as loaded: typed values, before defaults and repairs
+    /// Print the document as loaded: with typed values, without defaults and repairs
     #[arg(long)]
     loaded: bool,
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub(super) struct GetPolicyArgs {
 /// Arguments of `pumice policy history`.
 #[derive(Debug, Args)]
 pub(super) struct PolicyHistoryArgs {
-    /// Name of the policy; empty: all that are in force
+    /// Name of the policy; empty: list the active version of every policy
     #[arg(long, default_value = "default")]
     name: String,
     #[command(flatten)]
@@ -87,16 +87,16 @@ pub(super) struct PolicyHistoryArgs {
 /// Arguments of `pumice policy rollback`.
 #[derive(Debug, Args)]
 pub(super) struct RollbackPolicyArgs {
-    /// Version to return to; 0: the one before
+    /// Version to activate again, such as 2; 0: the version before the active version
     #[arg(value_name = "VERSION", default_value_t = 0)]
     version: u64,
     /// Name of the policy
     #[arg(long, default_value = "default")]
     name: String,
-    /// Only if this version is in force now
+    /// Fail unless this version is active, such as 3
     #[arg(long, value_name = "VERSION")]
     expected_version: Option<u64>,
-    /// Change nothing, show what would change
+    /// Show the changes without rolling back
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -109,7 +109,7 @@ pub(super) struct DeletePolicyArgs {
     /// Name of the policy
     #[arg(value_name = "NAME")]
     name: String,
-    /// Only if this version is in force now
+    /// Fail unless this version is active, such as 3
     #[arg(long, value_name = "VERSION")]
     expected_version: Option<u64>,
     #[command(flatten)]
@@ -182,7 +182,7 @@ async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
     print_change(&mut connection, before, change).await
 }
 
-/// Says from which sources the server waits for labels.
+/// Prints the sources whose labels the server waits for.
 fn note_awaited_sources(sources: &[String]) {
     if !sources.is_empty() {
         output::note(&format!(
@@ -195,7 +195,7 @@ fn note_awaited_sources(sources: &[String]) {
 
 /// Outcome of a reload or a rollback.
 struct PolicyChange {
-    /// Version in force now; in a dry run the one that would be.
+    /// Active version after the call; in a dry run, the version that a push would activate.
     policy: pb::Policy,
     report: pb::PolicyReport,
     unchanged: bool,

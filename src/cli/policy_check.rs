@@ -1,4 +1,4 @@
-//! `pumice policy check`: a document judged without a server, by the engine itself.
+//! `pumice policy check`: checks a document in this process, without a server.
 
 use std::path::PathBuf;
 
@@ -14,13 +14,13 @@ use pumice_engine::policy::{
 /// Arguments of `pumice policy check`.
 #[derive(Debug, Args)]
 pub(super) struct CheckPolicyArgs {
-    /// The document: volcano-scheduler.conf; `-`: standard input
+    /// Document, such as volcano-scheduler.conf; `-`: standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Count warnings as errors
+    /// Treat warnings as errors
     #[arg(long)]
     strict: bool,
-    /// How the diagnostics are printed
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: OutputFormat,
 }

@@ -19,26 +19,27 @@ use pumice_protocol::v1 as pb;
 /// Arguments of `pumice policy diff`.
 #[derive(Debug, Args)]
 pub(super) struct DiffPolicyArgs {
-    /// A document (`-`: standard input), or a stored version as NAME@VERSION; NAME@active is the one in force
+    /// Document (`-`: standard input), or a stored version as NAME@VERSION, such as default@3 or default@active
     #[arg(value_name = "BEFORE")]
     before: String,
-    /// Another document or version; without it, default@active is compared with BEFORE
+    /// Document or version to compare with; without it, BEFORE is the new document and default@active the old one
     #[arg(value_name = "AFTER")]
     after: Option<String>,
-    /// Also show the tasks whose best nodes change, and the jobs whose quotas or turns do, in the cluster of these files (as for
-    /// `state load`)
+    /// Also show, for the cluster in these files, which tasks get other best nodes and which jobs get other quotas or
+    /// ranks. File formats as for `state load`
     #[arg(long, value_name = "FILE", conflicts_with = "state")]
     cluster: Vec<PathBuf>,
-    /// Also show the tasks whose best nodes change, and the jobs whose quotas or turns do, in the state of the server
+    /// Also show, for the state of the server, which tasks get other best nodes and which jobs get other quotas or
+    /// ranks
     #[arg(long)]
     state: bool,
-    /// Judge the pods of this file; without it, the tasks that wait in the cluster
+    /// Evaluate the pods of this file; without it, the pending tasks of the cluster
     #[arg(long, value_name = "FILE")]
     task: Option<PathBuf>,
-    /// How the amounts of pods in files are counted
+    /// Rules for the requests of pods in files
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
-    /// Profile of both policies, if they are a `KubeSchedulerConfiguration` with several
+    /// Profile of both policies; required for a `KubeSchedulerConfiguration` with several profiles
     #[arg(long, value_name = "NAME")]
     policy_profile: Option<String>,
     #[command(flatten)]
@@ -224,7 +225,7 @@ struct PolicyDiff {
     impact: Option<PolicyImpact>,
 }
 
-/// Diagnostics of one side that the other does not have, at whatever line.
+/// Diagnostics that only one side has, compared without line numbers.
 fn diagnostics_only_in<'f>(own: &'f pb::PolicyReport, other: &pb::PolicyReport) -> Vec<&'f pb::Diagnostic> {
     let key = |diagnostic: &pb::Diagnostic| {
         (

@@ -19,13 +19,13 @@ const POLICY_NAMES: [&str; 2] = ["before", "after"];
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PolicyImpact {
-    /// Number of tasks judged.
+    /// Number of evaluated tasks.
     tasks: usize,
     /// Number of tasks with another best node, or with other nodes that fit.
     tasks_changed: usize,
     /// Classes of equal tasks that are decided differently.
     changed_classes: Vec<ImpactRow>,
-    /// Number of waiting jobs judged.
+    /// Number of evaluated waiting jobs.
     jobs: usize,
     /// Jobs with another permit, another number of tasks that their queues admit, or another turn.
     changed_jobs: Vec<JobImpactRow>,

@@ -15,7 +15,7 @@ use pumice_protocol::v1 as pb;
 pub(super) struct JobImpactRow {
     job: String,
     queue: String,
-    /// True if the job is enqueued already: nobody asks again whether it may be.
+    /// True if the job is already enqueued: its admission is not evaluated again.
     is_enqueued: bool,
     before: JobDecision,
     after: JobDecision,
@@ -39,7 +39,7 @@ pub(super) struct JobDecision {
     problem: Option<String>,
 }
 
-/// Jobs of a cluster that wait for some of these tasks, each with the first of them.
+/// Jobs of a cluster that wait for at least one of these tasks, each with its first waiting task.
 pub(super) fn waiting_jobs(cluster: &pb::Cluster, tasks: &[pb::Task]) -> Vec<(pb::Job, pb::Task)> {
     let mut first: BTreeMap<&str, &pb::Task> = BTreeMap::new();
     for task in tasks {
@@ -110,7 +110,7 @@ fn decision(is_enqueued: bool, items: &[pb::AdmitItem], turn: usize) -> JobDecis
     }
 }
 
-/// Turns of jobs, from 1: by the order of queues, then by that of jobs.
+/// Ranks of jobs, from 1: by the order of queues, then by the order of jobs.
 async fn turns(
     local: &mut LocalServer,
     against: pb::EvaluationRef,

@@ -1,7 +1,7 @@
-//! Profiles: named servers in a small file of the user, and their precedence among flags and environment.
+//! Profiles: named servers in a configuration file of the user.
 //!
-//! A profile's values become the defaults of the command line, so that a flag goes before the environment, the
-//! environment before the profile, and the profile before the default that the help shows.
+//! The values of a profile become defaults of the command line. Precedence: flag, environment variable, profile,
+//! built-in default. For example, `--server` overrides `PUMICE_SERVER`, which overrides `server` of the profile.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -27,14 +27,15 @@ const PROFILE_KEYS: [&str; 9] = [
     "server_name",
     "token_file",
 ];
-/// Keys whose values are paths: those that are relative begin at the folder of the file of profiles.
+/// Keys whose values are paths. Relative paths are resolved against the directory of the configuration file.
 const PATH_KEYS: [&str; 4] = ["ca", "certificate", "key", "token_file"];
 
 /// Choice of a profile, and of the file with profiles.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(super) struct ProfileArgs {
-    /// Take server, metrics, policy, output and the files of TLS from this profile where no flag or variable says them
+    /// Profile for server, metrics, policy, output and TLS files, such as prod; flags and environment variables
+    /// override it
     #[arg(
         id = "client_profile",
         long = "profile",
@@ -43,7 +44,7 @@ pub(super) struct ProfileArgs {
         env = "PUMICE_PROFILE"
     )]
     profile: Option<String>,
-    /// File of profiles [default: pumice/config.yaml in $`XDG_CONFIG_HOME`, else in ~/.config]
+    /// File with profiles [default: pumice/config.yaml in $`XDG_CONFIG_HOME` or ~/.config]
     #[arg(long, global = true, value_name = "FILE", env = "PUMICE_CLIENT_CONFIG")]
     client_config: Option<OsString>,
 }
@@ -60,7 +61,7 @@ struct ProfileFile {
 }
 
 impl ProfileArgs {
-    /// Profile in force. Absent: none is named, and there is no file or it has no default.
+    /// Active profile. `None`: no profile is named, and the file is missing or has no default.
     pub(super) fn find(&self) -> Result<Option<ClientProfile>, CommandError> {
         let named = self.profile.as_deref().filter(|name| !name.is_empty());
         let given = self.client_config.as_deref().filter(|path| !path.is_empty());

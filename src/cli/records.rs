@@ -1,4 +1,4 @@
-//! All records that a server knows, and the differences between two readings of them.
+//! All records of a server, and the differences between two sets of records.
 
 use std::collections::BTreeMap;
 

@@ -10,16 +10,16 @@ use pumice_protocol::v1 as pb;
 /// Command on reservations.
 #[derive(Debug, Subcommand)]
 pub(super) enum ReservationsCommand {
-    /// List the reservations of jobs, and how much of each is still held back
+    /// List the reservations of jobs, with the reserved amounts that no task holds yet
     List(ListReservationsArgs),
-    /// Take the reservation of a job back; a late confirmation cannot revive it
+    /// Release the reservation of a job; a late confirmation cannot restore it
     Release(ReleaseReservationArgs),
 }
 
 /// Arguments of `pumice reservations list`.
 #[derive(Debug, Args)]
 pub(super) struct ListReservationsArgs {
-    /// Only of this queue; may be given several times
+    /// List only reservations of this queue, such as research; repeatable
     #[arg(long = "queue", value_name = "QUEUE")]
     queues: Vec<String>,
     #[command(flatten)]
@@ -29,13 +29,13 @@ pub(super) struct ListReservationsArgs {
 /// Arguments of `pumice reservations release`.
 #[derive(Debug, Args)]
 pub(super) struct ReleaseReservationArgs {
-    /// The job, as `namespace/name`
+    /// Job as `namespace/name`, such as train/bert
     #[arg(value_name = "JOB")]
     job: String,
-    /// uid of the job; empty: any incarnation
+    /// Kubernetes uid of the job; empty: any uid
     #[arg(long, default_value = "")]
     uid: String,
-    /// This attempt and all before it; without it: the one that is listed
+    /// Highest attempt to release, such as 2; earlier attempts are also released [default: the listed attempt]
     #[arg(long)]
     attempt: Option<u64>,
     #[command(flatten)]

@@ -15,13 +15,13 @@ pub(super) struct SchemaArgs {
 /// Kind of document that has a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DocumentKind {
-    /// A policy: volcano-scheduler.conf, or a `KubeSchedulerConfiguration`
+    /// Policy: volcano-scheduler.conf or `KubeSchedulerConfiguration`
     Policy,
-    /// A file of settings for `pumice serve`
+    /// Settings file of `pumice serve`
     Settings,
-    /// A file of identities for `pumice serve`
+    /// Identities file of `pumice serve`
     Identities,
-    /// A file of cases for `pumice policy test`
+    /// Case file of `pumice policy test`
     PolicyTest,
 }
 

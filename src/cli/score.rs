@@ -16,7 +16,7 @@ pub(super) struct ScoreArgs {
     client: ClientArgs,
     #[command(flatten)]
     query: QueryArgs,
-    /// Number of best nodes to show; 0: all
+    /// Number of nodes to show, best first; 0: all
     #[arg(long, default_value_t = 10)]
     limit: u32,
     /// Also show the parts of each score

@@ -19,14 +19,14 @@ pub(super) struct SessionsArgs {
 /// Command on sessions.
 #[derive(Debug, Subcommand)]
 enum SessionsCommand {
-    /// End a session: later calls of its scheduler get `SESSION_EXPIRED`
+    /// Close a session; later calls of its scheduler fail with `SESSION_EXPIRED`
     Close(CloseSessionArgs),
 }
 
 /// Arguments of `pumice sessions close`.
 #[derive(Debug, Args)]
 struct CloseSessionArgs {
-    /// The session
+    /// Id of the session, such as 5f1c-2
     #[arg(value_name = "ID")]
     session: String,
     #[command(flatten)]

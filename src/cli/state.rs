@@ -8,9 +8,11 @@ use pumice_console::CommandError;
 /// Command on state.
 #[derive(Debug, Subcommand)]
 pub(super) enum StateCommand {
-    /// Send files as one full sync: `kubectl get nodes,pods,namespaces,services,replicasets,statefulsets,queues,podgroups -A -o json` (or yaml), or openb CSV
+    /// Load files as one full sync: output of
+    /// `kubectl get nodes,pods,namespaces,services,replicasets,statefulsets,queues,podgroups -A -o json` (or yaml), or
+    /// openb CSV
     Load(state_load::LoadStateArgs),
-    /// Follow a Kubernetes cluster and feed a running server with it, until the command is stopped
+    /// Watch a Kubernetes cluster and send its changes to a running server until interrupted
     Sync(state_sync::SyncStateArgs),
     /// Show the server, its nodes, queues, jobs, tasks or cards
     Show(state_show::ShowStateArgs),
@@ -18,7 +20,7 @@ pub(super) enum StateCommand {
     Watch(state_watch::WatchStateArgs),
     /// Compare files with the state of the server; exit code 1: they differ
     Diff(state_watch::DiffStateArgs),
-    /// Forget a source: its records, what its jobs had reserved, and its slot
+    /// Forget a source: remove its records and the reservations of its jobs
     Forget(state_forget::ForgetSourceArgs),
 }
 

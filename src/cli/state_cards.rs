@@ -1,4 +1,4 @@
-//! `pumice state show cards`: the cards that nodes have, whatever the policy in force.
+//! `pumice state show cards`: the cards on nodes. They do not depend on the active policy.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ struct CardList {
     warnings: Vec<state_check::WarningGroup>,
 }
 
-/// Shows the cards, or those of these names.
+/// Shows all cards, or only the cards with these names.
 pub(super) async fn show(
     connection: &mut ClientConnection,
     names: &[String],

@@ -12,10 +12,10 @@ pub(super) struct ForgetSourceArgs {
     /// Name of the source
     #[arg(value_name = "SOURCE", required_unless_present = "resource")]
     source: Option<String>,
-    /// Forget this resource name in place of a source
+    /// Forget this resource name instead of a source, such as example.com/old-device
     #[arg(long, value_name = "NAME", conflicts_with_all = ["source", "force"])]
     resource: Option<String>,
-    /// Forget the source even if it was heard a moment ago
+    /// Also forget a source that has sent a batch recently
     #[arg(long)]
     force: bool,
     #[command(flatten)]

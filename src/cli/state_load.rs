@@ -15,25 +15,26 @@ use pumice_protocol::v1 as pb;
 
 /// Refused records that the output names.
 const REJECTED_SHOWN: usize = 50;
-/// Reason of the server's warning that nothing counts in the place of a refused record.
+/// Reason code of the server's warning that a rejected record has no earlier valid record to use instead.
 const NOT_COUNTED: &str = "NOT_COUNTED";
 
 /// Arguments of `pumice state load`.
 #[derive(Debug, Args)]
 pub(super) struct LoadStateArgs {
-    /// Files; `-`: standard input
+    /// Files to load; `-`: standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Owner of the records; loading again replaces all that this source loaded before
+    /// Source that owns the records; a later load replaces all records of the source
     #[arg(long, value_name = "NAME", default_value = "file")]
     source: String,
-    /// How the amounts of pods are counted
+    /// Rules for the requests of pods
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = amount_rules_parser())]
     derivation: AmountRules,
-    /// Send the full sync even if the files hold no record: the source then has none
+    /// Also load files without any record; this removes all records of the source
     #[arg(long)]
     allow_empty: bool,
-    /// Send nothing if there are warnings: misspelt fields, records twice, references to nothing, unreadable annotations
+    /// Load nothing if there are warnings, such as misspelt fields, duplicate records, dangling references or
+    /// unreadable annotations
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -95,7 +96,7 @@ pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
 struct UnreadObjects {
     /// Lines for people: the object and the reason.
     lines: Vec<String>,
-    /// Number of those without a readable name.
+    /// Number of unread objects without a readable name.
     unnamed: usize,
 }
 
@@ -120,7 +121,7 @@ fn nothing_loaded(unread: &[String], source: &str) -> CommandError {
     CommandError::message(lines.join("\n"))
 }
 
-/// Records that could not be read, and those that the server refused.
+/// Records that could not be read, and records that the server rejected.
 fn load_rejected(unread: &UnreadObjects, loaded: &LoadOutcome, source: &str) -> CommandError {
     let all: Vec<&String> = unread.lines.iter().chain(&loaded.rejected).collect();
     let mut lines = rejected_lines(&all);

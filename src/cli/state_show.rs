@@ -21,17 +21,17 @@ enum ShownRecords {
     Tasks,
     /// Namespaces with their labels
     Namespaces,
-    /// Cards that nodes have: on how many nodes, how many, how many of them tasks hold
+    /// Cards: number of nodes with the card, number of cards, number in use
     Cards,
 }
 
 /// Arguments of `pumice state show`.
 #[derive(Debug, Args)]
 pub(super) struct ShowStateArgs {
-    /// Kind of records; without it: the server, its sources and policies
+    /// Kind of records, such as queues; without it: the server, its sources and policies
     #[arg(value_enum)]
     kind: Option<ShownRecords>,
-    /// Names of the records to show; without them: all
+    /// Names of the records to show [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub(super) async fn run(args: ShowStateArgs) -> Result<(), CommandError> {
     }
 }
 
-/// Reads all pages of a listing into one reply, whose other fields are those of the first page.
+/// Reads all pages of a list into one response. The other fields of the response come from the first page.
 macro_rules! all_pages {
     ($connection:expr, $call:ident, $request:ident, $records:ident, $names:expr) => {{
         let mut first = None;

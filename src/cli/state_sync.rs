@@ -24,16 +24,17 @@ pub(super) struct SyncStateArgs {
     /// Name of the source
     #[arg(long, value_name = "NAME", default_value = KUBERNETES)]
     source: String,
-    /// Kubeconfig of the cluster; none: the files of KUBECONFIG, or ~/.kube/config, or the service account of the pod
+    /// Kubeconfig of the cluster [default: files of KUBECONFIG, ~/.kube/config or the service account of the pod]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; none: its current one
+    /// Context of the kubeconfig [default: current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Namespace whose pods, pod groups, claims and owners of pods are watched; may be given several times; none: all namespaces
+    /// Namespace whose pods, pod groups, claims and owners of pods are watched, such as train; repeatable [default:
+    /// all]
     #[arg(long = "namespace", value_name = "NAME", value_delimiter = ',')]
     namespaces: Vec<String>,
-    /// How lists are asked for: `paged`, or `streamed`, as the beginning of a watch where the API server offers that
+    /// How to list objects: `paged`, or `streamed` as part of a watch if the API server supports it
     #[arg(long, value_name = "HOW", default_value = "paged", value_parser = list_mode)]
     lists: ListMode,
     /// Address of the server
@@ -41,7 +42,7 @@ pub(super) struct SyncStateArgs {
     server: String,
     #[command(flatten)]
     credentials: CredentialArgs,
-    /// Filter of log lines, on standard error
+    /// Filter of log lines on standard error, such as debug
     #[arg(long, value_name = "FILTER", default_value = "info")]
     log: String,
 }

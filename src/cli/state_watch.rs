@@ -19,10 +19,10 @@ use pumice_protocol::v1 as pb;
 /// Arguments of `pumice state watch`.
 #[derive(Debug, Args)]
 pub(super) struct WatchStateArgs {
-    /// End after this number of changes; without it: when interrupted
+    /// Stop after this number of changes [default: run until interrupted]
     #[arg(long, value_name = "COUNT")]
     count: Option<usize>,
-    /// Time between two looks at the revision, such as 500ms or 2s
+    /// Polling interval, such as 500ms or 2s
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
     interval: Duration,
     #[command(flatten)]
@@ -32,16 +32,16 @@ pub(super) struct WatchStateArgs {
 /// Arguments of `pumice state diff`.
 #[derive(Debug, Args)]
 pub(super) struct DiffStateArgs {
-    /// Files as for `state load`; `-`: standard input
+    /// Files to compare, as for `state load`; `-`: standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Compare with the records of this source only
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// End with an error if there are warnings about the files
+    /// Fail on warnings about the files
     #[arg(long)]
     strict: bool,
-    /// How the amounts of pods are counted
+    /// Rules for the requests of pods
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
     #[command(flatten)]
@@ -102,8 +102,8 @@ fn print_change(change: &RecordDiff, revision: u64, format: OutputFormat) -> Res
     }
 }
 
-/// Compares files with the state of the server. Both go through the same reader, so that a difference is one of content:
-/// `1` and `1000m` are the same, and labels that the server left out are in neither.
+/// Compares files with the state of the server. The same reader processes both sides, which leaves only real
+/// differences. For example, `1` and `1000m` are equal, and labels that the server does not store are ignored.
 pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
     let mut imported = import_files::read(&args.files, args.derivation)?.checked(&ProgramServices);
     let mut connection = args.client.connect().await?;
@@ -178,7 +178,7 @@ fn print_differences(changes: &[RecordDiff]) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Fails, and names the known sources, if the server knows no such source.
+/// Fails if the server does not have this source; the error lists the known sources.
 async fn require_source(connection: &mut ClientConnection, source: &str) -> Result<(), CommandError> {
     let info = connection
         .state

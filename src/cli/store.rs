@@ -22,43 +22,44 @@ const LINE_BYTES: u64 = 64 << 20;
 /// Commands about durable state.
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
-    /// Check every page and every record, as a server does at its start
+    /// Check every page and every record, as the server does at startup
     Check(CheckArgs),
-    /// Write all records as text, a JSON object a line
+    /// Export all records as JSON lines
     Export(ExportArgs),
-    /// Make a store from such a text, in an empty directory, in etcd or in the Kubernetes API
+    /// Create a store from an export: in an empty directory, in etcd or in the Kubernetes API
     Import(ImportArgs),
 }
 
-/// Store that a command is about.
+/// Store that a command reads or writes.
 #[derive(Debug, Args)]
 struct StorePlace {
-    /// `data_dir` of the server, or the addresses of the members of its etcd, with commas between them, or
-    /// `kubernetes:NAMESPACE/NAME` for the log of that name in the Kubernetes API
+    /// Store: `data_dir` of the server, such as /var/lib/pumice; comma-separated addresses of etcd members, such as
+    /// https://etcd-0:2379,https://etcd-1:2379; or `kubernetes:NAMESPACE/NAME` for a store in the Kubernetes API
     #[arg(value_name = "STORE")]
     store: String,
     /// Prefix of the keys in etcd [default: /pumice/]
     #[arg(long, value_name = "KEY")]
     etcd_prefix: Option<String>,
-    /// Authority that vouches for the members of etcd (PEM)
+    /// CA certificate that signed the certificates of etcd (PEM)
     #[arg(long, value_name = "FILE")]
     etcd_ca: Option<PathBuf>,
-    /// Certificate that the members of etcd are shown (PEM)
+    /// Client certificate for etcd (PEM)
     #[arg(long, value_name = "FILE", requires = "etcd_key")]
     etcd_certificate: Option<PathBuf>,
-    /// Private key of that certificate (PEM)
+    /// Private key of the client certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "etcd_certificate")]
     etcd_key: Option<PathBuf>,
     /// User of etcd
     #[arg(long, value_name = "NAME", requires = "etcd_password_file")]
     etcd_user: Option<String>,
-    /// File with the password of that user
+    /// File with the password of the etcd user
     #[arg(long, value_name = "FILE", requires = "etcd_user")]
     etcd_password_file: Option<PathBuf>,
-    /// Kubeconfig of a store in the Kubernetes API [default: KUBECONFIG, or ~/.kube/config, or the account of the pod]
+    /// Kubeconfig of a store in the Kubernetes API [default: KUBECONFIG, ~/.kube/config or the service account of the
+    /// pod]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig [default: its current one]
+    /// Context of the kubeconfig [default: current context]
     #[arg(long, value_name = "NAME")]
     kubernetes_context: Option<String>,
 }
@@ -170,7 +171,7 @@ pub(super) struct CheckArgs {
 pub(super) struct ExportArgs {
     #[command(flatten)]
     place: StorePlace,
-    /// File to write, which must not be there yet [default: standard output]
+    /// File to write; must not exist yet [default: standard output]
     #[arg(short = 'f', long = "out", value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -180,10 +181,10 @@ pub(super) struct ExportArgs {
 pub(super) struct ImportArgs {
     #[command(flatten)]
     place: StorePlace,
-    /// Export to read
+    /// File written by `pumice store export`
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Take an export that was changed after it was written
+    /// Also accept an export that was edited after it was written
     #[arg(long)]
     changed: bool,
 }

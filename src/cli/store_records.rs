@@ -208,7 +208,7 @@ impl ExportLine {
         to_line(self)
     }
 
-    /// Reads a line; an error says what is wrong with it.
+    /// Reads a line; an error describes the problem.
     pub(super) fn read(line: &str) -> Result<Self, String> {
         let record: Self = serde_json::from_str(line).map_err(|error| error.to_string())?;
         if let Self::Reservation {

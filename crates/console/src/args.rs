@@ -11,57 +11,57 @@ use crate::CommandError;
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::{ClientConnection, ClientTls, ConnectOptions};
 
-/// When there is colour.
+/// When to write colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum ColorMode {
     /// On a terminal, unless the variable `NO_COLOR` is set
     #[default]
     Auto,
-    /// In files and pipes, too
+    /// Also in files and pipes
     Always,
-    /// Not at all
+    /// Never
     Never,
 }
 
-/// How an answer is printed.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// For people.
+    /// Table for people.
     #[default]
     Table,
-    /// The reply as protobuf JSON.
+    /// Response of the server as protobuf JSON.
     Json,
 }
 
-/// Which server is asked, and how its answer is printed.
+/// Server to connect to, and format of the output.
 #[derive(Debug, Args)]
 pub struct ClientArgs {
-    /// Address of the server
+    /// Address of the server, such as 127.0.0.1:7461 or https://pumice.example:7461
     #[arg(long, value_name = "URL", env = "PUMICE_SERVER", default_value = pumice_protocol::DEFAULT_SERVER)]
     pub server: String,
     #[command(flatten)]
     credentials: CredentialArgs,
-    /// How the answer is printed
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     pub output: OutputFormat,
 }
 
-/// How a server is trusted, and as whom it is asked.
+/// TLS and credentials of a client.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CredentialArgs {
-    /// Authority that vouches for the server (PEM); the address is taken as https:// then
+    /// CA certificate that signed the server's certificate (PEM); implies https:// for the address
     #[arg(long, value_name = "FILE", env = "PUMICE_CA")]
     ca: Option<PathBuf>,
-    /// Certificate to show to the server (PEM)
+    /// Client certificate (PEM)
     #[arg(long, value_name = "FILE", env = "PUMICE_CERTIFICATE")]
     certificate: Option<PathBuf>,
-    /// Private key of that certificate (PEM)
+    /// Private key of the client certificate (PEM)
     #[arg(long, value_name = "FILE", env = "PUMICE_KEY")]
     key: Option<PathBuf>,
-    /// Name that the server's certificate has to have [default: host of the address]
+    /// Name that the server's certificate must have [default: host of the address]
     #[arg(long, value_name = "NAME", env = "PUMICE_SERVER_NAME")]
     server_name: Option<String>,
-    /// File with a bearer token to send
+    /// File with a bearer token to send, such as a service account token
     #[arg(long, value_name = "FILE", env = "PUMICE_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 }

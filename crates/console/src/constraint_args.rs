@@ -8,16 +8,18 @@ use pumice_protocol::v1 as pb;
 /// Constraints of a hypothetical pod.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ConstraintArgs {
-    /// Label that a node must have (spec.nodeSelector), such as disktype=ssd; may be repeated
+    /// Label that a node must have (spec.nodeSelector), such as disktype=ssd; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     selector: Vec<(String, String)>,
-    /// Required node affinity, such as "zone in (a, b), !spot, cores > 16"; a second one is an alternative to the first
+    /// Required node affinity, such as "zone in (a, b), !spot, cores > 16"; if repeated, one of the expressions must
+    /// match
     #[arg(long, value_name = "EXPRESSIONS", value_parser = term)]
     affinity: Vec<pb::NodeSelectorTerm>,
-    /// Tolerated taint: KEY, KEY=VALUE, KEY:EFFECT or KEY=VALUE:EFFECT; `*` is every taint; may be repeated
+    /// Tolerated taint: KEY, KEY=VALUE, KEY:EFFECT or KEY=VALUE:EFFECT, such as nvidia.com/gpu:NoSchedule; `*`
+    /// tolerates every taint; repeatable
     #[arg(long, value_name = "TAINT", value_parser = toleration)]
     toleration: Vec<pb::Toleration>,
-    /// Port that the pod takes on its node, such as 8080 or 53/UDP; may be repeated
+    /// Host port of the pod, such as 8080 or 53/UDP; repeatable
     #[arg(long, value_name = "PORT", value_parser = host_port)]
     host_port: Vec<pb::HostPort>,
 }

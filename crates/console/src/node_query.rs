@@ -13,14 +13,14 @@ use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
-/// Resource check of nodes, apart from plugins.
+/// Free capacity to check on nodes, in addition to plugins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum ResourceFitArg {
-    /// No check
+    /// Do not check free capacity
     None,
-    /// Against resources that are idle now
+    /// Resources that are idle now
     Idle,
-    /// Against resources that are idle once releasing tasks are gone
+    /// Resources that are idle after all releasing tasks have ended
     #[default]
     FutureIdle,
 }
@@ -30,16 +30,16 @@ enum ResourceFitArg {
 pub struct QueryArgs {
     #[command(flatten)]
     task: TaskArgs,
-    /// Rules by which the amounts of pods in files are derived
+    /// Rules for the requests of pods in files
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
-    /// Ask these plugins only, each for itself
+    /// Evaluate only these plugins, each alone, such as predicates; repeatable
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub plugins: Vec<String>,
-    /// Free capacity that a node must have for the task
+    /// Free capacity that a node must have for the task, such as idle
     #[arg(long, value_enum, default_value_t)]
     resource_fit: ResourceFitArg,
-    /// Ask about these nodes only
+    /// Consider only this node; repeatable
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     nodes: Vec<String>,
     #[command(flatten)]

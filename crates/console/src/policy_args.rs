@@ -4,13 +4,13 @@ use clap::Args;
 
 use pumice_protocol::v1 as pb;
 
-/// A policy of shared state.
+/// Policy of the server.
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
     /// Name of the policy
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
-    /// Profile of the policy, if it is a `KubeSchedulerConfiguration` with several
+    /// Profile of the policy; required for a `KubeSchedulerConfiguration` with several profiles
     #[arg(long, value_name = "NAME")]
     policy_profile: Option<String>,
 }

@@ -11,7 +11,7 @@ use crate::{CommandError, files, resource_key};
 use pumice_kubernetes::import::{AmountRules, ClusterImport};
 use pumice_protocol::v1 as pb;
 
-/// Task of a question: its amounts and constraints, the name of a stored task, or a file with pods.
+/// Task of a query: resource requests and constraints, the name of a stored task, or a file with pods.
 #[derive(Debug, Args)]
 #[group(
     required = true,
@@ -25,22 +25,22 @@ pub struct TaskArgs {
     /// Memory that the task requests, such as 4Gi
     #[arg(long, value_name = "QUANTITY")]
     memory: Option<String>,
-    /// Another resource that it requests, such as nvidia.com/gpu=1; `gpu` is short for nvidia.com/gpu. May be repeated
+    /// Another requested resource, such as nvidia.com/gpu=1; `gpu` is short for nvidia.com/gpu; repeatable
     #[arg(long, value_name = "NAME=QUANTITY", value_parser = request_pair)]
     request: Vec<(String, String)>,
-    /// Annotation of the task, such as volcano.sh/card.name=A100; may be repeated
+    /// Annotation of the task, such as volcano.sh/card.name=A100; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     annotation: Vec<(String, String)>,
     #[command(flatten)]
     constraints: ConstraintArgs,
-    /// Stored task, by namespace/name
+    /// Name of a stored task, such as train/bert-worker-1
     #[arg(
         long,
         value_name = "NAME",
         conflicts_with_all = ["cpu", "memory", "request", "annotation", "selector", "affinity", "toleration", "host_port", "file"]
     )]
     task: Option<String>,
-    /// File with pods, YAML or JSON
+    /// File with pods (YAML or JSON)
     #[arg(
         short,
         long,

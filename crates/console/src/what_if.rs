@@ -1,7 +1,8 @@
-//! `--with FILE`: a question about the server's state with the records of files laid over it, for this question only.
+//! `--with FILE`: queries against the server's state with hypothetical records, for this query only.
 //!
-//! The server's records and the policy in force are copied into services in this process, the files' records replace
-//! those of the same name or are added, and the question is asked there. The server is only read.
+//! The server's records and the active policy are copied into services in this process. A record of the files replaces
+//! the server's record of the same name; other records are added. The query then runs in this process. The server is
+//! only read.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,8 +22,9 @@ const SOURCE: &str = "what-if";
 /// Files of hypothetical records.
 #[derive(Debug, Clone, Default, Args)]
 pub struct WhatIfArgs {
-    /// Hypothetical records: nodes, queues, jobs and pods of a file are added to the server's, or replace those of the same
-    /// name, for this question only. May be repeated
+    /// File with hypothetical nodes, queues, jobs and pods, for this command only: the server's state does not change.
+    /// A record replaces the server's record of the same name, for example a node with more GPUs; other records are
+    /// added. Repeatable
     #[arg(long = "with", value_name = "FILE")]
     with: Vec<PathBuf>,
 }

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &ManArgs) -> Result<(), CommandError> {
     output::line(&format!("{} in {}", output::count(written, "page"), folder.display()))
 }
 
-/// Writes the page of a command and those of the commands below it; returns how many.
+/// Writes the pages of a command and of its subcommands; returns the number of pages.
 fn write(command: &Command, folder: &Path) -> Result<usize, CommandError> {
     let (name, text) = page(command)?;
     let file = folder.join(name);

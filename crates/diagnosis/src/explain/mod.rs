@@ -47,13 +47,13 @@ pub struct ExplainArgs {
     /// Kind of record
     #[arg(value_enum, required_unless_present = "file", requires = "name")]
     kind: Option<ExplainKind>,
-    /// Name of the job or task, namespace/name; the namespace may be left out where only one has the name
+    /// Name of the job or task, such as train/bert; the namespace may be omitted if the name is unique
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Explain the pods of a file instead, as if they waited
+    /// Instead of a stored job or task: explain the pods of this file as if they were pending
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["kind", "name"])]
     file: Option<PathBuf>,
-    /// Rules by which the amounts of pods in files are derived
+    /// Rules for the requests of pods in files
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
     /// Number of best nodes to show

@@ -19,8 +19,8 @@ use pumice_protocol::ClientConnection;
 /// Arguments of `pumice demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Folder with the openb trace (`openb_node_list_all_node.csv`, `openb_pod_list_default.csv` and, for tasks that name
-    /// cards, `openb_pod_list_gpuspec33.csv`): place all its tasks, too
+    /// Directory with the openb trace: also place all its tasks. Files: `openb_node_list_all_node.csv`,
+    /// `openb_pod_list_default.csv` and, for tasks that name cards, `openb_pod_list_gpuspec33.csv`
     #[arg(long, value_name = "DIR", env = "PUMICE_OPENB")]
     openb: Option<PathBuf>,
 }

@@ -26,19 +26,19 @@ use query::CaseQuery;
 /// Arguments of `pumice policy test`.
 #[derive(Debug, Args)]
 pub struct TestPolicyArgs {
-    /// Files of cases, or folders: every .yaml and .yml below that has `cases`
+    /// Files with cases, or directories: every .yaml and .yml file below that has `cases`
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Only cases whose `FILE: NAME` matches
+    /// Run only cases whose `FILE: NAME` matches this regular expression, such as 'gang'
     #[arg(long, value_name = "REGEX")]
     run: Option<Regex>,
-    /// End with an error if there are warnings about the clusters of the cases
+    /// Fail on warnings about the clusters of the cases
     #[arg(long)]
     strict: bool,
-    /// Also write a report in the form of `JUnit`
+    /// Also write a `JUnit` report to this file
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// How the outcome is printed
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: OutputFormat,
 }

@@ -40,27 +40,28 @@ const KNOWN_POLICIES: [(&str, &str); 5] = [
 /// Arguments of `pumice simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
-    /// Files with the cluster and the tasks: `kubectl get … -o json|yaml`, or openb's CSV; `-`: standard input
+    /// Files with the cluster and the tasks: output of `kubectl get … -o json|yaml`, or openb CSV; `-`: standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// A policy to judge: a file, or one of spread, pack, ai-best-practice, proportional, scarce-resource-avoidance,
-    /// built-in; may be repeated. Without it: all of these but the last
+    /// Policy to simulate: a file, or one of spread, pack, ai-best-practice, proportional, scarce-resource-avoidance,
+    /// built-in; repeatable [default: all of these names except built-in]
     #[arg(long, value_name = "FILE|NAME")]
     policy: Vec<String>,
-    /// Profile of the policies, where they are a `KubeSchedulerConfiguration` with several
+    /// Profile of policies that are a `KubeSchedulerConfiguration` with several profiles
     #[arg(long, value_name = "NAME", default_value = "")]
     policy_profile: String,
-    /// Let tasks leave when they have run as long as the files tell; waiting tasks are tried again then
+    /// End tasks after the run time in the files, and retry waiting tasks then
     #[arg(long)]
     departures: bool,
-    /// Divide the times between arrivals by this; run times of tasks stay
+    /// Divide the times between arrivals by this factor; for example, 2 doubles the arrival rate. Run times do not
+    /// change
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_factor)]
     arrival_speedup: f64,
-    /// Simulated seconds between two attempts to place waiting tasks
+    /// Simulated seconds between two attempts to place waiting tasks, such as 60
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = parse_factor)]
     retry: f64,
-    /// Run whole scheduling cycles, with the actions of each policy, instead of placing job by job: queues, enqueue,
-    /// allocate, backfill, preempt and reclaim; SECONDS from one cycle to the next
+    /// Run whole scheduling cycles with queues and the actions of each policy (enqueue, allocate, backfill, preempt,
+    /// reclaim) instead of placing job by job. SECONDS: simulated time from one cycle to the next
     #[arg(
         long,
         value_name = "SECONDS",
@@ -70,25 +71,25 @@ pub struct SimulateArgs {
         value_parser = parse_period
     )]
     cycles: Option<f64>,
-    /// Simulated seconds from the eviction of a task to its end; its controller makes another then
+    /// Simulated seconds from the eviction of a task to its end; its controller then creates a new task
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = parse_seconds, requires = "cycles")]
     grace: f64,
-    /// Simulated seconds that cycles go on after the last arrival, while anything changes
+    /// Maximum simulated seconds of cycles after the last arrival; cycles stop earlier if nothing changes
     #[arg(long, value_name = "SECONDS", default_value_t = 3600.0, value_parser = parse_seconds, requires = "cycles")]
     after: f64,
-    /// Also write what became of each task, as JSON lines: status, node, times, evictions
+    /// Also write the result of each task as JSON lines: status, node, times, evictions
     #[arg(long, value_name = "FILE", requires = "cycles")]
     tasks: Option<PathBuf>,
-    /// How the amounts of pods are counted
+    /// Rules for the requests of pods
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
-    /// End with an error if there are warnings about the files
+    /// Fail on warnings about the files
     #[arg(long)]
     strict: bool,
-    /// Also draw the report, as SVG
+    /// Also write the report as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// How the outcome is printed
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: OutputFormat,
 }
