@@ -117,7 +117,7 @@ impl ClientArgs {
     }
 }
 
-/// A variable of the environment that belongs to no flag; an empty one says nothing.
+/// Environment variable without a flag, such as `NO_COLOR`. An empty variable is treated as absent.
 pub fn nonempty_env(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }

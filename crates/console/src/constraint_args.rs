@@ -1,4 +1,5 @@
-//! Constraints of a task that a command line asks about, written as kubectl writes selectors and taints.
+//! Constraints of a task on the command line, in the notation of kubectl, such as `zone in (a, b)` or
+//! `gpu=yes:NoSchedule`.
 
 use clap::Args;
 
@@ -46,7 +47,7 @@ impl ConstraintArgs {
     }
 }
 
-/// Reads expressions between commas, all of which a node has to meet. A comma within parentheses parts values.
+/// Reads comma-separated expressions. A node must meet all of them. A comma within parentheses separates values.
 fn term(text: &str) -> Result<pb::NodeSelectorTerm, String> {
     let mut expressions = vec![String::new()];
     let mut is_inside = false;

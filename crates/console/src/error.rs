@@ -25,7 +25,7 @@ pub enum CommandError {
     },
     /// The command line, or a file that belongs to it, is wrong.
     Usage(String),
-    /// Two things differ; the output has said so.
+    /// Two compared things differ. The output has already shown the differences.
     Different,
     /// Any other error, with its full message.
     Message(String),
@@ -42,7 +42,7 @@ impl CommandError {
         if same { Ok(()) } else { Err(CommandError::Different) }
     }
 
-    /// Exit code: 1 refused, failed or different; 2 wrong usage; 3 no server answers.
+    /// Exit code: 1 rejected, failed or different; 2 wrong usage; 3 the server is unreachable.
     pub fn exit_code(&self) -> u8 {
         match self {
             CommandError::Usage(_) => 2,
@@ -82,7 +82,8 @@ impl fmt::Display for CommandError {
     }
 }
 
-/// True if the connection of a call has ended: nobody here cancels one, and servers do not speak of the transport.
+/// True if the connection of a call has ended. Clients never cancel calls here, and servers do not report transport
+/// errors.
 fn is_connection_end(status: &Status) -> bool {
     status.code() == Code::Cancelled
         || (status.code() == Code::Unknown && status.message().starts_with("transport error"))

@@ -14,9 +14,9 @@ const UNREADABLE_RECORD: &str = "UNREADABLE_RECORD";
 /// Outcome of a full sync.
 #[derive(Debug)]
 pub struct LoadOutcome {
-    /// Outcome of the last part, which is that of the whole.
+    /// Outcome of the last part. It applies to the whole full sync.
     pub outcome: pb::BatchOutcome,
-    /// Refused records, each with its name and the reason.
+    /// Rejected records, each with its name and the reason.
     pub rejected: Vec<String>,
 }
 
@@ -98,7 +98,8 @@ pub async fn send_full_sync_with(
     })
 }
 
-/// The epoch after the last one that the server knows of this source: a load always takes the source over.
+/// Next epoch of this source: one more than the server's last epoch, or 1 for a new source. A load always takes over
+/// the source.
 pub async fn next_epoch(connection: &mut ClientConnection, source: &str) -> Result<u64, CommandError> {
     let info = connection
         .state

@@ -23,11 +23,12 @@ pub struct ImportedFiles {
     pub unreadable: Vec<pb::UnreadableRecord>,
     /// Records that hardly mean what their author has in mind.
     pub warnings: Vec<StateWarning>,
-    /// Seconds that tasks ran, where the files tell it, by task.
+    /// Run time in seconds, by task. Tasks whose run time the files do not have are absent.
     pub run_seconds: BTreeMap<String, u64>,
 }
 
-/// Reads the files. Its warnings are those of the import; [`ImportedFiles::checked`] adds those about the cluster. Notes about fields that Pumice does not use go to standard error.
+/// Reads the files and collects the warnings of the import. [`ImportedFiles::checked`] adds warnings about the cluster.
+/// Notes about fields that Pumice does not use go to standard error.
 pub fn read(files: &[PathBuf], amount_rules: AmountRules) -> Result<ImportedFiles, CommandError> {
     let mut import = ClusterImport::new(amount_rules);
     for file in files {
@@ -70,7 +71,7 @@ pub fn read_for_query(
 }
 
 impl ImportedFiles {
-    /// Names on standard error the warnings, without those about records that the server knows.
+    /// Prints the warnings to standard error, except warnings about records that exist on the server.
     pub async fn report_unknown(
         mut self,
         connection: &mut ClientConnection,

@@ -1,6 +1,7 @@
-//! Parts that the commands of the command line share: arguments, output, errors, files of records, and questions to a server.
+//! Shared parts of the commands: arguments, output, errors, files of records, and queries to a server.
 //!
-//! A server is known by its protocol only. [`LocalServices`] are those of the program itself, lent to commands that judge files.
+//! Commands use a server only through its protocol. Commands that evaluate files get [`LocalServices`], the services of
+//! the program itself.
 #![expect(
     clippy::missing_errors_doc,
     reason = "every error is a `CommandError` or a sentence, which ends the command"

@@ -49,7 +49,8 @@ impl fmt::Debug for ServedServer {
     }
 }
 
-/// The services of the program, lent to commands that judge files. No command knows how they decide.
+/// Services of the program in this process, for commands that evaluate files. For example, `pumice policy test` uses
+/// them. Commands do not depend on the implementation of decisions.
 pub trait LocalServices: fmt::Debug + Sync {
     /// Starts services over an empty state, under the built-in policy and without a socket.
     fn start(&self) -> StartingServer;
@@ -57,7 +58,7 @@ pub trait LocalServices: fmt::Debug + Sync {
     /// Starts a whole server on a free port of the loopback address.
     fn serve(&self, store: ServeStore) -> ListeningServer;
 
-    /// The cluster as the services read it; none if they refuse a record of it.
+    /// Cluster as the services read it. `None` if they reject one of its records.
     fn read_cluster(&self, cluster: pb::Cluster) -> Option<ClusterState>;
 
     /// Document of the policy that is in force when none is given.

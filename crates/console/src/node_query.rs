@@ -54,7 +54,7 @@ impl QueryArgs {
         self.task.tasks(self.derivation)
     }
 
-    /// Connects to whom the query is put: the server, or a copy of its state with hypothetical records.
+    /// Connects to the target of the query: the server, or a copy of its state with hypothetical records.
     pub async fn connect(
         &self,
         client: &ClientArgs,
@@ -65,7 +65,7 @@ impl QueryArgs {
             .await
     }
 
-    /// State and policy that the query is judged against.
+    /// State and policy that the query is evaluated against.
     pub fn evaluation_ref(&self) -> pb::EvaluationRef {
         self.policy.evaluation_ref()
     }
@@ -202,8 +202,8 @@ fn sample_line(node: &pb::RejectedNode) -> String {
     format!("{}: {}", node.node, measurements.join(", "))
 }
 
-/// Whether preemption may help against a reason: never against one whose whole quota is less than what is requested,
-/// whatever the plugin says.
+/// Text on whether preemption may help. If the request exceeds the whole quota, preemption cannot help, even if the
+/// plugin reports otherwise. For example, a request of 8 cards against a quota of 4.
 pub fn preemption_text(reason: &pb::Reason, measurements: &[pb::Measurement]) -> &'static str {
     let value = |name: &str| measurements.iter().find(|one| one.name == name).map(|one| one.value);
     let beyond_quota = matches!((value("requested"), value("capability")), (Some(asked), Some(quota)) if asked > quota);

@@ -29,8 +29,8 @@ pub struct UnevaluatedSet(BTreeMap<(usize, String, String), UnevaluatedRow>);
 const SUBJECTS: [&str; 3] = ["policy", "task", "nodes"];
 
 impl UnevaluatedSet {
-    /// Adds the constraints of a result that stands for `tasks` equal tasks. Tasks add up; of nodes, which several
-    /// results may share, the largest number counts.
+    /// Adds the constraints of a result for `tasks` equal tasks. Numbers of tasks are added. Several results may share
+    /// nodes, so the largest number of nodes is used.
     pub fn add(&mut self, constraints: &[pb::NotEvaluated], tasks: u32) {
         for constraint in constraints {
             let pb::NotEvaluated {
@@ -67,7 +67,8 @@ impl UnevaluatedSet {
         self.add(&messages, 1);
     }
 
-    /// Adds the constraints of a hypothetical shape: its number of tasks means nothing, so that one is counted.
+    /// Adds the constraints of a hypothetical shape, as for one task: the number of tasks of a shape has no meaning
+    /// here.
     pub fn add_shape(&mut self, constraints: &[pb::NotEvaluated]) {
         let known = |set: &Self, one: &pb::NotEvaluated| {
             set.0
@@ -84,7 +85,7 @@ impl UnevaluatedSet {
         }
     }
 
-    /// Adds a constraint of one of several runs over the same records: the largest number counts.
+    /// Adds a constraint of one of several runs over the same records: the largest number is used.
     pub fn add_widest(&mut self, row: &UnevaluatedRow) {
         let rank = SUBJECTS.iter().position(|known| *known == row.subject);
         let key = (rank.unwrap_or(SUBJECTS.len()), row.subject.clone(), row.name.clone());

@@ -89,7 +89,7 @@ pub fn paragraph(text: &str) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a text to standard output. A reader that has closed the pipe (`| head`) is no error.
+/// Writes a text to standard output. A closed pipe, for example from `| head`, is not an error.
 pub fn write(text: &str) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! Client pinned to one state of the server, so that all amounts of an explanation belong together.
+//! Client that is pinned to one state of the server. All amounts of an explanation are therefore consistent.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub struct PinnedClient {
     admit_plugins: Vec<String>,
 }
 
-/// Records that the server knows, by name.
+/// Records of the server, by name.
 #[derive(Debug, Default)]
 pub struct KnownRecords {
     /// Nodes, in the order of their names.
@@ -234,7 +234,8 @@ impl PinnedClient {
         first_item(reply.result.unwrap_or_default().items, "Score")
     }
 
-    /// Place of one task on idle resources, as a preview. It is asked about without its job, so that no quota has a say.
+    /// Previews the placement of one task on idle resources. The query leaves out the task's job, so quotas do not
+    /// apply.
     pub async fn preview(&mut self, task: &pb::Task) -> Result<pb::PlacedGroup, CommandError> {
         let alone = pb::Task {
             job: String::new(),
@@ -311,7 +312,7 @@ impl PinnedClient {
         Ok(votes)
     }
 
-    /// Ranks of all queues and of these jobs, first served first.
+    /// Ranks of all queues and of these jobs, in the order of service.
     pub async fn order(&mut self, jobs: Vec<String>) -> Result<pb::OrderResult, CommandError> {
         let request = pb::OrderRequest {
             against: Some(self.evaluation_ref()),

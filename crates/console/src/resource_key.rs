@@ -8,10 +8,12 @@ pub const GPU: &str = "nvidia.com/gpu";
 /// Names that are suggested for a misspelt one.
 const SUGGESTED: [&str; 6] = ["cpu", "memory", "pods", "ephemeral-storage", "gpu", GPU];
 
-/// Full name of a resource: `gpu` is short for `nvidia.com/gpu`, every other name is meant as it is written.
+/// Full name of a resource. `gpu` is short for `nvidia.com/gpu`; other names, such as `cpu` or `amd.com/gpu`, are not
+/// changed.
 ///
 /// # Errors
-/// No scheduler counts a resource of this name; the message says which one was probably meant.
+/// The name is not a resource name that schedulers use. The message suggests the closest name, such as `memory` for
+/// `memroy`.
 pub fn full_name(written: &str) -> Result<String, String> {
     if written == "gpu" {
         return Ok(GPU.to_owned());

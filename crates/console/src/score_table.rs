@@ -3,7 +3,7 @@
 use crate::output::{self, TextTable};
 use pumice_protocol::v1 as pb;
 
-/// Number of nodes with equal scores that are named; the others are counted.
+/// Number of nodes with equal scores that are listed by name.
 const NODES_NAMED: usize = 4;
 
 /// Scores of one task, in the order of the result. Neighbours with equal scores share a row.

@@ -90,7 +90,7 @@ impl StateWarning {
         }
     }
 
-    /// Warning about an object that an import left out; `rejected` names it and says why.
+    /// Warning about an object that an import left out. `rejected` has its name and the reason.
     pub fn rejected(rejected: &str) -> Self {
         StateWarning {
             code: "RECORD_REFUSED",
@@ -146,7 +146,8 @@ fn card_names(state: &ClusterState) -> BTreeSet<String> {
     cards.map(|(name, _)| name.to_string()).collect()
 }
 
-/// Cluster as the service reads it, without the records that it would refuse. Of tasks only names and the annotations that plugins read.
+/// Cluster as the service reads it, without records that it would reject. Tasks have only their names and the
+/// annotations that plugins read.
 pub fn state_of(cluster: &pb::Cluster, services: &dyn LocalServices) -> ClusterState {
     let whole = pb::Cluster {
         nodes: cluster.nodes.clone(),
@@ -284,7 +285,7 @@ impl ClusterCheck {
     }
 }
 
-/// Drops warnings about records that a server knows from other sources than `own_source`.
+/// Drops warnings about records that the server has from sources other than `own_source`.
 pub async fn drop_known(
     connection: &mut ClientConnection,
     own_source: Option<&str>,
@@ -310,7 +311,7 @@ pub async fn drop_known(
     Ok(())
 }
 
-/// Names that the server knows from other sources.
+/// Names of the server's records from other sources.
 async fn known_names(
     connection: &mut ClientConnection,
     own_source: Option<&str>,
@@ -357,7 +358,7 @@ async fn known_names(
     Ok(known)
 }
 
-/// Cards of the nodes that the server knows from other sources.
+/// Cards of the server's nodes from other sources.
 async fn known_cards(
     connection: &mut ClientConnection,
     own_source: Option<&str>,
@@ -372,7 +373,7 @@ async fn known_cards(
     Ok(card_names(&state_of(&cluster, services)).into_iter().collect())
 }
 
-/// All nodes that a server knows.
+/// All nodes of a server, read page by page.
 pub async fn list_nodes(connection: &mut ClientConnection) -> Result<Vec<pb::NodeStatus>, CommandError> {
     pages::all(async |token| {
         let request = pb::ListNodesRequest {

@@ -94,7 +94,7 @@ impl TextTable {
 struct ColumnSize {
     width: usize,
     longest_word: usize,
-    /// Some cell has a space, so that the column may wrap.
+    /// True if a cell has a space: the column may then wrap.
     wraps: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Tasks that a command line asks about.
+//! Tasks of queries on the command line, for example `--cpu 8 --request gpu=1`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

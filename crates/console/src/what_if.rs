@@ -79,7 +79,7 @@ impl WhatIfArgs {
     }
 }
 
-/// Document of the policy in force with every default written out, so that it says its compatibility.
+/// Active policy document with all defaults. It therefore always contains its compatibility.
 async fn active_document(connection: &mut ClientConnection, policy: &PolicyArgs) -> Result<String, CommandError> {
     let request = pb::GetPolicyRequest {
         name: policy.name().to_owned(),
@@ -89,9 +89,9 @@ async fn active_document(connection: &mut ClientConnection, policy: &PolicyArgs)
     Ok(reply.policy.unwrap_or_default().effective_document)
 }
 
-/// Copies the records of one state of the server. A node or queue whose newest record was refused takes nothing new; its
-/// last good record is copied as cordoned or closed. A job that waits with a reservation is copied as admitted, so that the
-/// copy keeps back what the job needs.
+/// Copies the records of one state of the server. A node or queue whose newest record was rejected accepts nothing new:
+/// its last good record is copied as cordoned or closed. A waiting job with a reservation is copied as admitted, and
+/// the copy reserves its resources.
 async fn copy_records(connection: ClientConnection, policy: &PolicyArgs) -> Result<pb::Cluster, CommandError> {
     let reserved = reserved_jobs(connection.clone()).await?;
     let mut client = PinnedClient::open(connection, policy.latest_ref()).await?;
@@ -141,7 +141,7 @@ async fn reserved_jobs(mut connection: ClientConnection) -> Result<BTreeSet<Stri
     Ok(rows.await?.into_iter().map(|row| row.job).collect())
 }
 
-/// Replaces records by those of the same name, and adds the others.
+/// Replaces each record by the record of the same name in `overlay`, and adds the other records of `overlay`.
 fn lay_over(cluster: &mut pb::Cluster, overlay: pb::Cluster) {
     fn replace<T>(records: &mut Vec<T>, others: Vec<T>, name: fn(&T) -> &str) {
         let replaced: BTreeSet<&str> = others.iter().map(name).collect();

@@ -193,7 +193,7 @@ impl LogAccess {
         Ok(value.encode())
     }
 
-    /// Writes one key that nobody else writes.
+    /// Writes one key that only this server writes.
     pub(crate) async fn write_one(&self, key: Vec<u8>, value: Vec<u8>) -> Result<(), StoreError> {
         let transaction = TxnRequest {
             success: vec![put(key, value, 0)],

@@ -1,4 +1,4 @@
-//! Follower of the log: it renews the lease of this server, watches the head, and says when etcd cannot be reached.
+//! Follower of the log: it renews the lease of this server, watches the head, and reports when etcd is unreachable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ type Renewals = (mpsc::Sender<LeaseKeepAliveRequest>, Streaming<LeaseKeepAliveRe
 #[derive(Debug, Default)]
 struct PlaceInEtcd {
     renewals: Option<Renewals>,
-    /// Last entry that etcd knows this server to have applied.
+    /// Last applied entry of this server that it has published in etcd.
     published: Option<u64>,
 }
 
@@ -90,8 +90,8 @@ impl Follower {
         self.applied.store(sequence, Ordering::Relaxed);
     }
 
-    /// Notes the head after an entry that is being sent: it is no news to this server. If another server reached the same head,
-    /// the entry is refused, and the writer reads on by that.
+    /// Stores the head after an entry that is being sent; the watch then ignores it. If another server reaches the same
+    /// head, etcd rejects the entry, and the writer reads the other entry.
     pub(crate) fn note_sent(&self, head: LogHead) {
         self.sent.with(|sent| *sent = Some(head));
     }
@@ -112,8 +112,8 @@ impl Follower {
         record.encode_to_vec()
     }
 
-    /// Gets a lease, and makes this server's key with it. The key of an earlier lease goes first, so that the new one has another
-    /// revision.
+    /// Gets a lease and creates this server's key with it. The key of an earlier lease is deleted first, which gives
+    /// the new key a new revision.
     pub(crate) async fn register(&self, access: &LogAccess) -> Result<(), EtcdError> {
         self.registration.with(|registration| *registration = None);
         let seconds = i64::try_from(self.lease.as_secs().max(1)).unwrap_or(i64::MAX);
@@ -237,7 +237,8 @@ impl Follower {
         Ok((sender, reply.map_err(|status| error_of(&status))?.into_inner()))
     }
 
-    /// Renews the lease, and says how far this server has come. Where etcd answers and does not write, the log is followed without.
+    /// Renews the lease and publishes the progress of this server. If etcd responds but rejects writes, the server
+    /// follows the log without a lease.
     async fn keep_place(&self, access: &LogAccess, place: &mut PlaceInEtcd) -> Result<(), EtcdError> {
         match self.renew_and_publish(access, place).await {
             Ok(()) => self.news.set_write_problem(None),
@@ -275,7 +276,7 @@ impl Follower {
         Ok((sender, replies))
     }
 
-    /// Lease of this server. One that has ended is replaced.
+    /// Lease of this server. An expired lease is replaced.
     async fn lease_id(&self, access: &LogAccess) -> Result<i64, EtcdError> {
         if self.registration().is_none() {
             self.register(access).await?;
@@ -333,7 +334,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Says in etcd how far this server has come, if that has changed.
+    /// Publishes the progress of this server in etcd, if it has changed.
     async fn publish_progress(&self, access: &LogAccess, published: &mut Option<u64>) -> Result<(), EtcdError> {
         let applied = self.applied.load(Ordering::Relaxed);
         let Some(Registration { key, revision, lease }) = self.registration() else {

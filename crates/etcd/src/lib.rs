@@ -1,12 +1,13 @@
-//! Durable state in etcd: one log that several servers append to, each by comparison with the head that it has applied.
+//! Durable state in etcd: a log that several servers append to. Each append compares the head with the head that the
+//! server has applied.
 //!
-//! Under a prefix there are the head, the entries by number, a snapshot of the content from time to time, and a key for each
-//! server, which goes with its lease (`keys.rs`).
+//! Keys below the prefix, for example `/pumice/`: the head, the entries by number, a periodic snapshot of the content,
+//! and a key for each server, which expires with its lease (`keys.rs`).
 //!
-//! - [`EtcdStore`] is the store as the writer has it: it waits for etcd on the writer's thread.
-//! - A follower on a runtime of its own renews the lease, watches the head, and says when etcd cannot be reached.
-//! - An entry is appended by one transaction that compares the head and this server's own key: a server that slept longer than
-//!   its lease appends nothing before it has read on.
+//! - [`EtcdStore`] is the store that the writer uses. It waits for etcd on the writer's thread.
+//! - A follower with its own runtime renews the lease, watches the head, and reports when etcd is unreachable.
+//! - One transaction appends an entry. It compares the head and the server's own key. A server that was paused for
+//!   longer than its lease must therefore read new entries before it can append.
 
 mod access;
 mod follower;
@@ -52,7 +53,7 @@ pub struct EtcdOptions {
     pub session_prefix: String,
     /// Time after which etcd takes this server for gone, and after which it may not append unless it has read on.
     pub lease: Duration,
-    /// Longest time that a call to etcd takes before its outcome counts as unknown.
+    /// Timeout of a call to etcd, for example 1 s. After it the outcome of the call is unknown.
     pub timeout: Duration,
     /// Number of entries between two snapshots.
     pub snapshot_every: u64,

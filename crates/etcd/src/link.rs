@@ -273,7 +273,7 @@ pub(crate) fn has_value(key: Vec<u8>, value: Vec<u8>) -> Compare {
     compare(key, CompareTarget::Value, TargetUnion::Value(value))
 }
 
-/// Comparison that holds if there is no such key.
+/// Comparison that holds if the key does not exist.
 pub(crate) fn is_absent(key: Vec<u8>) -> Compare {
     compare(key, CompareTarget::Version, TargetUnion::Version(0))
 }

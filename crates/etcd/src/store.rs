@@ -75,7 +75,7 @@ impl EtcdStore {
         self.access.failed(message)
     }
 
-    /// Fails at once while etcd is known to be out of reach, so that the writer is not held up.
+    /// Fails at once while etcd is unreachable, without a delay for the writer.
     fn check_reachable(&self) -> Result<(), StoreError> {
         let problem = self.follower.as_ref().and_then(|follower| follower.problem());
         problem.map_or(Ok(()), |problem| Err(self.failed(&problem)))
@@ -94,7 +94,7 @@ impl EtcdStore {
         Ok((self.content.to_state(), self.content.head()))
     }
 
-    /// Tells the follower how far this server has come.
+    /// Passes the progress of this server to the follower.
     fn note_applied(&self) {
         if let Some(follower) = &self.follower {
             follower.note_applied(self.content.head().sequence);

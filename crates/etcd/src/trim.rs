@@ -1,4 +1,4 @@
-//! Snapshots of the content, and the removal of entries that nobody needs any more.
+//! Snapshots of the content, and the removal of entries that are no longer needed.
 
 use prost::Message as _;
 use pumice_state::store::{StoreError, StoredContent};
@@ -8,7 +8,7 @@ use crate::api::TxnRequest;
 use crate::keys::{ReplicaRecord, SnapshotRecord};
 use crate::link::{delete, is_absent, put, was_changed_at};
 
-/// Most servers whose progress is looked at.
+/// Maximum number of servers whose progress is read.
 const MAX_REPLICAS: i64 = 1_000;
 /// Number of intervals of snapshots that a server may be behind before its entries go: it reads the content then.
 const MAX_INTERVALS_BEHIND: u64 = 16;
@@ -70,8 +70,8 @@ impl LogAccess {
         Ok(())
     }
 
-    /// Number of the last entry that all servers have applied, at most that of the snapshot. A server that is far behind is not
-    /// waited for.
+    /// Number of the last entry that all servers have applied, at most the number of the snapshot. Servers that are far
+    /// behind are ignored.
     async fn least_applied(&self, snapshot: u64, every: u64) -> Result<u64, StoreError> {
         let replicas = self.link.range(self.keys.replicas(), MAX_REPLICAS, 0).await;
         let replicas = replicas.map_err(|error| self.error(&error))?.kvs;

@@ -109,7 +109,7 @@ impl BoundReport {
     }
 }
 
-/// Resources that bounds count beside devices: cpu in thousandths, memory in bytes.
+/// Resources of a bound in addition to devices: cpu in thousandths, memory in bytes.
 const RESOURCES: [&str; 2] = ["cpu", "memory"];
 
 /// Node with devices, and the tasks on it.
@@ -118,7 +118,7 @@ struct DeviceNodeState {
     usage: DeviceUsage,
     /// Amounts of [`RESOURCES`].
     allocatable: [f64; 2],
-    /// Amounts that nobody uses.
+    /// Unused amounts.
     idle: [f64; 2],
     takes_tasks: bool,
 }

@@ -75,7 +75,7 @@ pub struct LabPlacement {
     pub devices: DeviceMask,
 }
 
-/// Score that means: the node has not enough, whatever its memory.
+/// Score of a node without enough resources.
 const UNFIT: i64 = i64::MIN;
 /// Number of nodes whose greatest score, and whose sum of fragmentation, is kept.
 const BLOCK: usize = 32;
@@ -111,7 +111,7 @@ pub struct LabCluster<'t, 'p> {
 }
 
 impl<'t, 'p> LabCluster<'t, 'p> {
-    /// Empty cluster. `measure` says what counts as fragmentation.
+    /// Empty cluster. `measure` defines fragmentation.
     pub fn new(nodes: &[&'t LabNode], policy: &'p LabPolicy, measure: &'p Fragmentation) -> Self {
         let mut nodes: Vec<NodeState<'t>> = nodes.iter().map(|node| NodeState::new(node)).collect();
         for node in &mut nodes {
@@ -148,7 +148,7 @@ impl<'t, 'p> LabCluster<'t, 'p> {
         self.fragments_before.last().copied().unwrap_or(0.0)
     }
 
-    /// Sums up the fragmentation from the block of a node on. The order is that of the nodes, to the last bit.
+    /// Sums the fragmentation from the block of a node on, in the order of nodes: the sum is exact to the last bit.
     fn sum_fragments(&mut self, changed: usize) {
         let first = changed / BLOCK;
         let mut sum = self.fragments_before.get(first).copied().unwrap_or(0.0);

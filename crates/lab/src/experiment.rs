@@ -109,7 +109,8 @@ pub fn frequencies(typical: &TypicalTasks) -> Vec<TypicalTask> {
     typical.classes.iter().map(of).collect()
 }
 
-/// Runs experiments on so many threads. `done` is called after each, with the number of those that are done.
+/// Runs experiments on `threads` threads. `done` is called after each experiment with the number of finished
+/// experiments.
 ///
 /// # Errors
 /// A policy does not compile.

@@ -81,7 +81,7 @@ fn column_of(percent: f64) -> usize {
     percent.round_ties_even() as usize
 }
 
-/// Samples of a column; without any, those of its neighbours and its own, in the order of arrival.
+/// Samples of a column. A column without samples gets the samples of its neighbours, in the order of arrival.
 fn near(columns: &[[Vec<f64>; 3]], number: usize) -> [Vec<f64>; 3] {
     let own = columns.get(number).cloned().unwrap_or_default();
     if own.iter().any(|values| !values.is_empty()) {

@@ -119,7 +119,7 @@ impl LabPolicy {
     /// Compiles a document.
     ///
     /// # Errors
-    /// The document is no policy, or a plugin that filters or scores does so by something else than devices.
+    /// The document is not a valid policy, or a plugin filters or scores by properties other than devices.
     pub fn compile(document: &str) -> Result<Self, LabPolicyError> {
         let compiled = compile(document, &CompileOptions::default()).map_err(|report| {
             let errors: Vec<String> = report.errors().map(ToString::to_string).collect();

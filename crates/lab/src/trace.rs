@@ -135,7 +135,7 @@ impl<'a> CsvTable<'a> {
 }
 
 impl<'a> CsvLine<'a, '_> {
-    /// Text of a column; empty: there is no such column.
+    /// Text of a column. Empty: the column does not exist.
     fn text(&self, column: &str) -> &'a str {
         let at = self.columns.iter().position(|name| *name == column);
         at.and_then(|at| self.fields.get(at)).copied().unwrap_or("")

@@ -1,4 +1,4 @@
-//! Search for a policy: seeded samples of plugins and weights on some workloads, judged on others.
+//! Search for a policy: seeded samples of plugins and weights on training workloads, evaluated on other workloads.
 
 use std::fmt::Write;
 
@@ -45,7 +45,7 @@ pub struct TunedOutcome {
 pub struct TuningResult {
     /// Policies that no other one exceeds in both measures on the workloads of the search, best allocation first.
     pub front: Vec<TunedOutcome>,
-    /// Outcomes of these policies on the held-out workloads, in the same order.
+    /// Outcomes on the held-out workloads, in the order of the policies.
     pub held_out: Vec<TunedOutcome>,
     /// Position of the winner: the best allocation on the held-out workloads.
     pub winner: usize,
@@ -58,7 +58,7 @@ pub struct TuningResult {
 pub struct TuningPlan<'w> {
     /// Workloads on which policies are searched.
     pub training: Vec<&'w LabWorkload>,
-    /// Workloads on which the front is judged; with none, those of the training with other seeds.
+    /// Workloads for the evaluation of the front. Empty: the training workloads with other seeds.
     pub held_out: Vec<&'w LabWorkload>,
     /// Seed of the search.
     pub seed: i64,
@@ -66,12 +66,12 @@ pub struct TuningPlan<'w> {
     pub samples: usize,
 }
 
-/// Seeds of workloads in the search, and of those that judge its front.
+/// Seeds of the training workloads.
 const TRAINING_SEEDS: [i64; 1] = [42];
 const HELD_OUT_SEEDS: [i64; 2] = [47, 48];
 
 impl TunedPolicy {
-    /// Document of the policy. Its typical tasks are those of a workload.
+    /// Document of the policy, with the typical tasks of a workload.
     pub fn document(&self, typical: &TypicalTasks) -> String {
         let device_plugin = PublishedPolicy::GradientDescent.device_plugin();
         let mut text = format!(

@@ -33,7 +33,7 @@ pub struct SeededWorkload<'t> {
 pub struct Arrival<'t> {
     /// The task.
     pub task: &'t LabTask,
-    /// Number of the task among those that were added to reach the load; `None`: a task of the trace itself.
+    /// Number of the task among the tasks that were added to reach the load. `None`: a task of the trace.
     pub added: Option<usize>,
 }
 
@@ -48,7 +48,7 @@ impl Arrival<'_> {
 }
 
 impl WorkloadTrace {
-    /// Trace of these nodes and tasks.
+    /// Trace with these nodes and tasks.
     pub fn new(mut nodes: Vec<LabNode>, mut tasks: Vec<LabTask>) -> Self {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         tasks.sort_by(|a, b| a.name.cmp(&b.name));
@@ -90,8 +90,8 @@ impl WorkloadTrace {
         }
     }
 
-    /// Takes tasks out, or adds copies, until they ask for [`OFFERED`] of the devices. As in the reference the last
-    /// comparison counts one device of a task, whatever it asks for.
+    /// Removes tasks or adds copies until the tasks request [`OFFERED`] of the devices. As in the reference, the last
+    /// comparison assumes one device for the task, whatever its request.
     fn tune<'t>(&'t self, random: &mut GoRandom, arrivals: &mut Vec<Arrival<'t>>) {
         let limit = OFFERED * (self.devices() * 1000) as f64;
         let mut asked: i64 = arrivals.iter().map(|arrival| arrival.task.task.total()).sum();

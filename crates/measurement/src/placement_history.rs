@@ -1,5 +1,5 @@
-//! History of committed placements as their callers saw it, and a check of it that knows nothing of schedulers: it adds up
-//! what each node holds after each revision.
+//! History of committed placements from the callers' view, and a check that is independent of scheduling code: it sums
+//! the load of each node after each revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,7 +21,7 @@ pub struct SeenCommit {
 /// Release of tasks, as its caller saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenRelease {
-    /// First revision that does not count the tasks.
+    /// First revision without the tasks.
     pub revision: u64,
     /// Names of the tasks.
     pub tasks: Vec<String>,
@@ -55,7 +55,7 @@ pub enum HistoryViolation {
         /// The name.
         name: String,
     },
-    /// A task that nobody had placed was released.
+    /// A task without a placement was released.
     ReleasedUnplaced {
         /// Name of the task.
         task: String,

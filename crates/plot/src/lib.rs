@@ -185,7 +185,7 @@ impl AxisSpan {
         span
     }
 
-    /// Distance of marks: 1, 2 or 5 times a power of ten, so that the axis has about [`TICKS`] marks.
+    /// Distance of marks: 1, 2 or 5 times a power of ten, for about [`TICKS`] marks on the axis.
     fn step(&self) -> f64 {
         let rough = ((self.high - self.low) / TICKS).max(f64::MIN_POSITIVE);
         let power = 10_f64.powf(rough.log10().floor());

@@ -37,7 +37,7 @@ pub enum ConnectError {
     /// The address names no server that this client can speak to.
     #[error("{0}")]
     Address(String),
-    /// No server answers there.
+    /// The server does not respond.
     #[error("no server at {server} ({})", root_cause(error))]
     Unreachable {
         /// Address of the server, with its scheme.
@@ -63,7 +63,7 @@ impl ClientConnection {
     /// Connects to a server; an address without a scheme is taken as `http://`, `unix:/path` is a Unix socket.
     ///
     /// # Errors
-    /// The address cannot be read or asks for TLS, or no server answers there.
+    /// The address is invalid or requires TLS, or the server does not respond.
     pub async fn open(server: &str) -> Result<Self, ConnectError> {
         Self::open_with(&ConnectOptions::new(server)).await
     }
@@ -71,7 +71,7 @@ impl ClientConnection {
     /// Connects to a server, with TLS and credentials.
     ///
     /// # Errors
-    /// The address or a file of TLS cannot be used, or no server answers there.
+    /// The address or a TLS file is invalid, or the server does not respond.
     pub async fn open_with(options: &ConnectOptions) -> Result<Self, ConnectError> {
         let url = options.url()?;
         let server = &options.server;

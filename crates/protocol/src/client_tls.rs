@@ -15,7 +15,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::ConnectError;
 
-/// TLS of a client: whom it trusts, and as whom it comes. All files are PEM.
+/// TLS settings of a client: the CA that it trusts and its own certificate. All files are PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ClientTls {
     /// Authorities that vouch for the server.
@@ -39,8 +39,8 @@ impl fmt::Debug for ClientTls {
 /// How a client connects to a server.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Address of the server. Without a scheme it is `https://` if anything is said about TLS, otherwise `http://`;
-    /// `unix:/path` is a Unix socket.
+    /// Address of the server, such as `127.0.0.1:7461`, `https://pumice.example:7461` or `unix:/run/pumice.sock`. The
+    /// default scheme is `https://` with TLS settings and `http://` without.
     pub server: String,
     /// TLS of an address with `https://`.
     pub tls: ClientTls,

@@ -16,13 +16,13 @@ const BATCH_FIELD: u32 = 1;
 /// Field `put` of `Batch`.
 const PUT_FIELD: u32 = 5;
 
-/// Encoded request of `Apply`. Its copies share their bytes, so that it can be sent again.
+/// Encoded request of `Apply`. Copies share their bytes, which makes a retry cheap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedApply(Bytes);
 
 impl EncodedApply {
-    /// Request with a batch that puts these records, beside those that it has: each text is an encoded [`v1::Cluster`], of
-    /// one record or of several.
+    /// Request with a batch and further records to put. Each text is an encoded [`v1::Cluster`] with one or more
+    /// records.
     pub fn new<'r>(batch: &v1::Batch, records: impl Iterator<Item = &'r [u8]> + Clone) -> Self {
         let own_bytes = batch.encoded_len();
         let record_bytes: usize = records.clone().map(<[u8]>::len).sum();
@@ -53,7 +53,7 @@ impl ClientConnection {
     /// Applies a batch that is encoded.
     ///
     /// # Errors
-    /// The server refused the call, or cannot be reached.
+    /// The server rejected the call or is unreachable.
     pub async fn apply_encoded(&self, apply: &EncodedApply) -> Result<v1::ApplyResponse, Status> {
         let mut client: Grpc<CallTransport> = Grpc::new(self.transport.clone()).max_decoding_message_size(REPLY_BYTES);
         client.ready().await?;

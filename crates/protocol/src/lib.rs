@@ -1,7 +1,7 @@
 //! Messages and clients of `pumice.v1`.
 //!
-//! The generated code is checked in, so that the crate builds without the protocol files. The test `generated` compares it
-//! with `proto/`, and `PUMICE_BLESS=1 cargo test --package pumice-protocol` writes it again.
+//! The generated code is checked in: the crate builds without the protocol files. The test `generated` compares the
+//! code with `proto/`. To regenerate it, run `PUMICE_BLESS=1 cargo test --package pumice-protocol`.
 //!
 //! ```no_run
 //! use pumice_protocol::{ClientConnection, v1};

@@ -13,8 +13,8 @@ pub fn is_disguise(c: char) -> bool {
     c.is_control() || c == '\u{feff}' || hidden.iter().any(|range| range.contains(&c))
 }
 
-/// Text for a terminal: what would move the cursor, colour or disguise text is escaped as in JSON, so that JSON stays JSON.
-/// Newlines stay.
+/// Text that is safe on a terminal. Characters that move the cursor, set colours or disguise text are escaped as in
+/// JSON, for example ESC as `\u001b`. JSON remains valid JSON. Newlines are not escaped.
 pub fn visible_text(text: &str) -> Cow<'_, str> {
     let is_shown = |c: char| c == '\n' || !is_disguise(c);
     if text.chars().all(is_shown) {

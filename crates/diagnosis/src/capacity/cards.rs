@@ -1,4 +1,5 @@
-//! Cards of the cluster: how many are free, and how many of the free ones nobody can use.
+//! Cards of the cluster: number of free cards, and number of stranded free cards. For example, a free GPU on a node
+//! without free cpu is stranded.
 
 use std::collections::BTreeMap;
 

@@ -42,7 +42,7 @@ pub(super) struct CapacityRow {
     pub(super) shapes: u32,
     /// Pods that could be admitted and placed now.
     pub(super) pods: u32,
-    /// True: the count stopped at `--limit`; more may fit.
+    /// True: the search stopped at `--limit`; more pods may fit.
     pub(super) limit_reached: bool,
     /// Pods by node.
     pub(super) nodes: BTreeMap<String, u32>,

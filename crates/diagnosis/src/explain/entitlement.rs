@@ -23,7 +23,7 @@ fn by_name(amounts: &[pb::Amount]) -> AmountsByName<'_> {
         .collect()
 }
 
-/// Resources of which a queue holds less than it deserves, while queues that others may reclaim from hold more than they
+/// Resources that the queue has lent: it holds less than it deserves while reclaimable queues hold more than they
 /// deserve.
 pub(super) fn lent_amounts(known: &KnownRecords, queue: &str) -> Vec<LentAmount> {
     let accounts = known.queues.get(queue).map_or(&[][..], |status| &status.accounts);

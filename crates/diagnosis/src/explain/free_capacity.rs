@@ -103,7 +103,7 @@ fn to_count(number: f64) -> u64 {
     number as u64
 }
 
-/// Requests of a task that schedulers count, with the one pod that it counts as.
+/// Requests of a task, including one pod.
 pub(super) fn requests(task: &pb::Task) -> AmountsByResource {
     let mut requests = parse_amounts(task.requests.as_ref());
     requests.retain(|name, _| ResourceKind::of(name).counted_by_volcano());

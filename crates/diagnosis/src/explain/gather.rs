@@ -19,7 +19,7 @@ use pumice_console::pinned_client::{KnownRecords, PinnedClient};
 use pumice_engine::decide::order_key_meanings;
 use pumice_protocol::v1 as pb;
 
-/// Number of task classes of one job that are judged.
+/// Number of evaluated task classes of one job.
 const CLASSES_JUDGED: usize = 8;
 /// Number of names that are listed.
 const NAMED: usize = 10;
@@ -324,7 +324,8 @@ async fn order_report(
     Ok((order, ahead))
 }
 
-/// Number of tasks that find a place together: simulated in the session, or counted where no session is free.
+/// Number of tasks that can be placed together. It is simulated in the session; without a free session it is estimated
+/// class by class.
 async fn gang_report(
     asker: &mut PinnedClient,
     known: &KnownRecords,
@@ -415,8 +416,8 @@ async fn gang_admission(
     Ok(Some(admission).filter(|admission| !admission.permitted && admission.problem.is_none()))
 }
 
-/// Upper bound on the waiting tasks that have free capacity, counted class by class. `later`: once releasing tasks are
-/// gone.
+/// Upper bound on the waiting tasks that have free capacity, as the sum over task classes. `later`: after all releasing
+/// tasks have ended.
 fn placeable_upper_bound(known: &KnownRecords, kinds: &[EqualTasks], classes: &[TaskClassReport], later: bool) -> u64 {
     let rooms = ClusterIdleCapacity::of(&known.nodes, later);
     let of_kind = |(kind, class): (&EqualTasks, &TaskClassReport)| {

@@ -31,7 +31,7 @@ struct QuotaCase {
 }
 
 impl QuotaCase {
-    /// True if the asker's tasks could all run with nobody else, all on one kind of card.
+    /// True if all tasks of the job could run on an empty cluster with one kind of card.
     fn fits_alone(&self) -> bool {
         let (tasks, each) = self.asker;
         let all = tasks * each;

@@ -21,8 +21,8 @@ pub struct PendingVerdict {
     pub job: Option<String>,
 }
 
-/// Verdict on each of these tasks that waits: that on its job, if it has one. At most 50 jobs and single tasks are explained;
-/// the tasks of others are left out, and so are tasks that do not wait or are not known.
+/// Verdicts on the pending tasks among these tasks. A task with a job gets the verdict on its job. At most 50 jobs and
+/// single tasks are explained; all other tasks are left out.
 pub async fn explain_pending(
     connection: ClientConnection,
     tasks: &[String],

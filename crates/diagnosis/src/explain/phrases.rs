@@ -62,14 +62,14 @@ impl QuotaUsage {
 /// Amounts of a rejection because the cluster would promise more than it lends.
 pub(super) struct PromiseUsage {
     pub(super) requested: f64,
-    /// Amount that is promised to other jobs.
+    /// Amount that is reserved for other jobs.
     pub(super) promised: f64,
-    /// Amount that may be promised.
+    /// Amount that can still be reserved.
     pub(super) idle: f64,
     pub(super) unit: String,
 }
 
-/// Amounts of a rejection by promises, if the reason has them.
+/// Amounts of a rejection because of reservations, if the reason has them.
 pub(super) fn promise_usage(reason: &RejectionReason) -> Option<PromiseUsage> {
     let measurement = |name: &str| reason.measurements.iter().find(|measurement| measurement.name == name);
     let (requested, with_it, idle) = (measurement("requested")?, measurement("inqueue")?, measurement("idle")?);
@@ -98,7 +98,7 @@ pub(super) fn quota_usage(reason: &RejectionReason) -> Option<QuotaUsage> {
     })
 }
 
-/// Problem of a quota that counts as empty because the annotation of its queue cannot be read.
+/// Problem of a quota that is treated as empty because the annotation of its queue is unreadable.
 pub(super) fn unreadable_quota(reason: &RejectionReason) -> Option<&str> {
     let (_, problem) = reason.message.split_once("; the quota counts as empty: ")?;
     Some(problem)

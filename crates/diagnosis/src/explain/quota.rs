@@ -107,8 +107,8 @@ fn reason_queue(reason: &RejectionReason) -> Option<&str> {
     Some(rest.split_once('>')?.0)
 }
 
-/// Of several reasons the one that no preemption resolves, else one that no end of other jobs resolves, else one about the
-/// queue, else the first.
+/// Most important reason. A reason that preemption cannot resolve comes first, then a reason that the end of other jobs
+/// cannot resolve, then a reason about the queue, then the first reason.
 fn most_telling(reasons: &[RejectionReason]) -> Option<&RejectionReason> {
     let find = |is_wanted: &dyn Fn(&RejectionReason) -> bool| reasons.iter().find(|reason| is_wanted(reason));
     let never = |reason: &RejectionReason| phrases::quota_usage(reason).is_some_and(|quota| quota.never_fits());
@@ -136,7 +136,7 @@ fn cluster_promises(reason: &RejectionReason, promises: &phrases::PromiseUsage, 
     verdict_parts(VerdictCode::Quota, sentence, hints)
 }
 
-/// Rejection of the tasks that must start together, each of which the queue would admit.
+/// Rejection of tasks that must start together, although the queue would admit each task alone.
 pub(super) fn gang_rejection(report: &ExplainReport, admission: &AdmissionReport) -> VerdictParts {
     let classes = report.task_classes.iter();
     let admitted = classes

@@ -61,7 +61,7 @@ pub(super) enum VerdictCode {
     TooFewTasks,
     /// Tasks have scheduling gates.
     Gated,
-    /// The request cannot be judged.
+    /// The request is invalid and cannot be evaluated.
     RequestInvalid,
     /// The quota of the queue rejects the job or its tasks.
     Quota,
@@ -102,7 +102,7 @@ pub(super) struct ExplainSubject {
     /// Job of a task.
     pub(super) job: String,
     pub(super) queue: String,
-    /// Phase of the job, in lower case. Empty: there is no job.
+    /// Phase of the job, in lower case, such as `pending`. Empty: the task has no job.
     pub(super) phase: String,
     /// Number of tasks that must start together.
     pub(super) min_member: u64,
@@ -179,7 +179,8 @@ pub(super) struct QueueReport {
     pub(super) share: Option<f64>,
     /// Jobs of the queue that hold most of the first resource that is short, largest first, at most three.
     pub(super) holders: Vec<ResourceHolder>,
-    /// Resources of which the queue holds less than it deserves, while others hold more than they deserve.
+    /// Resources that the queue has lent: it holds less than it deserves while other queues hold more than they
+    /// deserve.
     pub(super) lent: Vec<LentAmount>,
 }
 
@@ -241,7 +242,7 @@ pub(super) struct ResourceHolder {
 #[serde(rename_all = "camelCase")]
 pub(super) struct AdmissionReport {
     pub(super) permitted: bool,
-    /// Problem of a request that cannot be judged.
+    /// Problem of a request that cannot be evaluated.
     pub(super) problem: Option<String>,
     pub(super) votes: Vec<AdmitVote>,
     pub(super) reasons: Vec<RejectionReason>,
@@ -340,7 +341,7 @@ pub(super) struct TaskClassReport {
     pub(super) devices: Option<RequestedDevices>,
     /// Devices that the first task would get now. Absent: it asks for none, or finds no place.
     pub(super) would_get: Option<TaskDevices>,
-    /// Problem of a request that cannot be judged.
+    /// Problem of a request that cannot be evaluated.
     pub(super) problem: Option<String>,
     pub(super) nodes: u64,
     /// Number of nodes that take a task now.
@@ -359,7 +360,8 @@ pub(super) struct TaskClassReport {
     pub(super) rejections_by_plugin: Vec<PluginRejections>,
     /// Nodes nearest to fitting, nearest first, at most three.
     pub(super) nearest_nodes: Vec<NearestNode>,
-    /// Resources of which no node has as much as the task requests, even when empty; `allocatable` is the largest node's.
+    /// Resources that no node has enough of for the task, even when empty. `allocatable` is the amount of the largest
+    /// node.
     pub(super) beyond_every_node: Vec<ResourceShortage>,
     /// Nodes that take the task, best first.
     pub(super) best_nodes: Vec<ScoredNode>,
@@ -394,7 +396,7 @@ pub(super) struct NearestNode {
     pub(super) shortages: Vec<ResourceShortage>,
 }
 
-/// Resource of which a node has too little.
+/// Resource that a node has too little of.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ResourceShortage {

@@ -62,7 +62,7 @@ pub(super) fn task_state(task: &pb::Task) -> TaskState {
 /// Resolves a target.
 ///
 /// # Errors
-/// No record has the name; the message says which one was probably meant.
+/// The record does not exist. The message suggests the closest name.
 pub(super) fn resolve_target(known: &KnownRecords, wanted: ExplainTarget) -> Result<ResolvedTarget, CommandError> {
     match wanted {
         ExplainTarget::Job(name) => {

@@ -21,7 +21,7 @@ const NAMED: usize = 10;
 pub struct EqualTasks {
     /// Tasks of the kind, in the order of the request.
     pub tasks: Vec<pb::Task>,
-    /// True: the server knows the tasks by their names.
+    /// True: the tasks are stored on the server.
     pub(super) stored: bool,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn query_task(task: &pb::Task, stored: bool) -> pb::Task {
     }
 }
 
-/// Report on one class of tasks. `in_queue`: the job is stored, so that its queue can be asked.
+/// Report on one class of tasks. `in_queue`: the job is stored, so the admission by its queue can be evaluated.
 pub(super) async fn class_report(
     asker: &mut PinnedClient,
     kind: &EqualTasks,

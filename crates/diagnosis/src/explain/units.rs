@@ -8,7 +8,8 @@ pub(super) fn to_measurement(amount: &pb::Amount) -> Measurement {
     Measurement::of_resource("", &amount.resource, amount.value)
 }
 
-/// Unit of a resource in an account: every resource but cpu, memory and pods is counted in cards.
+/// Unit of a resource in an account, for example `cores` for cpu. The unit of every resource except cpu, memory and
+/// pods is `cards`.
 pub(super) fn account_unit(resource: &str) -> &'static str {
     match resource {
         "cpu" => "cores",

@@ -1,4 +1,5 @@
-//! Verdicts: the first cause that applies, structural causes before those of capacity, as one sentence with remedies.
+//! Verdicts: the first cause that applies, as one sentence with remedies. Structural causes, such as a missing queue,
+//! come before a lack of capacity.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use super::target::ResolvedTarget;
 use super::verdict_parts::{VerdictParts, verdict_parts};
 use pumice_console::{not_evaluated, remedies};
 
-/// Remedy of a request that cannot be judged.
+/// Remedy for a request that cannot be evaluated.
 const CORRECT_FIELD: &str = "correct the field that the sentence names, in the pod or the PodGroup";
 /// Remedy where the capacity that is needed is being released already.
 const WAIT: &str = "nothing is to be done: it starts when the tasks that are ending are gone";
@@ -196,7 +197,7 @@ fn job_quota(report: &ExplainReport) -> Option<VerdictParts> {
     Some(quota::rejection(report, admission, "it"))
 }
 
-/// Verdict on tasks that are missing, gated or cannot be judged.
+/// Verdict on tasks that are missing, gated or cannot be evaluated.
 fn task_problem(report: &ExplainReport) -> Option<VerdictParts> {
     let subject = &report.subject;
     let needed = subject.min_member.max(1);
@@ -335,7 +336,7 @@ fn still_needed(gang: &GangReport) -> u64 {
     gang.min_count.saturating_sub(gang.placed_count).max(1)
 }
 
-/// Number of these tasks that find no place.
+/// Number of these tasks that cannot be placed.
 fn unplaced_count(gang: &GangReport) -> u64 {
     still_needed(gang).saturating_sub(gang.placeable)
 }

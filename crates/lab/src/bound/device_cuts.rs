@@ -22,11 +22,11 @@ const MAX_PATTERNS: usize = 80;
 /// Part of the devices by which a cut has to be exceeded.
 const LEAST_EXCESS: f64 = 1e-5;
 
-/// Cut that so many parts of these sizes exceed; `None`: devices may hold them, as far as fractions of devices go.
+/// Cut that excludes these numbers of parts of these sizes. `None`: fractional devices can hold them.
 ///
-/// The weights come from a programme whose rows are patterns of parts that fit in one device. Patterns are added as long as
-/// some device could hold more than the programme believes. What a device holds at most is then computed from the weights
-/// themselves, so that a cut is true whatever the solver's rounding.
+/// The weights come from a linear programme whose rows are patterns of parts that fit in one device. Patterns are added
+/// while a device could hold more than the programme permits. The maximum content of a device is then computed from the
+/// weights: a cut is valid for any rounding of the solver.
 pub(super) fn exceeded_cut(
     sizes: &[i32],
     parts: &[f64],

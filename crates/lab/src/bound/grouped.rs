@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{BoundNode, BoundTask};
 
-/// Number of groups of nodes above which alike shapes count together.
+/// Number of groups of nodes above which similar shapes are merged.
 pub(super) const MAX_GROUPS: usize = 48;
-/// Number of classes above which alike ones count together.
+/// Number of classes above which similar classes are merged.
 pub(super) const MAX_CLASSES: usize = 160;
 
 /// Nodes of each shape and tasks of each class, with their numbers.
@@ -16,7 +16,7 @@ pub(super) struct GroupedInstance {
     pub(super) classes: Vec<(BoundTask, usize)>,
 }
 
-/// Shapes of nodes that count together, with the number of nodes of each.
+/// Merged shapes of nodes, with the number of nodes of each shape.
 pub(super) type ShapeGroup = Vec<(BoundNode, usize)>;
 
 /// Groups of shapes, and classes, for sums over groups.
@@ -61,7 +61,7 @@ impl GroupedInstance {
         (allowed as i64 / step.max(1) * step.max(1)).min(asked)
     }
 
-    /// Instance with alike shapes and classes together, so that the programme stays small.
+    /// Instance with merged shapes and classes, which limits the size of the programme.
     pub(super) fn coarsened(&self, max_groups: usize, max_classes: usize) -> CoarseInstance {
         let groups = if self.shapes.len() > max_groups {
             let mut groups: BTreeMap<(&str, u32, usize, usize), ShapeGroup> = BTreeMap::new();

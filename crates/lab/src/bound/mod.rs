@@ -1,9 +1,10 @@
 //! Upper bound on what any placement could allocate: a linear programme over shapes of nodes and classes of tasks.
 //!
-//! Where all sets of tasks that fit on a node can be listed, a variable is the number of nodes of a shape that hold such a
-//! set (a pattern). Where there are too many, a variable is the number of tasks of a class on nodes of a shape, and sums over
-//! cpu and memory, and cuts about what devices hold, limit it. Where shapes or classes are many, alike ones count together. All of it only leaves
-//! conditions out, so no placement exceeds the bound.
+//! If the sets of tasks that fit on a node can be listed, a variable is the number of nodes of a shape that hold such a
+//! set (a pattern). For example, two tasks of 4 GPUs are a pattern of an 8-GPU node. If there are too many sets, a
+//! variable is the number of tasks of a class on nodes of a shape. Sums over cpu and memory and cuts for devices limit
+//! these variables. Many similar shapes or classes are merged. All of these are relaxations, so the result is a valid
+//! upper bound.
 
 mod device_cuts;
 mod grouped;
@@ -106,8 +107,8 @@ pub struct AllocationBound {
 #[error("the linear programme was not solved: {0}")]
 pub struct BoundError(String);
 
-/// Largest amount of devices that tasks can get on these nodes, whatever the order and the policy. Tasks without devices
-/// only take room away, so the bound leaves them out.
+/// Maximum amount of devices that tasks can get on these nodes, for any order and any policy. Tasks without devices
+/// only reduce the free capacity, so the bound ignores them.
 ///
 /// # Errors
 /// The solver failed.

@@ -4,7 +4,7 @@ use pumice_console::{CommandError, full_sync, output};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
-/// The one source of the demo's records; every scene replaces those of the one before.
+/// Source of the demo's records. Each scene replaces the records of the previous scene.
 const SOURCE: &str = "demo";
 
 /// A server, and the count of checks.
@@ -49,7 +49,7 @@ impl DemoHarness {
         }
     }
 
-    /// Prints and counts a check.
+    /// Prints a check and adds it to the totals.
     pub(super) fn check(&mut self, what: &str, as_expected: bool) -> Result<(), CommandError> {
         if as_expected {
             self.passed = self.passed.saturating_add(1);

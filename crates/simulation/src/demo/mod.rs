@@ -25,7 +25,7 @@ pub struct DemoArgs {
     openb: Option<PathBuf>,
 }
 
-/// Runs all scenes against a server; an error if one shows something else than it promises.
+/// Runs all scenes against a server and checks the results of each scene.
 ///
 /// # Errors
 /// A call fails, or a check does.

@@ -12,7 +12,7 @@ use pumice_protocol::v1 as pb;
 
 const SPREAD: &str = include_str!("../../examples/spread.yaml");
 const PACK: &str = include_str!("../../examples/pack.yaml");
-/// A document that is refused: no actions, and a tier that is no list.
+/// Document that the server rejects: it has no actions, and its `tiers` is not a list.
 const BROKEN: &str = "tiers: 7\n";
 
 const POLICY: &str = "live";
@@ -161,7 +161,7 @@ struct ReloadCounts {
 }
 
 impl ReloadCounts {
-    /// Counts a result. Returns whether it is of this version.
+    /// Records a result. Returns true if it is from this version.
     fn count_reply(&mut self, first: u64, version: u64, result: ReloadReply) -> bool {
         let (answered, node) = match result {
             Ok(result) => result,

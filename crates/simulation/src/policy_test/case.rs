@@ -54,7 +54,7 @@ struct CaseReader {
     schema: CaseSchema,
 }
 
-/// True if a text has cases. A text that cannot be read counts, so that its error is reported.
+/// True if a text has cases. True also for an unreadable text: its error is reported later.
 pub(super) fn has_cases(text: &str) -> bool {
     match pumice_engine::policy::yaml::read(text, &limits()) {
         Ok(node) => {

@@ -1,4 +1,4 @@
-//! `pumice policy test`: files of cases, judged in this process by the code of the service.
+//! `pumice policy test`: runs files of cases in this process with the code of the service.
 
 mod case;
 mod compare;
@@ -99,7 +99,8 @@ pub async fn run(args: TestPolicyArgs, services: &dyn LocalServices) -> Result<(
     }
 }
 
-/// All files, those of folders by path; files of a folder without cases are passed over, and counted.
+/// All files; files of directories are sorted by path. Files of directories without cases are skipped, and their number
+/// is reported.
 fn case_files(given: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     let mut files = Vec::new();
     let mut passed_over = 0;

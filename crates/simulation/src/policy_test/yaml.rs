@@ -28,7 +28,7 @@ impl CaseFileError {
 /// Read, or why not.
 pub(super) type CaseFileResult<T> = Result<T, CaseFileError>;
 
-/// A map whose keys are taken one by one; those that are left are unknown.
+/// Map whose keys are consumed one by one. Keys that remain are unknown.
 #[derive(Debug)]
 pub(super) struct MapFields<'n> {
     pub(super) mark: Mark,
@@ -38,7 +38,7 @@ pub(super) struct MapFields<'n> {
 }
 
 impl<'n> MapFields<'n> {
-    /// The keys of a map; `what` says what it stands for.
+    /// Keys of a map. `what` describes the map in error messages.
     pub(super) fn of(node: &'n YamlNode, what: &str) -> CaseFileResult<Self> {
         let YamlValue::Map(pairs) = &node.value else {
             return Err(wrong_type(node, what, "a map"));
@@ -73,7 +73,7 @@ impl<'n> MapFields<'n> {
         Some((mark, node))
     }
 
-    /// Refuses keys that nobody took.
+    /// Fails if keys were not consumed.
     pub(super) fn finish(self) -> CaseFileResult<()> {
         let first = self.remaining.into_iter().min_by_key(|(_, mark, _)| *mark);
         match first {

@@ -1,4 +1,4 @@
-//! Cluster of a simulation: its records in the services of this process, and what was counted while they changed.
+//! Cluster of a simulation: its records in the services of this process, and totals of their changes.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl SimulatedCluster {
         })
     }
 
-    /// Counts a task that its node takes.
+    /// Adds a task to the totals of placed tasks.
     pub(super) fn count_bound(&mut self, task: &pb::Task) {
         let amounts = requested_amounts(task);
         self.usage.allocate(&task.node, amounts);
@@ -86,7 +86,7 @@ impl SimulatedCluster {
         lasted
     }
 
-    /// Counts the present allocation once for each of these arrived tasks.
+    /// Adds the present allocation to the mean, once for each of these arrived tasks.
     pub(super) fn add_to_mean(&mut self, tasks: u64) {
         self.mean.add(self.allocation(), tasks as f64);
     }

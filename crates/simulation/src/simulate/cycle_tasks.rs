@@ -80,7 +80,7 @@ pub(super) struct CycleTasks {
     changed_tasks: BTreeSet<String>,
     changed_jobs: BTreeSet<String>,
     removed: pb::Removals,
-    /// Nodes that tasks were promised by the last cycle.
+    /// Nodes that the last cycle pipelined tasks to.
     pipelined: BTreeMap<String, String>,
     /// Outcomes of tasks that were removed, by name.
     ended: BTreeMap<String, TaskOutcome>,
@@ -164,12 +164,12 @@ impl CycleTasks {
         }
     }
 
-    /// Notes the node that a cycle promised a task.
+    /// Stores the node that a cycle pipelined a task to.
     pub(super) fn pipeline(&mut self, name: &str, node: &str) {
         self.pipelined.insert(name.to_owned(), node.to_owned());
     }
 
-    /// Forgets the promises of the last cycle.
+    /// Forgets the pipelined tasks of the last cycle.
     pub(super) fn forget_promises(&mut self) {
         self.pipelined.clear();
     }
@@ -210,7 +210,7 @@ impl CycleTasks {
         }
     }
 
-    /// Sets a job's phase to the one after admission.
+    /// Sets a job's phase to Inqueue, the phase after admission.
     pub(super) fn enqueue(&mut self, name: &str) {
         if let Some(job) = self.jobs.get_mut(name) {
             job.record.set_phase(pb::JobPhase::Inqueue);
@@ -218,7 +218,7 @@ impl CycleTasks {
         }
     }
 
-    /// Sets the phases of the jobs of which something changed, as Volcano does at the end of a cycle (ed72c7c81,
+    /// Sets the phases of changed jobs, as Volcano does at the end of a cycle (ed72c7c81,
     /// pkg/scheduler/framework/session.go, jobStatus).
     pub(super) fn update_phases(&mut self) -> Vec<(String, PhaseChange)> {
         let mut changes = Vec::new();
@@ -283,7 +283,7 @@ impl CycleTasks {
         self.removed.tasks.push(name.to_owned());
     }
 
-    /// Records that changed since the last call, and the names of those that went.
+    /// Records that changed since the last call, and the names of removed records.
     pub(super) fn take_changes(&mut self) -> (pb::Cluster, pb::Removals) {
         let tasks = std::mem::take(&mut self.changed_tasks);
         let jobs = std::mem::take(&mut self.changed_jobs);

@@ -29,7 +29,7 @@ const IDLE_PERIODS: u64 = 60;
 /// Rules of whole cycles.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CycleRules {
-    /// Time from the begin of one cycle to the next, in seconds.
+    /// Time from the start of a cycle to the start of the next cycle, in seconds.
     pub(super) period: f64,
     /// Time from the eviction of a task to its end, in seconds.
     pub(super) grace: f64,
@@ -68,7 +68,7 @@ struct CycleRun<'w> {
     fresh: Vec<String>,
     /// True if a record has changed since the last cycle.
     changed: bool,
-    /// Number of the last cycle: of those that ran and those that nothing needed.
+    /// Number of the last cycle, including skipped cycles.
     last_tick: Option<u64>,
     next_arrival: usize,
     durations: Vec<Duration>,
@@ -355,7 +355,7 @@ impl CycleRun<'_> {
         self.timeline.insert((gone, TimedChange::Returns, name.to_owned()));
     }
 
-    /// Counts the tasks that the first cycle after their arrival left waiting.
+    /// Records the tasks that still waited after the first cycle since their arrival.
     fn count_first_cycle(&mut self) {
         let fresh = std::mem::take(&mut self.fresh);
         if fresh.is_empty() {

@@ -1,5 +1,5 @@
-//! `pumice simulate`: a workload placed under several policies, each from the same initial cluster, so that a policy can
-//! be chosen by its results.
+//! `pumice simulate`: places a workload under several policies, each on the same initial cluster. The results help to
+//! choose a policy: for example, the share of GPUs that each policy allocates.
 
 mod cluster;
 mod cycle_tasks;
@@ -23,7 +23,8 @@ use pumice_kubernetes::import::AmountRules;
 use report::SimulationReport;
 use rules::{CandidatePolicy, SimulationRules};
 
-/// Name of the policy that a server starts with. It equals one of the examples, so it is judged only when it is named.
+/// Name of the policy that a server starts with. It equals one of the examples, so it is simulated only when it is
+/// named.
 const BUILT_IN: &str = "built-in";
 /// Examples of policies that can be named.
 const KNOWN_POLICIES: [(&str, &str); 5] = [
@@ -44,7 +45,7 @@ pub struct SimulateArgs {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Policy to simulate: a file, or one of spread, pack, ai-best-practice, proportional, scarce-resource-avoidance,
-    /// built-in; repeatable [default: all of these names except built-in]
+    /// built-in; repeatable [default: all names except built-in]
     #[arg(long, value_name = "FILE|NAME")]
     policy: Vec<String>,
     /// Profile of policies that are a `KubeSchedulerConfiguration` with several profiles
@@ -189,7 +190,7 @@ fn check_workload(args: &SimulateArgs, workload: &workload::Workload) -> Result<
     Ok(())
 }
 
-/// Writes the files that were asked for. Last: one that cannot be written takes nothing else along.
+/// Writes the requested files. This is the last step: a failed write does not affect other output.
 fn write_files(args: &SimulateArgs, report: &SimulationReport) -> Result<(), CommandError> {
     let write = |file: &PathBuf, text: String| {
         std::fs::write(file, text).map_err(|error| CommandError::file_error(file, &error))

@@ -26,7 +26,7 @@ pub(super) struct QueueOutcome {
     pub(super) wait_max_seconds: f64,
     /// Number of evictions of its tasks.
     pub(super) evicted: u64,
-    /// Number of those that made room for tasks of other queues.
+    /// Number of evictions for tasks of other queues.
     pub(super) evicted_for_others: u64,
     /// Part of the cluster that its tasks held, on average: the largest of its parts of cpu, memory and GPUs.
     pub(super) held_percent: f64,
@@ -94,7 +94,7 @@ pub(super) struct QueueTallies {
 }
 
 impl QueueTallies {
-    /// Tallies of these queues on a cluster with these amounts.
+    /// Totals of these queues on a cluster with these amounts.
     pub(super) fn new(queues: &[pb::Queue], total: ClusterAmounts) -> Self {
         let deserving = queues.iter().any(|queue| queue.deserved.is_some());
         let rooted = queues.iter().any(|queue| queue.name == ROOT);
@@ -143,13 +143,13 @@ impl QueueTallies {
         self.queues.entry(queue.to_owned()).or_default()
     }
 
-    /// Counts a task that holds a place from the start.
+    /// Adds a task that is placed from the start.
     pub(super) fn hold(&mut self, queue: &str, amounts: ClusterAmounts) {
         let tally = self.tally(queue);
         tally.held = tally.held.plus(amounts);
     }
 
-    /// Counts a task that waits from now on; `arrives`: for the first time.
+    /// Adds a task that waits from now on. `arrives`: true for its first wait.
     pub(super) fn wait(&mut self, queue: &str, amounts: ClusterAmounts, arrives: bool) {
         let tally = self.tally(queue);
         tally.arrived = tally.arrived.saturating_add(u64::from(arrives));
@@ -157,7 +157,7 @@ impl QueueTallies {
         tally.waiting_tasks = tally.waiting_tasks.saturating_add(1);
     }
 
-    /// Counts a waiting task that got a place; `waited`: the seconds since it arrived, if this is its first.
+    /// Records the placement of a waiting task. `waited`: seconds since its arrival, for its first placement.
     pub(super) fn place(&mut self, queue: &str, amounts: ClusterAmounts, waited: Option<f64>) {
         let tally = self.tally(queue);
         tally.waiting = tally.waiting.minus(amounts);
@@ -166,13 +166,13 @@ impl QueueTallies {
         tally.waits.extend(waited);
     }
 
-    /// Counts a task that leaves its place.
+    /// Records that a task leaves its node.
     pub(super) fn leave(&mut self, queue: &str, amounts: ClusterAmounts) {
         let tally = self.tally(queue);
         tally.held = tally.held.minus(amounts);
     }
 
-    /// Counts an eviction for a task of a queue.
+    /// Records an eviction for a task of a queue.
     pub(super) fn evict(&mut self, queue: &str, preemptor: &str) {
         let tally = self.tally(queue);
         tally.evicted = tally.evicted.saturating_add(1);
@@ -195,7 +195,7 @@ impl QueueTallies {
         self.queues.values().map(|queue| queue.waiting_tasks).sum()
     }
 
-    /// Counts the parts of the cluster that the queues hold for these seconds.
+    /// Adds the shares of the cluster that the queues hold during these seconds.
     pub(super) fn pass(&mut self, seconds: f64) {
         if seconds <= 0.0 {
             return;
@@ -211,8 +211,8 @@ impl QueueTallies {
         }
     }
 
-    /// Distributes a part of the cluster among the queues below a queue, each at most what it asks for; what one leaves
-    /// goes to the others by weight (weighted max-min fairness).
+    /// Distributes a part of the cluster among the children of a queue (weighted max-min fairness). Each child gets at
+    /// most its request; the other children share the rest by weight.
     fn distribute(&self, parent: Option<&str>, part: f64, due: &mut BTreeMap<String, f64>) {
         let Some(children) = self.children.get(&parent.map(str::to_owned)) else {
             return;

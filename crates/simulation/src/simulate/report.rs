@@ -94,7 +94,7 @@ pub(super) struct TaskCounts {
     pub(super) arrived: u64,
     pub(super) placed: u64,
     pub(super) finished: u64,
-    /// Number of evictions; a task that is evicted twice counts twice.
+    /// Number of evictions. Two evictions of one task are included twice.
     pub(super) evicted: u64,
     /// Number of tasks not placed at once.
     pub(super) delayed: u64,

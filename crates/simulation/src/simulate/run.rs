@@ -42,7 +42,7 @@ struct SimulationRun<'w> {
     capacity_freed: bool,
     last_retry: f64,
     place_durations: Vec<Duration>,
-    /// Arrivals that were asked about: the next time their tasks are not counted again.
+    /// Arrivals that were already tried. A retry does not add their tasks to the totals again.
     asked: BTreeSet<usize>,
     rejected: BTreeMap<String, u64>,
 }
@@ -148,7 +148,7 @@ impl SimulationRun<'_> {
         Ok(())
     }
 
-    /// Places the tasks of an arrival. Returns those that were not placed.
+    /// Places the tasks of an arrival. Returns the tasks that were not placed.
     async fn place(&mut self, number: usize, tasks: Vec<pb::Task>) -> Result<Option<UnplacedTasks>, CommandError> {
         let job = self.arrival(number).and_then(|arrival| arrival.job.clone());
         let asked_at = Instant::now();
@@ -198,7 +198,7 @@ impl SimulationRun<'_> {
         problem
     }
 
-    /// Counts placed tasks, by job.
+    /// Adds placed tasks to the totals of their jobs.
     fn count_placed(&mut self, tasks: &[pb::Task]) {
         for task in tasks.iter().filter(|task| !task.job.is_empty()) {
             let held = self.placed_by_job.entry(task.job.clone()).or_default();

@@ -1,4 +1,4 @@
-//! Usage of a cluster, counted from the placements alone.
+//! Usage of a cluster, computed only from placements.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ impl ClusterAmounts {
         }
     }
 
-    /// The largest part of a whole, from 0 to 1; of nothing there is no part.
+    /// Largest share of any resource of `whole`, from 0 to 1. A resource that `whole` does not have is ignored.
     pub(super) fn dominant_part(self, whole: Self) -> f64 {
         let parts = [
             (self.cpu, whole.cpu),
@@ -72,7 +72,7 @@ impl ClusterAmounts {
         }
     }
 
-    /// Amounts of a list. A quantity that cannot be read counts 0: the server has refused its record.
+    /// Amounts of a list. An unreadable quantity is 0: the server has rejected its record.
     pub(super) fn parse_list(list: Option<&pb::ResourceList>) -> Self {
         let milli = |name: &str| {
             let text = list.and_then(|list| list.items.get(name));
@@ -103,7 +103,7 @@ pub(super) struct TypicalGpuTask {
 }
 
 impl TypicalGpuTask {
-    /// Typical GPU task of these tasks; zero if none requests a GPU.
+    /// Typical GPU task of these tasks: median amounts. Zero without tasks that request a GPU.
     pub(super) fn median_of<'t>(tasks: impl Iterator<Item = &'t pb::Task>) -> Self {
         let gpu: Vec<ClusterAmounts> = tasks.map(requested_amounts).filter(|task| task.gpu > 0).collect();
         let median = |part: fn(&ClusterAmounts) -> i128| {

@@ -1,5 +1,5 @@
-//! `pumice bench fleet`: several schedulers fill one cluster at once, each call places a job and commits it, and a plain
-//! check of what they were told says whether a node holds too much or a task has two places.
+//! `pumice bench fleet`: several schedulers fill one cluster at once. Each call places and commits a job. A check of
+//! all responses finds overcommitted nodes and tasks with two placements.
 
 mod cluster;
 mod report;

@@ -1,4 +1,4 @@
-//! One scheduler of a fleet: it sends the jobs that are its own, one call each, and writes down what it is told.
+//! One scheduler of a fleet: it sends its own jobs, one call for each job, and records the responses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
