@@ -105,7 +105,8 @@ impl SlotAccess {
         sequence.saturating_sub(self.slots.slots())
     }
 
-    /// Checks that a slot without an entry has the one of the lap before: an older one is that of an older copy of the log.
+    /// Checks that a slot without the new entry has the entry of the previous lap. An older entry belongs to an older
+    /// copy of the log.
     pub(crate) fn check_lap(&self, sequence: u64, version: &SlotVersion) -> Result<(), StoreError> {
         if version.sequence == self.lap_before(sequence) || !self.rules.compares {
             return Ok(());
@@ -184,7 +185,7 @@ impl SlotAccess {
         Ok(value)
     }
 
-    /// Makes an object that has these bytes afterwards, whoever made it.
+    /// Creates an object with these bytes. An existing object with the same bytes is also a success.
     pub(crate) async fn create_part(
         &self,
         kind: LogObjectKind,

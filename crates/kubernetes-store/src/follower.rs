@@ -1,4 +1,5 @@
-//! Follower of the log: it renews the Lease of this server, watches the slots, and says when the API server cannot be reached.
+//! Follower of the log: it renews the Lease of this server, watches the slots, and reports when the API server is
+//! unreachable.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const LIST_PAUSE: Duration = Duration::from_millis(100);
 /// Number of renewals in the time of a Lease.
 const RENEWALS_PER_LEASE: u32 = 4;
-/// Time after which the API server ends a watch, in seconds: the next one goes on.
+/// Time after which the API server ends a watch, in seconds. The next watch continues.
 const WATCH_SECONDS: u32 = 240;
 
 /// Follower of the log for one server.
@@ -38,7 +39,7 @@ pub(crate) struct SlotFollower {
 
 /// Way in which a watch ended.
 enum WatchEnd {
-    /// The API server ended it: the next one goes on at this version.
+    /// The API server ended the watch. The next watch continues at this version.
     Resume(String),
     /// The slots have to be listed again.
     ListAgain,
@@ -199,7 +200,8 @@ impl SlotFollower {
         Ok(())
     }
 
-    /// Renews the Lease, and reads those of the others. Where the API server answers and does not write, the log is followed without.
+    /// Renews the Lease and reads the Leases of other servers. If the API server responds but rejects writes, the
+    /// server follows the log without a Lease.
     async fn renew(&self, access: &SlotAccess, lease: &mut ServerLease) -> Result<(), StoreError> {
         match lease.renew(&access.link, self.applied()).await {
             Ok(()) => self.news.set_write_problem(None),

@@ -1,4 +1,5 @@
-//! Leases: each server that follows the log has one, which says where clients find it, until it is gone.
+//! Leases: each server that follows the log has a Lease with its advertised address, which expires when the server
+//! stops.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ const MAX_SERVERS: u32 = 200;
 /// Number of times that a Lease has to pass unrenewed until others remove it.
 const REMOVED_AFTER: u32 = 4;
 
-/// Lease of this server, and those of the others.
+/// Lease of this server, and Leases of the other servers.
 #[derive(Debug)]
 pub(crate) struct ServerLease {
     server: u64,
@@ -74,7 +75,7 @@ impl ServerLease {
         }
     }
 
-    /// Renews the Lease; one that is gone is made again.
+    /// Renews the Lease. A deleted Lease is created again.
     pub(crate) async fn renew(&mut self, link: &ApiLink, applied: u64) -> Result<(), ApiError> {
         let object = self.object(link, applied);
         let written = match &self.own {

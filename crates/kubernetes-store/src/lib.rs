@@ -1,19 +1,23 @@
-//! Durable state in the Kubernetes API: one log that several servers append to, each by comparison with the entry that it has applied.
+//! Durable state in the Kubernetes API: a log that several servers append to. Each append is conditional on the last
+//! entry that the server has applied.
 //!
-//! The log is a ring of ConfigMaps, its *slots*, which are made once and changed from then on (`names.rs`). Entry N is in slot
-//! N modulo their number, in place of an entry that a snapshot covers.
+//! The log is a ring of ConfigMaps, its *slots*. Slots are created once and then only updated (`names.rs`). Entry N is
+//! in slot N modulo the number of slots, and replaces an entry that a snapshot covers. For example, with 64 slots entry
+//! 130 is in slot 2 and replaces entry 66.
 //!
-//! - **One write commits**: the entry is put into its slot by an update that names the slot's version, as it was with the entry
-//!   before. No slot is ever removed, so a version is never used twice, and of all servers that append entry N one succeeds.
-//! - **A reply that is lost** is found out by sending the update again: it changes nothing the second time, and what is in the slot
-//!   says who was first. As long as the update may still be under way the slot has the old version, and the next entry names it,
-//!   too: one of the two fails.
-//! - **Nothing is read from caches** of the API server: all reads ask for the newest version, and an update compares in etcd.
-//! - **Sizes are bounded**: long entries are written in parts first, which go with the next snapshot; a server writes at most so
-//!   often and as many bytes a second as it is told to ([`WriteRates`]).
+//! - **One write commits**: an update writes the entry into its slot on condition of the slot's version with the
+//!   previous entry. Slots are never removed, so a version is never reused, and exactly one server succeeds in
+//!   appending entry N.
+//! - **After a lost response** the server sends the update again. The second update has no effect if the first
+//!   succeeded, and the slot then has the entry of the successful server. While the first update may still be in
+//!   progress, the slot has the old version. The next entry is conditional on the same version, so one of the two
+//!   fails.
+//! - **Caches of the API server are never used**: all reads request the newest version, and an update compares in etcd.
+//! - **Sizes are bounded**: long entries are written in parts first; the next snapshot removes the parts.
+//!   [`WriteRates`] limits the writes and bytes per second of a server.
 //!
-//! [`KubernetesStore`] is the store as the writer has it. A follower on a runtime of its own watches the slots, renews the Lease
-//! of its server, and says when the API server cannot be reached.
+//! [`KubernetesStore`] is the store that the writer uses. A follower with its own runtime watches the slots, renews the
+//! Lease of its server, and reports when the API server is unreachable.
 
 mod append;
 mod follower;
@@ -80,7 +84,7 @@ impl Default for WriteRates {
 pub struct KubernetesStoreOptions {
     /// Way to the API server.
     pub access: ApiAccess,
-    /// Namespace of the objects; `None`: that of the credentials.
+    /// Namespace of the objects. `None`: namespace of the credentials.
     pub namespace: Option<String>,
     /// Name of the log: the beginning of the names of its objects.
     pub name: String,
@@ -90,7 +94,7 @@ pub struct KubernetesStoreOptions {
     pub session_prefix: String,
     /// Time without a renewal after which others take this server for gone.
     pub lease: Duration,
-    /// Longest time that a request takes before its outcome counts as unknown.
+    /// Timeout of a request, for example 2 s. After it the outcome of the request is unknown.
     pub timeout: Duration,
     /// Most that this server writes.
     pub rates: WriteRates,

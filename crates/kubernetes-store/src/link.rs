@@ -31,7 +31,7 @@ pub(crate) const CONTENT_PAGE: u32 = 64;
 pub(crate) enum ApiError {
     /// The request was not carried out: the object has another version, or is there already.
     Conflict(String),
-    /// The request was not carried out: there is no such object.
+    /// The request failed: the object does not exist.
     Absent(String),
     /// The request was not carried out: the API server has no time for it, and asks to wait.
     Throttled(String, Duration),
@@ -259,7 +259,7 @@ impl ApiLink {
         self.call(api.create(&post(), object)).await
     }
 
-    /// Changes an object, whose version must be the one that it names.
+    /// Updates an object on condition that its version is the version in `object`.
     pub(crate) async fn replace<K: LogResource>(&self, object: &K, bytes: usize) -> Result<K, ApiError> {
         self.pace.wait(bytes).await;
         let api = self.api::<K>().await?;
@@ -267,7 +267,7 @@ impl ApiLink {
         self.call(api.replace(&name, &post(), object)).await
     }
 
-    /// Removes an object; `version`: only if it has that one. One that is gone is no error.
+    /// Removes an object; with `version`, only if the object has this version. A missing object is not an error.
     pub(crate) async fn delete<K: LogResource>(&self, name: &str, version: Option<String>) -> Result<(), ApiError> {
         self.pace.wait(0).await;
         let api = self.api::<K>().await?;

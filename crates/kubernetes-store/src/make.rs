@@ -46,7 +46,7 @@ impl SlotAccess {
         self.learn_slots().await
     }
 
-    /// Makes a slot. One that is there already must have had no entry.
+    /// Creates a slot. An existing slot must not have had an entry.
     async fn make_slot(self, slot: u64) -> Result<(), StoreError> {
         let name = self.link.names.slot(slot);
         let object = self

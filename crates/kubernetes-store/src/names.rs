@@ -152,7 +152,7 @@ pub(crate) fn bytes_of(object: &ConfigMap) -> &[u8] {
 pub(crate) struct LogRoot {
     /// Number of slots.
     pub(crate) slots: u64,
-    /// Head of the newest snapshot; that of an empty log: there is none.
+    /// Head of the newest snapshot. The head of an empty log: there is not yet a snapshot.
     pub(crate) snapshot: LogHead,
     /// Number of parts of the snapshot.
     pub(crate) parts: u64,
@@ -175,7 +175,7 @@ impl LogRoot {
     /// Root of an object.
     ///
     /// # Errors
-    /// The object is not a root that this program reads; the message says why.
+    /// The object is not a root that this program can read. The message has the reason.
     pub(crate) fn read(object: &ConfigMap) -> Result<Self, String> {
         let field = |key: &str| {
             let value = object.data.as_ref().and_then(|data| data.get(key));

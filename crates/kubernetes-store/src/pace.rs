@@ -1,4 +1,4 @@
-//! Pace of writes: how long a write has to wait, so that a server writes at most so often, and as many bytes, as it may.
+//! Pace of writes: delays that keep a server within its limits of writes and bytes per second.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const WRITES_BURST: f64 = 1.0;
 /// Seconds of bytes that may come at once after a pause: a snapshot is some megabytes.
 const BYTES_BURST: f64 = 8.0;
 
-/// Budget that fills at a rate, up to a burst. It may be overdrawn: whoever comes then waits.
+/// Budget that fills at a rate, up to a burst. It may be overdrawn; later writes then wait.
 #[derive(Debug)]
 struct RateBudget {
     per_second: f64,

@@ -27,10 +27,10 @@ pub(crate) enum NextEntry {
 }
 
 impl SlotAccess {
-    /// Root of the log, as its object and as it is read; `None`: the log has not been made.
+    /// Root of the log: its object and its content. `None`: the log has not been created.
     ///
     /// # Errors
-    /// The root cannot be read, or is that of another log than the one that was read before.
+    /// The root cannot be read, or belongs to a different log than an earlier read.
     pub(crate) async fn root(&self) -> Result<Option<(ConfigMap, LogRoot)>, StoreError> {
         let found = self.link.find::<ConfigMap>(&self.link.names.root()).await;
         let Some(object) = found.map_err(|error| self.link.error(&error))? else {
@@ -116,7 +116,7 @@ impl SlotAccess {
         Ok(Some(entry))
     }
 
-    /// Newest head: the one that is known, if no entry follows it.
+    /// Newest head. It is `known` if no entry follows it.
     pub(crate) async fn head(&self, known: LogHead) -> Result<LogHead, StoreError> {
         if self.slots.slots() == 0 {
             if self.root().await?.is_none() {

@@ -1,4 +1,4 @@
-//! Slots of the log as this process knows them: the version of each, and entries that the watch brought.
+//! Known slots of the log: the version of each slot, and entries from the watch.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,7 +10,7 @@ use crate::names::{LogRoot, bytes_of, sequence_of};
 /// Version of a slot, which the next update of it has to name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotVersion {
-    /// Identity of the object: another one is that of another log.
+    /// Kubernetes uid of the object. A different uid belongs to another log.
     pub(crate) uid: String,
     /// Version of the object.
     pub(crate) version: String,
@@ -77,11 +77,11 @@ struct KnownSlot {
     value: Option<EntryValue>,
 }
 
-/// Objects of the log as far as this process knows them, which the writer and the follower share.
+/// Known objects of the log, shared by the writer and the follower.
 #[derive(Debug, Default)]
 pub(crate) struct SlotTable(ShortLock<KnownObjects>);
 
-/// Error: an object has another identity than the one that was known.
+/// Error: the uid of an object has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OtherLog;
 
@@ -92,7 +92,7 @@ impl SlotTable {
         drop(former);
     }
 
-    /// Number of slots; 0: the log has not been made, as far as this process knows.
+    /// Number of slots. 0: the log has not been created or not been read yet.
     pub(crate) fn slots(&self) -> u64 {
         self.0.with(|known| known.slots.len() as u64)
     }
@@ -102,10 +102,10 @@ impl SlotTable {
         self.0.with(|known| known.snapshot)
     }
 
-    /// Notes the root of the log.
+    /// Stores the root of the log.
     ///
     /// # Errors
-    /// The object is that of another log.
+    /// The object belongs to another log.
     pub(crate) fn note_root(&self, object: &ConfigMap, root: &LogRoot) -> Result<(), OtherLog> {
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
         self.0.with(|known| {
@@ -122,10 +122,10 @@ impl SlotTable {
         })
     }
 
-    /// Notes a slot as it was read. An older one than is known is passed over.
+    /// Stores a slot. A version older than the stored version is ignored.
     ///
     /// # Errors
-    /// The object is that of another log.
+    /// The object belongs to another log.
     pub(crate) fn note(&self, slot: u64, version: &SlotVersion, value: Option<EntryValue>) -> Result<(), OtherLog> {
         self.0.with(|known| {
             let Some(known) = index(slot).and_then(|slot| known.slots.get_mut(slot)) else {

@@ -13,8 +13,8 @@ use crate::read::SlotAccess;
 const MAX_ATTEMPTS: usize = 4;
 
 impl SlotAccess {
-    /// Waits for a snapshot that covers the entry whose slot an entry takes, or makes it of this content. Whatever fails is
-    /// tried again as long as the outcome of an entry is: nothing of the entry is written yet.
+    /// Waits for a snapshot that covers the entry that a new entry replaces, or writes the snapshot from this content.
+    /// Failures are retried for as long as appends are retried: the entry itself has not been written yet.
     pub(crate) async fn cover_slot_of(&self, sequence: u64, content: StoredContent) -> Result<(), StoreError> {
         let until = Instant::now() + self.link.timeout() * RESOLVE_TIMEOUTS;
         loop {

@@ -84,7 +84,7 @@ impl KubernetesStore {
         result.unwrap_or_else(|| Err(self.access.link.failed("the store is closed")))
     }
 
-    /// Fails at once while the API server is known to be out of reach, so that the writer is not held up.
+    /// Fails at once while the API server is unreachable, without a delay for the writer.
     fn check_reachable(&self) -> Result<(), StoreError> {
         let problem = self.follower.as_ref().and_then(|follower| follower.problem());
         problem.map_or(Ok(()), |problem| Err(self.access.link.failed(&problem)))
@@ -109,7 +109,7 @@ impl KubernetesStore {
         Ok((self.content.to_state(), self.content.head()))
     }
 
-    /// Says how far this server has come.
+    /// Passes the progress of this server to the follower.
     fn note_applied(&self) {
         let sequence = self.content.head().sequence;
         self.access.slots.drop_applied(sequence);

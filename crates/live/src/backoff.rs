@@ -15,7 +15,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Next wait: twice the one before, up to 30 seconds, and between half of that and the whole.
+    /// Next wait: random between half and all of a limit. The limit doubles with each call, up to 30 seconds.
     pub(crate) fn next(&mut self) -> Duration {
         let longest = LEAST.saturating_mul(1 << self.attempts.min(10)).min(MOST);
         self.attempts = self.attempts.saturating_add(1);

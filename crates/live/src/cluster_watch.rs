@@ -44,7 +44,7 @@ const PROBE_TIME: Duration = Duration::from_secs(10);
 pub struct WatchOptions {
     /// Name of the source.
     pub source: String,
-    /// Epoch of the source: higher than that of any process that fed it before.
+    /// Epoch of the source. It must be higher than the epoch of any earlier process of this source.
     pub source_epoch: u64,
     /// Namespaces whose objects are watched; none: all.
     pub namespaces: Vec<Arc<str>>,
@@ -62,7 +62,8 @@ pub struct ClusterWatch {
     condition: Arc<ClusterCondition>,
     feed: SourceFeed,
     reader: ObjectReader,
-    /// Slices, claims and pods that name them, of the last reader whose lists ended, until those of the next one end.
+    /// Slices, claims and their pods of the last reader with complete lists. They are used until the lists of the next
+    /// reader are complete.
     former_devices: Arc<ClaimedDevices>,
 }
 
@@ -86,7 +87,7 @@ enum WatchError {
 }
 
 impl WatchError {
-    /// True for what happens to a sound cluster, so that the lists are asked for at once.
+    /// True for causes that also occur in a healthy cluster: the lists are then requested at once.
     fn is_usual(&self) -> bool {
         match self {
             WatchError::ListAgain(_) | WatchError::Feed(FeedError::Resync(_)) => true,
@@ -256,7 +257,7 @@ impl ClusterWatch {
         listed.map_err(failed)
     }
 
-    /// Sends changes as they come, and says from time to time that the source is there.
+    /// Sends changes as they arrive, and an empty delta from time to time to keep the source from becoming stale.
     async fn follow(
         &mut self,
         mut messages: mpsc::Receiver<WatchMessage>,

@@ -1,4 +1,4 @@
-//! Condition of a watch, as probes, metrics and logs tell it.
+//! Condition of a watch, for probes, metrics and logs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,11 +14,11 @@ pub enum ResourceCondition {
     Listing,
     /// The changes arrive.
     Watching,
-    /// The changes do not arrive; the message says why.
+    /// Changes do not arrive. The message has the reason, for example a refused connection.
     Interrupted(String),
     /// The API server does not serve it; it is looked for from time to time.
     Absent,
-    /// The account may not list and watch it; the message is that of the API server.
+    /// The account may not list and watch the resource. The message comes from the API server.
     Forbidden(String),
 }
 
@@ -41,7 +41,7 @@ pub struct ResourceStatus {
     pub name: String,
     /// Condition of the resource.
     pub condition: ResourceCondition,
-    /// Changes that arrived since the start, without those of lists.
+    /// Number of changes since the start, without objects of lists.
     pub events: u64,
 }
 
@@ -134,7 +134,7 @@ impl Conditions {
     }
 }
 
-/// Condition of a watch, shared with those who tell it.
+/// Condition of a watch, shared by the watch and its readers.
 #[derive(Debug)]
 pub struct ClusterCondition(ShortLock<Conditions>);
 

@@ -22,7 +22,7 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 pub(crate) struct EventLines {
     body: Body,
     buffer: Vec<u8>,
-    /// Begin of the bytes that no line has taken yet.
+    /// Start of the bytes that do not belong to a complete line yet.
     start: usize,
     /// End of the bytes in which no line ends.
     searched: usize,

@@ -12,7 +12,7 @@ use crate::backoff::Backoff;
 use crate::condition::ClusterCondition;
 use crate::records::RecordChanges;
 
-/// Reason of a server that knows a higher epoch of the source.
+/// Reason code of a server that has a higher epoch of the source.
 const FENCED: &str = "FENCED";
 /// Time for which a batch is repeated.
 const RETRY_TIME: Duration = Duration::from_mins(1);
@@ -85,7 +85,7 @@ impl SourceFeed {
         self.send(changes, batch).await
     }
 
-    /// Sends changes; without any the server hears that the source is there.
+    /// Sends changes. An empty delta only ends the silence of the source.
     pub(crate) async fn send_delta(&mut self, changes: RecordChanges) -> Result<(), FeedError> {
         let batch = pb::Batch {
             kind: pb::BatchKind::Delta.into(),

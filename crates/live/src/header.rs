@@ -9,8 +9,8 @@ use serde::de::{Deserializer as _, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use crate::requests::RequestError;
 
-/// Metadata of an object or a list; without any, those that are the default. What comes after them is not read: whether it is
-/// sound shows when it is.
+/// Metadata of an object or a list; the default without metadata. The text after the metadata is not read, so its
+/// errors are found only later.
 pub(crate) fn metadata<'t, M: Deserialize<'t> + Default>(text: &'t [u8]) -> Result<M, RequestError> {
     let mut found = None;
     let visitor = MetadataVisitor {

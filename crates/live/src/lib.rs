@@ -1,10 +1,11 @@
-//! Watches a Kubernetes cluster and feeds a Pumice server with its records.
+//! Watches a Kubernetes cluster and sends its records to a Pumice server.
 //!
-//! [`ClusterWatch`] lists all resources ([`RESOURCES`]) and sends them as one full sync of a source. Then it follows their
-//! changes and sends them as deltas. It derives records by `pumice-kubernetes`, as the server does itself, and reads
-//! objects as the API server writes them. Whatever breaks the row of changes (a version that the API server has
-//! forgotten, a resource that appears, a server that asks for it) leads back to the lists; meanwhile the records stay.
-//! [`ClusterCondition`] says whether all changes arrive, and why not.
+//! [`ClusterWatch`] lists all resources ([`RESOURCES`]) and sends them as one full sync of a source. Then it follows
+//! their changes and sends them as deltas. Like the server, it derives records with `pumice-kubernetes`.
+//!
+//! After a gap in the changes it lists everything again. For example, the API server returned 410 Gone, a resource was
+//! installed, or the Pumice server requested a full sync. The records remain on the server until the new lists are
+//! complete. [`ClusterCondition`] reports whether all changes arrive, and the reason if not.
 
 mod api_client;
 mod backoff;

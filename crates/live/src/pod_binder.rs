@@ -22,7 +22,7 @@ pub struct PodBinding {
 /// Error of a bind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
-    /// The API server refused the bind: the pod has no node by it.
+    /// The API server rejected the bind. The pod was not bound.
     #[error("the API server refuses the bind: {0}")]
     Refused(String),
     /// Whether the pod has the node is not known.
@@ -48,7 +48,7 @@ impl PodBinder {
     /// Binds a pod to a node.
     ///
     /// # Errors
-    /// The bind was refused, or its outcome is not known.
+    /// The bind was rejected, or its outcome is unknown.
     pub async fn bind(&self, binding: &PodBinding) -> Result<(), BindError> {
         let lent = self.client.get().await;
         let lent = lent.map_err(|error| BindError::Refused(error.to_string()))?;

@@ -33,7 +33,7 @@ pub(crate) enum RequestError {
         code: u16,
         /// Sentence of the API server.
         message: String,
-        /// Where a list goes on whose version the API server has forgotten; empty: from its beginning.
+        /// Continuation token for a list whose version has expired (410 Gone). Empty: from the beginning.
         continuation: String,
     },
     /// The API server cannot be reached, or the connection broke.
@@ -79,7 +79,7 @@ impl RequestError {
         }
     }
 
-    /// True if the refusal is about the object of the request, so that other objects may be accepted.
+    /// True if the rejection is specific to the object of the request: other objects may be accepted.
     pub(crate) fn is_about_object(&self) -> bool {
         matches!(
             self,
@@ -96,7 +96,7 @@ impl RequestError {
     }
 }
 
-/// `Status` of the API, as far as errors are told by it.
+/// `Status` of the API, with the fields that describe errors.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ApiStatus {
     #[serde(default)]
@@ -114,7 +114,7 @@ pub(crate) struct StatusMetadata {
     pub(crate) continuation: String,
 }
 
-/// Body of the response to a GET whose head says that it succeeded.
+/// Body of the response to a GET with a success status.
 pub(crate) async fn get(client: &Client, path: &str) -> Result<Body, RequestError> {
     let request = Request::get(path)
         .header(http::header::ACCEPT, JSON)
@@ -151,7 +151,7 @@ pub(crate) fn object_request(
         .map_err(|error| RequestError::Unreadable(error.to_string()))
 }
 
-/// Body of the response to a request whose head says that it succeeded.
+/// Body of the response to a request with a success status.
 pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<Body, RequestError> {
     let response = within(HEAD_TIME, client.send(request))
         .await?

@@ -44,8 +44,8 @@ pub(crate) struct WatchStart {
     version: String,
     /// Watch that the list was the beginning of.
     lines: Option<EventLines>,
-    /// Events that came before the end of the list and are no part of it: one deletes an object that the list has, and the others
-    /// came later.
+    /// Events that arrived before the end of the list and are not part of the list. An event may delete an object of
+    /// the list, or change an object later.
     later: Vec<ChangedObject>,
 }
 
@@ -54,13 +54,13 @@ pub(crate) struct WatchStart {
 pub(crate) enum WatchMessage {
     /// An object changed.
     Changed(ChangedObject),
-    /// Everything has to be listed again; the text says why.
+    /// Everything must be listed again. The text has the reason.
     ListAgain(String),
     /// A task has panicked, with this message.
     Failed(String),
 }
 
-/// One resource of the API server, and those who hear of it.
+/// One resource of the API server, and the receiver of its changes.
 #[derive(Clone)]
 pub(crate) struct ResourceWatch {
     pub(crate) client: Arc<SharedClient>,
@@ -139,7 +139,7 @@ impl ResourceWatch {
         }
     }
 
-    /// Follows the resource from a position on until everything has to be listed again, or nobody listens.
+    /// Follows the resource from a position until everything must be listed again or the receiver is closed.
     pub(crate) async fn follow(self, start: Option<WatchStart>, messages: mpsc::Sender<WatchMessage>) {
         let Some(start) = start else {
             let reason = self.wait_for_resource().await;
@@ -202,7 +202,7 @@ impl ResourceWatch {
         }
     }
 
-    /// Watches until the API server ends the watch, or nobody listens.
+    /// Watches until the API server ends the watch or the receiver is closed.
     async fn watch(
         &self,
         version: &mut String,
@@ -261,7 +261,7 @@ impl ResourceWatch {
         line.map_err(|_| RequestError::TimedOut(SILENCE.as_secs()))?
     }
 
-    /// Waits until a resource that was absent or forbidden can be listed; says what happened.
+    /// Waits until an absent or forbidden resource can be listed. Returns a description of the change.
     async fn wait_for_resource(&self) -> String {
         let path = format!("{}?limit=1", self.scope.path());
         loop {

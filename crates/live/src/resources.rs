@@ -38,7 +38,8 @@ const fn resource(
 /// API group of slices and claims of devices, and its version.
 const DEVICES: (&str, &str) = ("resource.k8s.io", "v1");
 
-/// Resources in the order in which they are listed: owners before their pods, and what tells devices before nodes and pods.
+/// Resources in the order in which they are listed: owners before their pods, and slices and claims of devices before
+/// nodes and pods.
 pub const RESOURCES: [WatchedResource; 14] = [
     resource(ObjectKind::Service, "services", ("", "v1"), false),
     resource(
@@ -128,7 +129,8 @@ impl fmt::Display for ResourceScope {
     }
 }
 
-/// Scopes of all resources: of those in namespaces one for each of these, or the whole cluster if there are none.
+/// Scopes of all resources. A namespaced resource has one scope for each of `namespaces`, or the whole cluster if
+/// `namespaces` is empty.
 pub(crate) fn scopes(namespaces: &[Arc<str>]) -> Vec<ResourceScope> {
     let mut scopes = Vec::new();
     for resource in RESOURCES {

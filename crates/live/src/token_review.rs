@@ -13,7 +13,7 @@ use crate::requests::{JSON, RequestError, object_request, send_whole};
 
 /// Resource of the API.
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-/// Begin of the name of a user that is a service account.
+/// Prefix of the user name of a service account.
 const ACCOUNT_BEGIN: &str = "system:serviceaccount:";
 /// Time that a review has.
 const REVIEW_TIME: Duration = Duration::from_secs(5);
@@ -27,7 +27,8 @@ pub struct TokenReviewer {
 /// Verdict of the API server on a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenVerdict {
-    /// The token is that of this service account, `namespace/name`, and for one of the audiences.
+    /// The token belongs to this service account (`namespace/name`, such as `volcano-system/volcano-scheduler`) and to
+    /// one of the audiences.
     Account(String),
     /// The token proves nothing: why.
     Rejected(String),
@@ -38,7 +39,7 @@ pub enum TokenVerdict {
 #[error("the API server of the cluster verifies no tokens: {0}")]
 pub struct TokenReviewError(String);
 
-/// Response of the API server, as far as it counts.
+/// Relevant fields of the API server's response.
 #[derive(Debug, Deserialize)]
 struct ReviewResponse {
     #[serde(default)]
@@ -98,7 +99,7 @@ impl TokenReviewer {
     /// Asks the API server whose token this is.
     ///
     /// # Errors
-    /// The API server cannot be reached, does not respond in time, or refuses the question.
+    /// The API server is unreachable, does not respond in time, or rejects the request.
     pub async fn review<S: AsRef<str>>(&self, token: &str, audiences: &[S]) -> Result<TokenVerdict, TokenReviewError> {
         let deadline = Instant::now() + REVIEW_TIME;
         let late = |_| TokenReviewError(format!("no response within {} s", REVIEW_TIME.as_secs()));

@@ -1,5 +1,6 @@
-//! Devices by Dynamic Resource Allocation: those of nodes from `ResourceSlices`, and the requests of pods from `ResourceClaims` and
-//! their templates, as far as a number of GPUs and a share of their memory say it (Kubernetes v1.36, `resource.k8s.io`).
+//! Devices of Dynamic Resource Allocation (Kubernetes v1.36, `resource.k8s.io`). Devices of nodes come from
+//! `ResourceSlices`. Requests of pods come from `ResourceClaims` and their templates. Only a number of GPUs and a share
+//! of their memory are read, for example two GPUs with 40 GiB each.
 //!
 //! [`ClaimedDevices`] takes objects in any order and completes the records of nodes and tasks: all at once for files, and one by
 //! one for a cluster that is watched. Each change names the records that it changes beside its own.
@@ -27,7 +28,7 @@ const NOT_READ: &str =
 const MIXED: &str =
     "nodes with ResourceSlices whose GPUs differ in their model or are more than 64: their devices are not read";
 
-/// Slices, claims and the pods that name them: each may stand behind the others.
+/// Slices, claims and the pods that name them, in any order of arrival.
 #[derive(Debug, Default)]
 pub struct ClaimedDevices {
     slices: NodeSlices,
@@ -173,7 +174,7 @@ impl ClaimedDevices {
         users?.first().filter(|_| matches!(claim, ClaimName::Claim(_)))
     }
 
-    /// Puts devices into the records of nodes, and requests into those of tasks.
+    /// Adds devices to the records of nodes, and device requests to the records of tasks.
     pub(crate) fn complete(&self, nodes: &mut BTreeMap<String, pb::Node>, tasks: &mut BTreeMap<String, pb::Task>) {
         for name in self.slices.nodes() {
             nodes
@@ -274,7 +275,7 @@ impl ClaimedDevices {
         (all, is_whole && !too_many)
     }
 
-    /// True if a claim is that of one pod alone, which names it once: pods that name one claim have its devices together.
+    /// True if exactly one pod names the claim, and names it once. Pods that name the same claim share its devices.
     fn is_own(&self, name: &ClaimName, names: &PodClaims) -> bool {
         let is_named_once = || names.0.iter().flatten().filter(|own| *own == name).count() == 1;
         match name {
@@ -284,7 +285,7 @@ impl ClaimedDevices {
     }
 }
 
-/// Name of a claim or a template; `None`: the kind is that of slices.
+/// Name of a claim or a template. `None`: the object is a slice.
 fn claim_name(kind: ObjectKind, name: &str) -> Option<ClaimName> {
     if kind == ObjectKind::ResourceSlice {
         None

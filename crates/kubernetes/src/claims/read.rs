@@ -22,7 +22,7 @@ pub struct DeviceObject(pub(super) DeviceContent);
 /// Content of a slice, claim or template, with its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DeviceContent {
-    /// Slice; `None`: its devices are no GPUs of one node.
+    /// Slice. `None`: its devices are not GPUs of a single node.
     Slice(String, Option<NodeSlice>),
     /// Claim, or claim of a template.
     Claim(ClaimName, DeviceClaim),
@@ -78,8 +78,7 @@ pub(crate) fn device_object(kind: ObjectKind, object: &Value) -> ClaimReadResult
     Ok(DeviceObject(content))
 }
 
-/// Reads the claims that a pod names. A malformed list counts as absent, as it does where fields that are not evaluated are
-/// named.
+/// Reads the claims that a pod names. A malformed list is treated as absent, as in the list of unevaluated fields.
 pub(crate) fn pod_claims(object: &Value) -> ClaimReadResult<PodClaims> {
     let Some(own) = get(object, "spec.resourceClaims").and_then(Value::as_array) else {
         return Ok(PodClaims::default());
@@ -116,7 +115,7 @@ fn item_text(item: &Value, list: &str, name: &str) -> ClaimReadResult<String> {
     text(item, name).map_err(|error| FieldError::new(format!("{list}[].{}", error.field), error.reason))
 }
 
-/// Reads a slice; `None`: its devices are no GPUs of one node.
+/// Reads a slice. `None`: its devices are not GPUs of a single node.
 fn slice(object: &Value) -> ClaimReadResult<Option<NodeSlice>> {
     let (driver, node) = (text(object, "spec.driver")?, text(object, "spec.nodeName")?);
     if !driver.starts_with(GPU_DRIVERS) || node.is_empty() {

@@ -38,7 +38,7 @@ pub(super) type DeviceKey<'a> = (&'a str, &'a str, (&'a str, u64));
 /// Devices of a node in the order of their numbers.
 pub(super) type NumberedDevices<'a> = BTreeMap<DeviceKey<'a>, &'a SliceDevice>;
 
-/// Slices of single nodes. Those of the latest generation of each pool count.
+/// Slices of single nodes. Only the latest generation of each pool is used.
 #[derive(Debug, Default)]
 pub(super) struct NodeSlices {
     slices: BTreeMap<Arc<str>, NodeSlice>,
@@ -48,7 +48,7 @@ pub(super) struct NodeSlices {
     nodes: BTreeMap<String, BTreeSet<Arc<str>>>,
 }
 
-/// Node of which slices say something else than before.
+/// Node whose devices changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ChangedNode {
     pub(super) name: String,
@@ -86,8 +86,8 @@ impl NodeSlices {
         changed.collect()
     }
 
-    /// Nodes whose devices may change: those of the slices, and those whose slices cease to be, or become, of the latest
-    /// generation.
+    /// Nodes whose devices may change: nodes of the changed slices, and nodes whose slices become or cease to be the
+    /// latest generation.
     fn affected_nodes(&self, former: Option<&NodeSlice>, slice: Option<&NodeSlice>) -> BTreeSet<String> {
         let mut nodes = BTreeSet::new();
         let mut add = |slices: &BTreeSet<Arc<str>>| {

@@ -6,7 +6,7 @@ use super::*;
 use crate::import::ClusterImport;
 use crate::object::{AmountRules, ObjectLimits, ObjectRecord, object_kind, read_json_of, read_value};
 
-/// Cluster of these objects, and the notes about them.
+/// Cluster from these objects, and the notes of the import.
 fn import(objects: &[Value]) -> (pb::Cluster, Vec<String>) {
     let mut import = ClusterImport::default();
     let text = json!({"kind": "List", "apiVersion": "v1", "items": objects}).to_string();

@@ -17,8 +17,8 @@ pub struct CardAmounts {
     pub requests: ResourceQuantities,
     /// Effective limits, exact: with overhead, without resize status and pod level.
     pub limits: ResourceQuantities,
-    /// Task's request of that commit, including the pod itself (`pods`). Overhead counts before the maximum with init
-    /// containers; pod level and resize status do not count.
+    /// Task's request of that commit, including one pod (`pods`). Overhead is added before the maximum with init
+    /// containers. Requests at pod level and resize status are ignored.
     pub resreq: VolcanoAmounts,
     /// True if the pod requests nothing but `pods`.
     pub best_effort: bool,

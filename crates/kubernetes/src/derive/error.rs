@@ -3,7 +3,7 @@
 use pumice_engine::model::quantity::{QuantityError, SumError};
 use pumice_engine::model::resource_name::AmountError;
 
-/// Error of a pod that cannot be read, or whose amounts cannot be counted.
+/// Error of a pod that cannot be read, or whose amounts cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodError {
     /// A field has another JSON type than the Kubernetes API gives it.

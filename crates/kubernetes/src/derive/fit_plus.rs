@@ -12,9 +12,9 @@ use pumice_engine::model::resource_name::{AmountError, AmountUnit, ResourceKind,
 
 /// Amounts of the names that the pod requests: cpu in thousandths, the rest in whole units, rounded per container.
 ///
-/// Names come from the effective request. Amounts come from containers, init containers in order (not as Kubernetes
-/// sums them) and overhead, which counts in whole units, even for cpu. Upstream ends its process on a pod with
-/// overhead; here the amounts are those that it would have with the feature gate that it checks.
+/// Names come from the effective request. Amounts come from containers, init containers in order (unlike in Kubernetes)
+/// and overhead, which is rounded to whole units, even for cpu. Upstream crashes on a pod with overhead. These amounts
+/// are the amounts of upstream with its feature gate enabled.
 ///
 /// # Errors
 /// An amount does not fit in 64 bits.

@@ -1,4 +1,5 @@
-//! Amounts as kube-scheduler counts them: exact sums, rounded once per pod (Kubernetes 1.36.1 and 1.35.6).
+//! Amounts by the rules of kube-scheduler: exact sums, rounded once per pod (Kubernetes 1.36.1 and 1.35.6). For
+//! example, 100.4m and 100.4m cpu are 201m.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +17,9 @@ pub const DEFAULT_MEMORY: i64 = 200 << 20;
 /// Kubernetes release whose rules apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KubernetesRelease {
-    /// Release 1.35: the resize of a pod as a whole does not count.
+    /// Release 1.35: ignores a resize at pod level.
     V1_35,
-    /// Release 1.36: the resize of a pod as a whole counts.
+    /// Release 1.36: applies a resize at pod level.
     V1_36,
 }
 
@@ -29,8 +30,8 @@ pub struct KubernetesAmounts {
     pub requests: ResourceQuantities,
     /// Effective limits, exact, under all names.
     pub limits: ResourceQuantities,
-    /// Amounts that a node's usage grows by: cpu in thousandths, the rest in whole units. Only names that Kubernetes
-    /// counts, without `pods`; a requested 0 is present.
+    /// Amounts that the pod adds to a node's usage: cpu in thousandths, other resources in whole units. Only resource
+    /// names that Kubernetes schedules by, without `pods`. A requested 0 is present.
     pub counted: BTreeMap<String, i64>,
     /// Non-zero requests: cpu and memory, with the defaults for containers that do not request them.
     pub nonzero: NonzeroRequests,
@@ -125,7 +126,7 @@ impl NonzeroRequests {
 /// Status entries that replace a container's own resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContainerStatusSource {
-    /// None: only the specification counts.
+    /// Only the specification is used.
     Ignored,
     /// Entries of the container's own list, as in Volcano.
     OwnList,
@@ -172,7 +173,7 @@ pub(super) fn each_container_requests(pod: &Pod, statuses: ContainerStatusSource
     pod.containers.iter().map(request).collect()
 }
 
-/// Requests of each init container. Only sidecars have a status that counts.
+/// Requests of each init container. Only the status of sidecars is used.
 pub(super) fn each_init_requests(pod: &Pod, statuses: ContainerStatusSource) -> Vec<InitAmounts<ResourceQuantities>> {
     let request = |container: &PodContainer| {
         let statuses = if container.always_restarted {
@@ -285,7 +286,7 @@ pub(super) fn add_overhead_to_limits(limits: &mut ResourceQuantities, pod: &Pod)
     limits.add(&overhead)
 }
 
-/// Replaces requests by those of the pod as a whole.
+/// Replaces requests by the requests at pod level.
 fn raise_pod_level(requests: &mut ResourceQuantities, pod: &Pod, release: KubernetesRelease) {
     let spec = pod.resources.as_ref().and_then(|resources| resources.requests.as_ref());
     let effective = pod_level_status(pod, release)
@@ -295,7 +296,7 @@ fn raise_pod_level(requests: &mut ResourceQuantities, pod: &Pod, release: Kubern
     }
 }
 
-/// Status of the pod as a whole, if the release counts it.
+/// Status at pod level, if the release uses it.
 fn pod_level_status(pod: &Pod, release: KubernetesRelease) -> Option<&ResourceRequirements> {
     match release {
         KubernetesRelease::V1_35 => None,
@@ -315,12 +316,12 @@ fn pod_level_amount(effective: Option<&ResourceQuantities>, name: &str, specifie
     }
 }
 
-/// Requests at pod level that count there: cpu, memory and huge pages.
+/// Valid requests at pod level: cpu, memory and huge pages.
 pub(super) fn pod_level_requests(pod: &Pod) -> impl Iterator<Item = (&String, &Quantity)> {
     pod_level_entries(pod.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
 }
 
-/// Entries whose names count at pod level.
+/// Entries whose names are valid at pod level.
 pub(super) fn pod_level_entries(list: Option<&ResourceQuantities>) -> impl Iterator<Item = (&String, &Quantity)> {
     let counts = |name: &str| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-");
     list.into_iter().flatten().filter(move |(name, _)| counts(name))

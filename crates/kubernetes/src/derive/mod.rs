@@ -1,4 +1,4 @@
-//! Derives effective amounts from pods, as each scheduler counts them. Pure: JSON in, amounts out.
+//! Derives effective amounts from pods by the rules of each scheduler. Pure: JSON in, amounts out.
 //!
 //! There are five different derivations: [`kubernetes`](mod@kubernetes), its non-zero requests,
 //! [`volcano`](mod@volcano), [`fit_plus`](mod@fit_plus) and [`card`](mod@card).
@@ -38,7 +38,7 @@ pub enum RequestDerivation {
 }
 
 impl RequestDerivation {
-    /// Names that [`RequestDerivation::from_name`] knows.
+    /// Names that [`RequestDerivation::from_name`] accepts.
     pub const NAMES: [&str; 2] = ["kubernetes", "volcano"];
 
     /// Derivation of this name.
@@ -50,8 +50,8 @@ impl RequestDerivation {
         }
     }
 
-    /// Derivation of the scheduler that the pod asks for: the default scheduler and those of Koordinator count as
-    /// Kubernetes does, any other as Volcano does.
+    /// Derivation for `spec.schedulerName` of the pod. The default scheduler and Koordinator's schedulers, such as
+    /// `koord-scheduler`, use the rules of Kubernetes; all others use the rules of Volcano.
     pub fn of(pod: &Pod) -> Self {
         match pod.scheduler_name.as_deref() {
             None | Some("default-scheduler") => Self::Kubernetes,
@@ -61,7 +61,7 @@ impl RequestDerivation {
     }
 }
 
-/// Task on the wire for a pod. Amounts are quantity texts, exact in the unit that the scheduler counts in.
+/// Task on the wire for a pod. Amounts are quantity texts, exact in the scheduler's unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveTask {
     /// Effective requests, without the pod itself.
@@ -72,9 +72,9 @@ pub struct EffectiveTask {
     pub nonzero_requests: BTreeMap<String, String>,
     /// Amounts that `NodeResourcesFitPlus` adds to a node for the pod.
     pub counted_requests: BTreeMap<String, String>,
-    /// Non-zero requests of the containers alone; `None`: those of the pod.
+    /// Non-zero requests of the containers alone. `None`: equal to the non-zero requests of the pod.
     pub container_nonzero_requests: Option<BTreeMap<String, String>>,
-    /// Requests as kube-scheduler counts them; `None`: the requests.
+    /// Requests by the rules of kube-scheduler. `None`: equal to the requests.
     pub kubernetes_requests: Option<BTreeMap<String, String>>,
     /// Status of the pod.
     pub status: PodTaskStatus,
@@ -94,7 +94,7 @@ pub struct EffectiveTask {
     pub role: String,
 }
 
-/// Task for a pod, counted by `derivation`.
+/// Task for a pod, with amounts by the rules of `derivation`.
 ///
 /// # Errors
 /// An amount does not fit in 64 bits.
@@ -168,13 +168,13 @@ fn same_amounts(one: &QuantityTexts, other: &QuantityTexts) -> bool {
     requested(one) == requested(other)
 }
 
-/// Requests as Kubernetes counts them.
+/// Requests by the rules of Kubernetes.
 fn counted_texts(amounts: &KubernetesAmounts) -> QuantityTexts {
     let counted = amounts.counted.iter();
     counted.map(|(name, amount)| counted_text(name, *amount)).collect()
 }
 
-/// Limits in the units of the requests: Kubernetes counts scalars in whole units.
+/// Limits in the units of the requests: Kubernetes uses whole units for scalars.
 fn kubernetes_limits(amounts: &KubernetesAmounts) -> Result<QuantityTexts, PodError> {
     let counted = amounts.limits.iter().filter(|(name, _)| {
         let kind = ResourceKind::of(name);
@@ -187,7 +187,7 @@ fn kubernetes_limits(amounts: &KubernetesAmounts) -> Result<QuantityTexts, PodEr
     limits.collect()
 }
 
-/// Name and amount that Kubernetes counted, as texts.
+/// Name and amount of Kubernetes, as texts.
 fn counted_text(name: &str, amount: i64) -> (String, String) {
     (
         name.to_owned(),

@@ -1,4 +1,4 @@
-//! Amounts of a pod from those of its containers: sums, and the maximum over the starting phase.
+//! Amounts of a pod: sums over its containers, and the maximum over its start.
 
 use super::error::PodError;
 use super::pod::ResourceQuantities;
@@ -7,7 +7,7 @@ use super::pod::ResourceQuantities;
 pub(super) trait SummableAmounts: Clone + Default {
     /// Adds `more`, name by name.
     fn add(&mut self, more: &Self) -> Result<(), PodError>;
-    /// Raises every amount to that of `other` if the latter is larger.
+    /// Raises every amount to the amount of `other`, if `other` has more.
     fn raise_to(&mut self, other: &Self);
 }
 

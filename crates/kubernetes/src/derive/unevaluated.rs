@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Names of such fields of a pod, sorted. A malformed field counts as absent.
+/// Names of such fields of a pod, sorted. A malformed field is treated as absent.
 pub fn unevaluated_pod_fields(pod: &Value) -> Vec<&'static str> {
     let Some(spec) = pod.get("spec") else { return Vec::new() };
     let has_list = |name: &str| !items(spec.get(name)).is_empty();

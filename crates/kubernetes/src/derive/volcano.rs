@@ -26,7 +26,7 @@ pub struct VolcanoAmount {
     pub float: f64,
 }
 
-/// Amounts by name, in the unit of the engine; only names that Volcano counts and the pod mentions.
+/// Amounts by name, in the unit of the engine. Only resources that Volcano schedules by and that the pod mentions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolcanoAmounts(pub BTreeMap<String, VolcanoAmount>);
 
@@ -36,7 +36,7 @@ impl VolcanoAmounts {
         self.0.get(name).copied().unwrap_or_default()
     }
 
-    /// Amounts of a resource list as Volcano counts them.
+    /// Amounts of a resource list by the rules of Volcano.
     pub(super) fn of(list: &ResourceQuantities) -> Result<Self, PodError> {
         let counted = list
             .iter()
@@ -164,7 +164,7 @@ pub struct VolcanoTask {
 }
 
 impl VolcanoTask {
-    /// Request as Volcano counts it, including the pod itself (`pods`).
+    /// Request by the rules of Volcano, including one pod (`pods`).
     pub fn resreq(&self) -> VolcanoAmounts {
         self.requests.clone().with_pod_count()
     }

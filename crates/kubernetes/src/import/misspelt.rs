@@ -1,4 +1,5 @@
-//! Misspelt fields and annotations of objects, which the API server would refuse or drop and an import never reads.
+//! Misspelt fields and annotations of objects, such as `volcano.sh/card.quoat`. An import ignores them, and the API
+//! server would reject or drop the fields.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Imports files as records: dumps of `kubectl get … -o json` or `-o yaml`, and openb's CSV.
 //!
 //! The importer reads Node and Pod (`v1`), Volcano's Queue and PodGroup (`scheduling.volcano.sh`) and Job
-//! (`batch.volcano.sh`), and slices and claims of devices (`resource.k8s.io`), alone, in lists of any kind, or in several
-//! documents. [`ClusterImport::notes`] reports everything that it ignores.
+//! (`batch.volcano.sh`), and slices and claims of devices (`resource.k8s.io`). Objects may be single, in lists of any
+//! kind, or in several documents. [`ClusterImport::notes`] reports all ignored parts.
 
 mod misspelt;
 mod openb;
@@ -52,7 +52,7 @@ pub struct ClusterImport {
 }
 
 impl ClusterImport {
-    /// Empty import that counts pods by these rules.
+    /// Empty import with these rules for the amounts of pods.
     #[must_use]
     pub fn new(amount_rules: AmountRules) -> Self {
         ClusterImport {
@@ -95,14 +95,14 @@ impl ClusterImport {
         &self.rejected
     }
 
-    /// Objects that were not taken and whose names can be read, as the protocol reports them; without those of which a later
-    /// object of the files could be read.
+    /// Unreadable objects with readable names, as in the protocol. An object is left out if a later object of the same
+    /// name in the files is readable.
     #[must_use]
     pub fn unreadable(&self) -> Vec<pb::UnreadableRecord> {
         self.unreadable.values().cloned().collect()
     }
 
-    /// Notes about ignored parts, as sentences, each with its count.
+    /// Notes about ignored parts: each sentence with its number of occurrences.
     #[must_use]
     pub fn notes(&self) -> BTreeMap<String, u64> {
         let mut notes = self.notes.clone();

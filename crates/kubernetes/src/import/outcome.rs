@@ -54,7 +54,8 @@ pub struct RejectedObject {
     pub record: Option<RecordIdentity>,
 }
 
-/// Something in the files that has no effect, or hardly the one that its author has in mind.
+/// Problem in the files that has no effect or probably an unintended effect. For example, a misspelt annotation, or a
+/// pod of a queue that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportWarning {
     /// Kind of warning, for programs.

@@ -46,7 +46,7 @@ pub(super) fn apply(cluster: &mut pb::Cluster) {
     }
 }
 
-/// Selector of a policy; `None`: it tells no groups apart.
+/// Selector of a policy. `None`: the policy does not define groups.
 fn selector(policy: &pb::SubGroupPolicy) -> Option<GroupSelector> {
     let mut selector = GroupSelector::new(policy.match_label_keys.iter().map(|key| key.as_str().into()).collect())?;
     let pb::LabelSelector {

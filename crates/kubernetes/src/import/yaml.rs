@@ -1,4 +1,4 @@
-//! JSON values from YAML, equal to those of a JSON dump, read by the policy loader's own reader.
+//! JSON values from YAML, equal to the values of a JSON dump. The reader of the policy loader parses them.
 
 use serde_json::{Map, Number, Value};
 

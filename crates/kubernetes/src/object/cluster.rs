@@ -122,7 +122,7 @@ fn queue_state(object: &Value) -> ImportObjectResult<pb::QueueState> {
     })
 }
 
-/// Reads a Volcano PodGroup. Its priority is that of its class, which is an object of its own.
+/// Reads a Volcano PodGroup. Its priority comes from its priority class, a separate object.
 pub(super) fn job(object: &Value) -> ImportObjectResult<pb::Job> {
     let queue = text(object, "spec.queue")?;
     Ok(pb::Job {

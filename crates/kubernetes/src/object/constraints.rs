@@ -133,9 +133,8 @@ pub(super) fn images(object: &Value) -> ImportConstraintResult<Vec<pb::NodeImage
     })
 }
 
-/// Reads the ports that a pod takes on its node: hostPort, which the API server sets to containerPort for pods on the
-/// host's network; a pod without a phase is a manifest that it has not seen. Of init containers only those that keep
-/// running count.
+/// Reads the host ports of a pod. For pods on the host's network the API server sets hostPort to containerPort; a pod
+/// without a phase is a manifest that has not passed the API server. Only restartable init containers are included.
 fn host_ports(object: &Value) -> ImportConstraintResult<Vec<pb::HostPort>> {
     let is_manifest = get(object, "status.phase").is_none();
     let on_host = is_manifest && boolean(object, "spec.hostNetwork")?.unwrap_or_default();

@@ -15,7 +15,7 @@ struct SharingResources {
     memory: (&'static str, u64),
     /// Percent of each device; 100 and more are whole devices.
     percent: &'static [&'static str],
-    /// True if memory and percent are those of all devices together.
+    /// True if memory and percent apply to all devices together.
     counts_together: bool,
 }
 
@@ -59,7 +59,7 @@ const MODEL_LABEL: &str = "nvidia.com/gpu.product";
 /// Node label with the memory of a device in MiB.
 const MEMORY_LABEL: &str = "nvidia.com/gpu.memory";
 
-/// Amounts that a pod or a node has of these resources.
+/// Amounts of these resources of a pod or a node.
 struct SharedAmounts<'a> {
     path: &'static str,
     items: Vec<&'a Map<String, Value>>,
@@ -86,7 +86,8 @@ impl SharedAmounts<'_> {
     }
 }
 
-/// Reads the devices that a pod shares; `None`: it shares none. Of several containers the one that asks for most counts.
+/// Reads the shared devices that a pod requests. With several containers, the largest request applies. `None`: the pod
+/// requests no shared device.
 pub(super) fn of_pod(object: &Value) -> Result<Option<pb::DeviceRequest>, FieldError> {
     let containers = list(object, "spec.containers")?.iter();
     let amounts = SharedAmounts {

@@ -44,7 +44,7 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Value at a dotted path; null counts as absent.
+/// Value at a dotted path, such as `spec.queue`. null is treated as absent.
 pub(crate) fn get<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.')
         .try_fold(object, |value, key| value.get(key))
@@ -136,8 +136,8 @@ pub(crate) fn texts(object: &Value, path: &str) -> ImportFieldResult<BTreeMap<St
         .collect()
 }
 
-/// Amounts by resource name, as Kubernetes reads them from objects: white space around a text is trimmed, a bare number
-/// counts by its text, null is 0.
+/// Amounts by resource name, by the rules of Kubernetes: surrounding white space is trimmed, a number is read from its
+/// text, null is 0.
 pub(crate) fn amounts(object: &Value, path: &str) -> ImportFieldResult<Option<pb::ResourceList>> {
     let Some(value) = get(object, path) else {
         return Ok(None);

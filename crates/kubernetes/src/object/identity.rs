@@ -1,4 +1,4 @@
-//! Identity of an object that cannot be read: the record that it would be, as far as its text tells.
+//! Identity of an unreadable object: kind and name of its record, as far as the text has them.
 
 use std::fmt;
 
@@ -50,7 +50,7 @@ pub(crate) fn identity(kind: ObjectKind, object: &Value) -> Option<RecordIdentit
     })
 }
 
-/// Name of an object as that of a record; `None`: it cannot be read.
+/// Name of the object's record, such as `train/bert-0` for a pod. `None`: the name is unreadable.
 pub(super) fn object_name(kind: ObjectKind, object: &Value) -> Option<String> {
     if kind.is_namespaced() {
         namespaced(object).ok()

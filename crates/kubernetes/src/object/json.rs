@@ -1,7 +1,7 @@
 //! Reader of JSON objects that keeps only the fields that records are derived from, within limits.
 //!
-//! A field that is not read costs no memory. Faults of one item of a list (a key that stands twice, too many values, too deep
-//! nesting) refuse this item only; a text that is not JSON is refused as a whole.
+//! Unused fields need no memory. A problem in one item of a list rejects only this item: for example a duplicate key,
+//! too many values or too deep nesting. A text that is not JSON is rejected as a whole.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -40,7 +40,7 @@ impl Default for ObjectLimits {
 /// One object, or the problem by which it is refused.
 pub(super) type JsonObject = Result<Value, (FieldError, Value)>;
 
-/// Reads one object. Its `items`, which only a list has, are left out; the flag says whether there are some.
+/// Reads one object without its `items`. The flag is true if the object has `items`, that is, if it is a list.
 ///
 /// # Errors
 /// The text is not JSON.
@@ -58,11 +58,11 @@ pub(super) fn read_one(text: &[u8], limits: ObjectLimits) -> Result<(JsonObject,
     Ok((reading.into_object(value), has_items))
 }
 
-/// Hands each item of a list over, with its number from 0, until `each` returns false. The text is JSON, as
-/// [`read_one`] has found.
+/// Calls `each` with each item of a list and its number from 0, until `each` returns false. The text must be valid
+/// JSON, which [`read_one`] checks.
 ///
 /// # Errors
-/// The text is not JSON, or `items` is no list.
+/// The text is not JSON, or `items` is not a list.
 pub(super) fn read_items(
     text: &[u8],
     limits: ObjectLimits,
@@ -137,7 +137,7 @@ impl JsonReading {
     }
 }
 
-/// Seed of a value of which some fields are read.
+/// Deserialization seed of a value that is partly read.
 #[derive(Clone, Copy)]
 struct ValueSeed<'r> {
     reading: &'r JsonReading,

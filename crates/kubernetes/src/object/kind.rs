@@ -11,7 +11,7 @@ const APPS_GROUP: &str = "apps";
 /// API group of slices and claims of devices.
 const DEVICE_GROUP: &str = "resource.k8s.io";
 
-/// Kind of an object that becomes a record, that owns pods, or that tells devices.
+/// Kind of an object that becomes a record, that owns pods, or that describes devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectKind {
     /// Node of `v1`.

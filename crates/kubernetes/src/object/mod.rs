@@ -40,7 +40,7 @@ pub fn has_name_characters(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(is_plain)
 }
 
-/// Record of an object, or what an object says about the pods that it owns or the devices of others.
+/// Record of an object, or information of an object about its pods or about devices.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
@@ -67,7 +67,8 @@ pub enum ObjectRecord {
 }
 
 impl ObjectRecord {
-    /// Name and uid of the object, where its record has one: those of classes, namespaces, owners, slices and claims have none.
+    /// Name and uid of the object. The uid is empty for classes, namespaces, owners, slices and claims, whose records
+    /// have no uid.
     pub fn name_and_uid(&self) -> (&str, &str) {
         match self {
             ObjectRecord::Node(record) => (&record.name, &record.uid),
@@ -133,7 +134,7 @@ pub enum ObjectOutcome {
 pub struct UnreadableObject {
     /// Kind and name of the object, such as `Pod default/web-0`, as far as they are known.
     pub title: String,
-    /// Name of the object as that of a record; empty: it cannot be read.
+    /// Name of the object's record. Empty: the name is unreadable.
     pub name: String,
     /// Field and its problem.
     pub error: FieldError,
@@ -211,10 +212,10 @@ pub fn read_json_of(
     read(kind, object, rules)
 }
 
-/// Reads the bytes of a list of objects of one kind, as the API server pages it: its items leave out their kind.
+/// Reads one page of a list of objects of one kind from the API server. The items of such a list have no kind.
 ///
 /// # Errors
-/// The bytes are not JSON, or `items` is no list. `each` may have got some of the objects.
+/// The bytes are not JSON, or `items` is not a list. `each` may already have been called for some objects.
 pub fn read_json_list(
     kind: ObjectKind,
     bytes: &[u8],

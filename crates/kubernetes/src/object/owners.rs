@@ -1,5 +1,6 @@
-//! Owners of pods: the Services that select a pod, and the workload that controls it. Default topology spread constraints
-//! count the pods that they select (Kubernetes v1.36, `pkg/scheduler/framework/plugins/helper/spread.go`).
+//! Owners of pods: the Services that select a pod, and the workload that controls it. Default topology spread
+//! constraints apply to the pods that these owners select (Kubernetes v1.36,
+//! `pkg/scheduler/framework/plugins/helper/spread.go`).
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ type OwnerLabels = BTreeMap<String, String>;
 /// Name of the field that a task lists if its controller is missing.
 const OWNER_SELECTOR: &str = "ownerSelector";
 
-/// Kinds of workloads whose selectors count, with the version by which a pod names them.
+/// Kinds of workloads whose selectors are used, with the API version in owner references of pods.
 const WORKLOADS: [(&str, &str); 3] = [
     ("ReplicationController", "v1"),
     ("ReplicaSet", "apps/v1"),
@@ -55,7 +56,7 @@ enum WorkloadSelector {
     Selector(Option<pb::LabelSelector>),
 }
 
-/// Workload that controls a pod, of those whose selectors count.
+/// Workload that controls a pod: a ReplicaSet, a ReplicationController or a StatefulSet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodController {
     kind: &'static str,
@@ -92,7 +93,7 @@ pub(super) fn owner(kind: ObjectKind, object: &Value) -> Result<PodOwner, FieldE
     Ok(PodOwner { name, selector })
 }
 
-/// Reads the workload that controls a pod; `None`: none of those whose selectors count.
+/// Reads the workload that controls a pod. `None`: the pod has no controller whose selector is used.
 pub(super) fn controller(object: &Value) -> Result<Option<PodController>, FieldError> {
     for owner in list(object, "metadata.ownerReferences")? {
         if boolean(owner, "controller")?.unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! Tasks from pods: identity and placement are read here, amounts are derived as the pod's scheduler counts them.
+//! Tasks from pods. This module reads identity and placement; amounts are derived by the rules of the pod's scheduler.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,13 +11,13 @@ use super::fields::{FieldError, get, list, namespaced, text, texts, time};
 use crate::derive::{self, Pod, PodError, PodTaskStatus, RequestDerivation};
 use pumice_protocol::v1 as pb;
 
-/// Annotations that name the pod group of a pod; the first that is present and not empty counts.
+/// Annotations that name the pod group of a pod. The first present annotation that is not empty applies.
 const GROUP_ANNOTATIONS: [&str; 2] = ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"];
 
 /// The annotation that sets a task's priority under Volcano's rules.
 const TASK_PRIORITY: &str = "volcano.sh/task-priority";
 
-/// Rules by which amounts of pods are counted.
+/// Rules for the amounts of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AmountRules {
     /// Rules of the scheduler that the pod names.
@@ -38,7 +38,7 @@ impl AmountRules {
         }
     }
 
-    /// Names that [`AmountRules::from_name`] knows.
+    /// Names that [`AmountRules::from_name`] accepts.
     pub fn names() -> impl Iterator<Item = &'static str> {
         std::iter::once("auto").chain(RequestDerivation::NAMES)
     }

@@ -15,7 +15,7 @@ use crate::read_again::StaleRecords;
 use crate::records::{ChangeBatches, ChangedRecord};
 use crate::requests::RequestError;
 
-/// Reader of objects, which knows the owners of pods, and slices and claims of devices.
+/// Reader of objects. It stores the owners of pods, and slices and claims of devices.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectReader {
     owners: PodOwners,
@@ -26,7 +26,7 @@ pub(crate) struct ObjectReader {
     devices: ClaimedDevices,
     /// True if all slices and claims were listed.
     has_all_devices: bool,
-    /// Slices, claims and pods that name them as they were before the lists: those that cannot be read count on.
+    /// Slices, claims and their pods from before the lists. They replace objects of the lists that cannot be read.
     former_devices: Arc<ClaimedDevices>,
     /// Encoded records of pods that claim devices, without the devices.
     claiming: BTreeMap<String, Vec<u8>>,
@@ -74,7 +74,7 @@ impl ObjectReader {
         }
     }
 
-    /// Notes the records that a change of devices changes, and adds those of pods to changes.
+    /// Stores the records that a change of devices affects, and adds the records of pods to `changes`.
     fn follow(&mut self, affected: AffectedRecords, changes: &mut ChangeBatches) {
         let AffectedRecords { mut nodes, tasks } = affected;
         self.stale.nodes.append(&mut nodes);

@@ -14,16 +14,16 @@ use crate::requests::RequestError;
 /// Most pods that are remembered. Reasons of pods beyond them are taken back by the next process that writes.
 const PODS_REMEMBERED: usize = 100_000;
 
-/// Pages of pods with a node that one look reads, of 500 pods each: a process that takes over finds in the course of several looks
-/// what the one before left behind.
+/// Pages of 500 placed pods that one poll reads. A process that takes over finds stale conditions of its predecessor
+/// within several polls.
 const PAGES_READ: usize = 8;
 
-/// Pods whose condition says that they wait, as far as this process knows.
+/// Pods whose last known condition is pending.
 #[derive(Debug, Default)]
 pub(super) struct ExplainedPods {
     /// Namespace and name by uid.
     pods: BTreeMap<String, (String, String)>,
-    /// Uid behind which the next look goes on, where not all pods can be asked about.
+    /// Uid after which the next poll continues, if one poll cannot query all pods.
     last: String,
     /// How far the pods of the process that wrote before have been looked for.
     search: PlacedPodSearch,
@@ -32,9 +32,9 @@ pub(super) struct ExplainedPods {
 /// Search for pods that have a node and a reason of the process that wrote before.
 #[derive(Debug, Default)]
 struct PlacedPodSearch {
-    /// Number of the scheduler whose pods are read; that of none: all have been.
+    /// Index of the scheduler whose pods are read. An index past the last scheduler: all pods have been read.
     scheduler: usize,
-    /// Where the list of its pods goes on; empty: at its beginning.
+    /// Continuation token of the list of its pods. Empty: from the beginning.
     continuation: String,
 }
 
@@ -119,8 +119,8 @@ impl ExplainedPods {
         Ok(())
     }
 
-    /// Remembered pods that are not among those that wait, at most as many as are written in one look: those behind the last one
-    /// of the look before, and then from the beginning.
+    /// Remembered pods that are no longer pending, at most as many as one poll writes. The selection continues after
+    /// the last pod of the previous poll and wraps around.
     fn no_longer_among(&self, waiting: &[WaitingPod]) -> Vec<(String, (String, String))> {
         let waiting: BTreeSet<&str> = waiting.iter().map(|pod| pod.uid.as_str()).collect();
         let behind = self

@@ -15,7 +15,7 @@ use crate::times;
 const NAME: &str = "pumice-reasons";
 /// Time after which another process may take the Lease over.
 const LEASE_TIME: Duration = Duration::from_secs(30);
-/// Time after which the holder renews the Lease before it goes on.
+/// Age of the Lease after which the holder renews it before it continues.
 const RENEWAL_TIME: Duration = Duration::from_secs(10);
 
 /// The Lease, as this process sees it.

@@ -18,7 +18,7 @@ use lease::WriterLease;
 use waiting_pods::{WaitingPod, waiting_pods};
 use writes::ReasonWrites;
 
-/// Time between two looks at the pods that wait.
+/// Polling interval for pending pods.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// Pods whose reasons are asked for in one look.
 const PODS_ASKED: usize = 200;
@@ -38,10 +38,10 @@ pub struct PodReason {
 
 /// Source of the reasons of waiting pods.
 pub trait PendingReasons: Send + Sync {
-    /// Reason of each of these pods (`namespace/name`) that waits; others are left out.
+    /// Reasons of the pending pods among these pods (`namespace/name`, such as `train/bert-0`).
     ///
     /// # Errors
-    /// The reasons cannot be found; the text says why.
+    /// The reasons cannot be determined. The text describes the problem.
     fn reasons(&self, pods: Vec<String>) -> impl Future<Output = Result<BTreeMap<String, PodReason>, String>> + Send;
 }
 
@@ -50,7 +50,7 @@ pub trait PendingReasons: Send + Sync {
 pub struct ReasonOptions {
     /// Schedulers whose pods are explained.
     pub schedulers: Vec<String>,
-    /// Name of this process, unlike that of any other.
+    /// Unique name of this process.
     pub holder: String,
 }
 
@@ -60,7 +60,7 @@ pub struct ReasonWriter<R> {
     client: SharedClient,
     options: ReasonOptions,
     reasons: R,
-    /// Pod after which the next look goes on, where not all can be looked at.
+    /// Pod after which the next poll continues, if one poll cannot read all pods.
     last: String,
     explained: ExplainedPods,
 }
@@ -90,7 +90,7 @@ impl<R: PendingReasons> ReasonWriter<R> {
         }
     }
 
-    /// Looks at the pods that wait, again and again, as long as this process is the one that writes.
+    /// Polls pending pods while this process is the elected writer.
     pub async fn run(mut self) {
         let mut looks = tokio::time::interval(LOOK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

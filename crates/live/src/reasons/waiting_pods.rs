@@ -11,7 +11,7 @@ use crate::times;
 
 /// Type of the condition.
 pub(super) const CONDITION: &str = "PumiceSchedulable";
-/// Pods of one scheduler that are looked at.
+/// Maximum number of pods of one scheduler to read.
 const PODS: usize = 2_000;
 /// Shortest time between two reasons of one pod.
 const REASON_AGE: Duration = Duration::from_mins(1);
@@ -31,7 +31,7 @@ impl WaitingPod {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// True if the pod needs this reason: it has none, or another one that is old enough.
+    /// True if this reason must be written: the pod has no reason, or a different reason that is old enough.
     pub(super) fn needs(&self, reason: &str) -> bool {
         match &self.reported {
             Some((reported, _)) if reported == reason => false,
@@ -117,8 +117,8 @@ pub(super) async fn waiting_pods(client: &Client, scheduler: &str) -> Result<Vec
     list_pods(client, "", &selector, PODS, waiting_pod).await
 }
 
-/// Pods of one page of a scheduler's pods that have a node and whose condition still says that they wait, and where the list
-/// goes on; nowhere: an empty text.
+/// Placed pods of one page whose condition is still pending, and the continuation token of the list. Empty token: the
+/// list is complete.
 pub(super) async fn placed_pods(
     client: &Client,
     scheduler: &str,
@@ -158,7 +158,7 @@ async fn list_pods<T>(
     }
 }
 
-/// Pods of one page that `read` takes, and where the list goes on. The selector is part of a URI.
+/// Pods of one page that `read` accepts, and the continuation token. The selector must be encoded for a URI.
 async fn list_page<T>(
     client: &Client,
     folder: &str,
@@ -177,7 +177,7 @@ async fn list_page<T>(
     Ok((pods, metadata.continuation))
 }
 
-/// True if the condition of the pod says that it waits.
+/// True if the pod has the pending condition.
 fn reports_waiting(pod: &ListedPod) -> bool {
     let conditions = pod.status.conditions.iter().flatten();
     conditions

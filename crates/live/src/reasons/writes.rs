@@ -130,8 +130,8 @@ impl ReasonWrites {
     }
 }
 
-/// Patch of the status of a pod group: its conditions, of which one is replaced. A list of a custom resource is replaced whole;
-/// with the version of what was found, a change in between is a conflict.
+/// Patch of the status of a pod group: all its conditions, with one condition replaced. Lists of custom resources can
+/// only be replaced as a whole. The patch has the version that was read, so a concurrent change is a conflict.
 fn pod_group_patch(found: &Value, reason: &str) -> Value {
     let now = now();
     let conditions = found.pointer("/status/conditions").and_then(Value::as_array);
