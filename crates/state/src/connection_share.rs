@@ -16,7 +16,7 @@ struct ConnectionHoldings {
     sessions: AtomicUsize,
     /// Bytes that these sessions hold alone.
     copied_bytes: AtomicUsize,
-    /// Bytes of former states that they hold, as of the last count.
+    /// Bytes of former states that the sessions hold, as of the last update.
     retained_bytes: AtomicUsize,
     has_ended: AtomicBool,
 }
@@ -51,7 +51,7 @@ impl ConnectionShare {
         Err(sessions_error(limits))
     }
 
-    /// Counts a session that is opened, unless the connection has too many.
+    /// Adds an opened session to the total, or fails if the connection has too many sessions.
     pub(super) fn add_session(&self, limits: &StateLimits) -> Result<(), StateError> {
         let more = |sessions: usize| (sessions < limits.connection_sessions).then(|| sessions.saturating_add(1));
         let added = self.0.sessions.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
@@ -83,12 +83,12 @@ impl ConnectionShare {
         copied.saturating_add(held.retained_bytes.load(Ordering::Acquire))
     }
 
-    /// Counts a session no more.
+    /// Removes a session from the total.
     pub(super) fn remove_session(&self) {
         self.0.sessions.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Counts bytes that a session holds alone, in place of others.
+    /// Adds `more` bytes that only a session holds and subtracts `less`.
     pub(super) fn adjust_bytes(&self, more: usize, less: usize) {
         adjust(&self.0.copied_bytes, more, less);
     }

@@ -95,7 +95,7 @@ pub enum StateError {
         /// The source.
         name: Arc<str>,
     },
-    /// The source was heard a moment ago.
+    /// The source has sent a batch within `source_stale`.
     #[error(
         "source `{name}` was heard {} s ago, within `source_stale_ms` ({}): stop it first, or force its removal",
         silence.as_secs(), least.as_millis()
@@ -103,7 +103,7 @@ pub enum StateError {
     SourceActive {
         /// The source.
         name: Arc<str>,
-        /// Time since it was heard.
+        /// Time since the last batch of the source.
         silence: Duration,
         /// Silence that makes its removal safe.
         least: Duration,
@@ -203,7 +203,8 @@ impl StateError {
         }
     }
 
-    /// Number of the session's last applied change, if the error is about a session and knows it.
+    /// Number of the session's last applied change. `None`: the error does not refer to a session, or the number is
+    /// unknown.
     pub fn applied_through(&self) -> Option<u64> {
         match self {
             Self::SequenceGap { applied, .. }

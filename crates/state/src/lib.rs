@@ -230,7 +230,7 @@ impl SharedState {
         self.sources.status()
     }
 
-    /// Stale sources by name, with the time since each was heard.
+    /// Stale sources by name, with the time since the last batch of each source.
     pub fn stale_sources(&self) -> Vec<(Arc<str>, std::time::Duration)> {
         self.sources.stale()
     }

@@ -49,7 +49,8 @@ pub struct StateLimits {
     pub session_lease_max: Duration,
     /// Maximum number of assumptions at once.
     pub assumptions: usize,
-    /// Lease of an assumption that its source does not confirm. It runs only while the source is heard.
+    /// Lease of an assumption that its source does not confirm. Paused while the source is stale. Default: five
+    /// minutes.
     pub assumption_lease: Duration,
     /// Maximum number of placements, and of jobs, in one commit.
     pub commit_placements: usize,
@@ -59,7 +60,7 @@ pub struct StateLimits {
     pub session_age: Duration,
     /// Time for which an ended session replies with its recorded outcome.
     pub tombstone_age: Duration,
-    /// Maximum number of sessions that are remembered of those that ended without a commit.
+    /// Maximum number of remembered sessions that ended without a commit.
     pub tombstones: usize,
     /// Maximum number of reservations of jobs.
     pub reservations: usize,
@@ -67,10 +68,11 @@ pub struct StateLimits {
     pub reservation_lease: Duration,
     /// Longest lease that a confirmation can ask for.
     pub reservation_lease_max: Duration,
-    /// Maximum number of ended reservations that are remembered, so that late requests do not revive them.
+    /// Maximum number of remembered reservations that have ended. A late request cannot restore a remembered
+    /// reservation.
     pub reservation_tombstones: usize,
-    /// Silence after which a source counts as stale: leases of its jobs' reservations and of its tasks' assumptions
-    /// pause.
+    /// Silence after which a source is stale: leases of its jobs' reservations and of its tasks' assumptions pause.
+    /// Default: one minute.
     pub source_stale: Duration,
     /// Silence after which a live source is forgotten, with its records.
     pub source_age: Duration,
@@ -80,8 +82,8 @@ pub struct StateLimits {
     pub policy_names: usize,
     /// Maximum number of versions stored per policy.
     pub policy_versions: usize,
-    /// Maximum bytes of documents stored per policy, including earlier versions and the text that loading derived from
-    /// them. Two versions stay whatever their size.
+    /// Maximum bytes of documents stored per policy, including earlier versions and derived texts. Two versions are
+    /// always kept, regardless of their size.
     pub policy_history_bytes: usize,
     /// Longest policy document in bytes.
     pub policy_bytes: usize,
@@ -89,9 +91,9 @@ pub struct StateLimits {
     pub policy_depth: usize,
     /// Maximum number of values in a policy document.
     pub policy_nodes: usize,
-    /// Maximum number of values read from a policy document; values that aliases repeat count each time.
+    /// Maximum number of values in a policy document, including each repetition by an alias.
     pub policy_reads: usize,
-    /// Maximum bytes of text read from a policy document; text that aliases repeat counts each time.
+    /// Maximum bytes of text in a policy document, including each repetition by an alias.
     pub policy_read_bytes: usize,
     /// Longest wait for a revision.
     pub wait: Duration,

@@ -7,7 +7,7 @@ use super::clock::Clock;
 use crate::store::{Durability, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite, StoredState};
 use pumice_engine::short_lock::ShortLock;
 
-/// Time after which a write under way counts as a failure of the disk.
+/// Time after which a write in progress is treated as a failure of the disk.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
 
 /// Status of the store.

@@ -72,7 +72,7 @@ enum LocationParent {
 }
 
 impl RecordLocation {
-    /// Location of the record at this index among those of its kind.
+    /// Location of the record at this index among the records of its kind.
     pub fn at(index: usize) -> Self {
         Self {
             parent: LocationParent::Records,
@@ -137,14 +137,14 @@ pub struct Batch {
     pub sequence: u64,
     /// Delta or part of a full sync.
     pub kind: BatchKind,
-    /// Number of this part of a full sync, from 1. Part 1 restarts the sync; every other part must follow the one
-    /// before.
+    /// Number of this part of a full sync, from 1. Part 1 restarts the sync; every other part must follow its
+    /// predecessor.
     pub part: u32,
     /// Records to put, each with its location in the request.
     pub put: Vec<(BatchRecord, RecordLocation)>,
     /// Records that could not be read, by their source or here.
     pub rejected: Vec<RejectedRecord>,
-    /// Records to take away. Unknown names are no fault.
+    /// Records to remove. Unknown names are ignored.
     pub remove: Vec<(RecordKind, Arc<str>)>,
     /// Of records to take away, the incarnation that is meant, by kind and name; another one stays.
     pub removed_uids: BTreeMap<(RecordKind, Arc<str>), Uid>,
@@ -152,11 +152,11 @@ pub struct Batch {
     pub warnings: Vec<Problem>,
     /// Whether the source follows a cluster.
     pub source_kind: SourceKind,
-    /// True if other changes may be missing that the source has not heard of: its silence goes on.
+    /// True if the source may have missed other changes. The batch then does not end the silence of the source.
     pub changes_missing: bool,
     /// Resource names with which the reading of the records began; `None`: the ids are of every table.
     pub names: Option<Arc<ResourceTable>>,
-    /// Bytes of the records of a full sync, counted when it is staged.
+    /// Bytes of the records of a full sync, computed when it is staged.
     pub bytes: usize,
     /// Labels that were left out of the records, because no policy read them.
     pub dropped_labels: LabelKinds,

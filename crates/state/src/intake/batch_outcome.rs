@@ -19,7 +19,8 @@ pub enum ResyncReason {
 }
 
 impl ResyncReason {
-    /// True of a fenced batch, or one of an epoch that has not begun: it says nothing about the records that are stored.
+    /// True if the batch is fenced or belongs to an epoch that has not started. Such a batch does not describe the
+    /// stored records.
     pub(crate) fn is_of_another_epoch(self) -> bool {
         matches!(self, Self::Fenced | Self::EpochChanged)
     }

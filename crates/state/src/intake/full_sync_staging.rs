@@ -10,7 +10,7 @@ use crate::connection_share::ConnectionShare;
 use crate::error::{StateError, limit_error};
 use crate::limits::StateLimits;
 
-/// Silence after which a staged full sync is dropped, so that others can stage theirs.
+/// Silence after which a staged full sync is dropped to free its capacity for other sources.
 const ABANDONED_AFTER: Duration = Duration::from_mins(1);
 
 /// Size of full syncs that are being sent.
@@ -36,12 +36,12 @@ impl StagedSize {
     }
 }
 
-/// Sizes of what other sources than that of a batch stage.
+/// Sizes of staged full syncs of sources other than the source of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StagedElsewhere {
     /// Of all of them.
     all: StagedSize,
-    /// Of those that came by the connection of the batch.
+    /// Size of the full syncs from the connection of the batch.
     connection: StagedSize,
 }
 
@@ -60,8 +60,8 @@ impl StagedElsewhere {
     }
 }
 
-/// Sizes of what other sources stage, after what they abandoned is dropped. Full syncs whose connection has ended are
-/// dropped as well, those that are silent for longest first, until this batch has room.
+/// Sizes of the full syncs that other sources stage. Abandoned full syncs are dropped first. Then full syncs whose
+/// connection has ended are dropped, longest silent first, until this batch fits.
 pub(crate) fn make_room(
     limits: &StateLimits,
     sources: &mut BTreeMap<Arc<str>, SourceProgress>,
@@ -90,7 +90,7 @@ pub(crate) fn make_room(
     }
 }
 
-/// Drops the full sync that is silent for longest of those whose connection has ended. Returns false if there is none.
+/// Drops the longest silent full sync whose connection has ended. Returns false if there is none.
 fn drop_left_behind(sources: &mut BTreeMap<Arc<str>, SourceProgress>, own: &Arc<str>) -> bool {
     let is_left_behind = |source: &SourceProgress| {
         let staged = source.staged.as_ref();

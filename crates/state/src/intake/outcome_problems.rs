@@ -18,7 +18,7 @@ pub(crate) fn truncate_problems(mut problems: Vec<Problem>) -> Vec<Problem> {
     problems
 }
 
-/// Problem of a record for which there is no room.
+/// Problem of a record that exceeds the limit of records.
 pub(crate) fn too_many_records(limit: usize, field: &str) -> Problem {
     let message = format!("limit `records` is {limit}: the state holds no more records");
     Problem::new(ProblemKind::Exhausted, "TOO_MANY_RECORDS", field, message)

@@ -164,7 +164,7 @@ fn selector_bytes(gang: &GangMinimums) -> usize {
     selectors.map(|own| size_of_val(&**own) + own.held_bytes()).sum()
 }
 
-/// Bytes of a task, without those that a committed placement changes.
+/// Bytes of a task, without the parts that a committed placement changes.
 fn task_bytes(record: &TaskRecord) -> usize {
     size_of::<TaskRecord>()
         + record.name.len()

@@ -22,9 +22,9 @@ fn all_rules() -> impl Iterator<Item = &'static dyn RecordRules> {
     REGISTRY.iter().filter_map(|def| def.record_rules)
 }
 
-/// Checks the queues of a batch one by one. A queue that breaks rules which a policy in force needs is rejected, and its
-/// last good record stays; it is accepted with a warning if no policy needs them, or if it has no good record and the rules
-/// allow that.
+/// Checks the queues of a batch one by one. A queue that breaks rules of an active policy is rejected, and its last
+/// good record stays. A queue that breaks other rules is accepted with a warning, and so is a queue without a good
+/// record, if the rules permit it.
 pub(crate) fn judge_queues(
     batch: &mut Batch,
     cluster_state: &ClusterState,

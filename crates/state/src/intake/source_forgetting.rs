@@ -9,7 +9,7 @@ use pumice_engine::Revision;
 pub struct ForgetSource {
     /// Name of the source.
     pub source: Arc<str>,
-    /// Forget the source even if it was heard a moment ago.
+    /// Forget the source even if it has sent a batch within `source_stale`.
     pub force: bool,
 }
 

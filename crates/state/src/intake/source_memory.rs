@@ -1,4 +1,4 @@
-//! Live sources that the store remembers, so that a server that comes back waits for them.
+//! Live sources in the store: a restarted server waits for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use super::sources::SourceIntake;
 use crate::store::StoreWrite;
 
 impl SourceProgress {
-    /// True if the next start is to wait for the source; `is_stored`: the store says so already. A source that sends all of its
-    /// records again stays remembered meanwhile.
+    /// True if the next start must wait for the source. `is_stored`: the store already contains the source. A source
+    /// stays stored during a repeated full sync.
     fn is_remembered(&self, is_stored: bool) -> bool {
         let has_synced = self.complete || (is_stored && self.heard.is_some());
         self.awaited_until.is_some() || (has_synced && self.kind == SourceKind::Live)
@@ -38,8 +38,8 @@ impl SourceIntake {
         given_up
     }
 
-    /// Writes after which the store names the sources that the next start waits for. If the log is shared, another server may
-    /// have heard a source that this one has not: only one that was forgotten on purpose goes.
+    /// Writes that store the sources that the next start waits for. With a shared log another server may have heard a
+    /// source that this server has not, so only sources that were explicitly forgotten are removed.
     pub(crate) fn store_writes(&self, is_shared: bool) -> Vec<StoreWrite> {
         let is_remembered = |name: &Arc<str>| self.by_name.get(name).is_some_and(|source| source.is_remembered(true));
         let write = |name: &Arc<str>, is_awaited| StoreWrite::Source {

@@ -17,7 +17,7 @@ pub(crate) struct SourceProgress {
     pub(super) sequence: u64,
     /// True if a full sync of this epoch was applied.
     pub(super) complete: bool,
-    /// True if a batch was missing when the source was last heard.
+    /// True if a batch was missing at the last batch of the source.
     pub(super) gap: bool,
     /// Time of the last batch.
     pub(super) last_batch: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Sources as readers see them: a reader loads one pointer and waits for nobody.
+//! Status of sources for readers. A reader loads one pointer and never waits for a lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use pumice_engine::model::LabelKinds;
 pub struct SourceStatus {
     /// Position of the source.
     pub position: SourcePosition,
-    /// Time since the source was last heard; `None`: never.
+    /// Time since the last batch of the source. `None`: the server has received no batch yet.
     pub silence: Option<Duration>,
     /// True if a full sync of the source was applied and nothing is missing since.
     pub synced: bool,
@@ -29,7 +29,8 @@ pub struct SourceStatus {
     pub bytes: usize,
     /// Labels that its records lack, because no policy read them.
     pub dropped_labels: LabelKinds,
-    /// Time for which the server goes on waiting for the source, which had synced before the start; `None`: it waits no more.
+    /// Remaining time for which the server waits for the source, which had synced before the restart. `None`: the
+    /// server does not wait.
     pub awaited: Option<Duration>,
 }
 
@@ -83,12 +84,12 @@ impl SourceRegistry {
         }
     }
 
-    /// Puts other conditions in the place of these. Only the writer calls this.
+    /// Replaces the conditions. Only the writer calls this.
     pub(crate) fn publish(&self, conditions: BTreeMap<Arc<str>, SourceCondition>) {
         self.conditions.store(Arc::new(conditions));
     }
 
-    /// Counts problems of records that were rejected. Only the writer calls this.
+    /// Adds to the number of problems of rejected records. Only the writer calls this.
     pub(crate) fn add_record_problems(&self, problems: usize) {
         let problems = u64::try_from(problems).unwrap_or(u64::MAX);
         self.record_problems.fetch_add(problems, Ordering::Relaxed);
@@ -99,7 +100,7 @@ impl SourceRegistry {
         self.record_problems.load(Ordering::Relaxed)
     }
 
-    /// Stale sources by name, with the time since each was heard.
+    /// Stale sources by name, with the time since the last batch of each source.
     pub(crate) fn stale(&self) -> Vec<(Arc<str>, Duration)> {
         let (now, conditions) = (self.clock.monotonic(), self.conditions.load());
         let stale = conditions

@@ -47,7 +47,7 @@ pub(crate) struct SourceIntake {
 }
 
 impl SourceIntake {
-    /// Intake that expects these sources, and waits for those that had synced before the start, for a while.
+    /// Intake that expects these sources. For a limited time it waits for sources that had synced before the restart.
     pub(crate) fn new(
         (expected, remembered): (Vec<Arc<str>>, &[Arc<str>]),
         limits: StateLimits,
@@ -191,10 +191,10 @@ impl SourceIntake {
         self.publish();
     }
 
-    /// Forgets a source. One that the service expects keeps its slot, as if it had not been heard yet.
+    /// Forgets a source. An expected source keeps its slot, as before its first batch.
     ///
     /// # Errors
-    /// There is no such source, or it was heard within `source_stale` and is not to be forgotten by `force`.
+    /// The source does not exist, or it has sent a batch within `source_stale` and `force` is false.
     pub(crate) fn forget(&mut self, name: &Arc<str>, force: bool) -> Result<(), StateError> {
         let now = self.clock.monotonic();
         let Some(source) = self.by_name.get(name) else {
@@ -238,7 +238,7 @@ impl SourceIntake {
         self.by_name.values().filter_map(|source| source.staged.as_ref())
     }
 
-    /// Live sources that were silent for longer than `source_age`, without those that the service expects.
+    /// Live sources that were silent for longer than `source_age`, without expected sources.
     pub(crate) fn over_age(&self, now: Duration) -> Vec<Arc<str>> {
         let silent = self.by_name.iter().filter(|(name, source)| {
             let silence = source.last_batch.map(|last| now.saturating_sub(last));

@@ -1,5 +1,5 @@
-//! Tasks whose newest record could not be read, although they occupy a node. Where no good record counts such a task on its
-//! node, the node is marked invalid: nobody knows how much of it is free, so that nothing new goes there.
+//! Tasks that occupy a node and whose newest record is unreadable. If no good record accounts for the task on its node,
+//! the node is marked invalid: its free capacity is unknown, and new tasks are not placed there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use pumice_engine::model::{ClusterState, Problem, ProblemKind, RecordKind};
 /// Reason code of the mark on a node.
 const UNREADABLE_TASK: &str = "UNREADABLE_TASK";
 
-/// Tasks that one mark names; further tasks are counted.
+/// Maximum number of task names in one mark; for further tasks the mark has only their number.
 const MAX_NAMED: usize = 10;
 
 /// One such task.
@@ -35,7 +35,7 @@ impl UnreadableTasks {
         self.by_task.len()
     }
 
-    /// Remembers a rejected task. One that occupies no node needs no mark.
+    /// Stores a rejected task. A task without a node needs no mark.
     pub(crate) fn insert(&mut self, source: &Arc<str>, rejected: &RejectedRecord) {
         let (task, node) = (&rejected.key.1, &rejected.node);
         self.forget(task);
@@ -84,7 +84,7 @@ impl UnreadableTasks {
         }
     }
 
-    /// Looks at a node again, whose record is another one now.
+    /// Updates the mark of a node whose record has changed.
     pub(crate) fn recheck_node(&mut self, node: &Arc<str>) {
         if self.by_node.contains_key(node) {
             self.pending.insert(Arc::clone(node));
@@ -116,7 +116,7 @@ impl UnreadableTasks {
         changed
     }
 
-    /// Mark of a node. `None`: every unreadable task on it is counted by its last good record.
+    /// Mark of a node. `None`: the last good record accounts for every unreadable task on the node.
     fn mark(&self, node: &str, cluster_state: &ClusterState) -> Option<Problem> {
         let tasks = self.by_node.get(node).into_iter().flatten();
         let uncounted: Vec<&Arc<str>> = tasks.filter(|task| !is_counted(cluster_state, task, node)).collect();
@@ -142,13 +142,13 @@ impl UnreadableTasks {
     }
 }
 
-/// True if the stored record of a task counts on this node.
+/// True if the stored record accounts for the task on this node.
 fn is_counted(cluster_state: &ClusterState, task: &str, node: &str) -> bool {
     let stored = cluster_state.tasks().get(task);
     stored.is_some_and(|stored| stored.record.status.is_on_node() && *stored.record.node == *node)
 }
 
-/// Warning about a rejected record that nothing stored counts in its place. `None`: its last good record counts.
+/// Warning about a rejected record without a good record to use instead. `None`: its last good record is used.
 pub(crate) fn uncounted_warning(cluster_state: &ClusterState, rejected: &RejectedRecord) -> Option<Problem> {
     let (kind, name) = &rejected.key;
     let field = rejected.problems.first().map(|problem| problem.field.clone());

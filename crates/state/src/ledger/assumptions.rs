@@ -1,8 +1,9 @@
-//! Assumptions: committed placements. Each counts until its source reports the task as placed or ended, until somebody
-//! releases it, or until its lease ends.
+//! Assumptions: committed placements. An assumption ends when its source reports the task as placed or ended, when a
+//! caller releases it, or when its lease ends. For example, with the default lease of five minutes a bind that never
+//! happens frees the node after five minutes.
 //!
-//! The store holds assumptions because no source would send them again. After a restart each assumption waits for its
-//! task, and counts from the batch that reports it.
+//! The store holds assumptions because sources do not send them again. After a restart each assumption waits for the
+//! batch that reports its task, and takes effect then.
 //!
 //! Commits and releases are drafted ([`AssumptionDraft`]) and take effect once they are written. Records of sources and
 //! expired leases take effect at once, and the next write brings the store up to date. If the process dies before that
@@ -30,9 +31,10 @@ struct AssumedPlacement {
     stored: Arc<StoredAssumption>,
     /// Task as its source reports it; `None`: not reported since the server started.
     reported: Option<TaskRecord>,
-    /// Time for which it counts without an event that ends it.
+    /// Lease: maximum time of the assumption without an event that ends it.
     lease: Duration,
-    /// True if another server has heard what became of it, and this one has not: the log does not name it any more.
+    /// True if another server has received the outcome of the placement and has removed the assumption from the log,
+    /// and this server has not received it.
     ended_elsewhere: bool,
 }
 
@@ -46,7 +48,7 @@ pub(crate) struct AssumedPlacements {
     leases: LeaseTable,
     /// Tasks that have not been reported since the server started, by source.
     unreported: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// Time at which the server first looked at the clock.
+    /// Time at which the server first read the clock.
     started: Option<Duration>,
     /// Tasks whose assumption in the store may differ from the one in memory; true: because a source showed what became of it.
     dirty: BTreeMap<Arc<str>, bool>,
@@ -202,8 +204,8 @@ impl AssumedPlacements {
         self.unreported.get(source).is_some_and(|tasks| !tasks.is_empty())
     }
 
-    /// Ends the restored assumptions of a source that has reported all its tasks, except those of the tasks `among`
-    /// them.
+    /// Ends the restored assumptions of a source that has reported all its tasks, except assumptions of tasks for which
+    /// `among` returns true.
     pub(crate) fn retain_reported(&mut self, source: &str, among: impl Fn(&str) -> bool) {
         let waiting = self.unreported.get(source).into_iter().flatten();
         let gone: Vec<Arc<str>> = waiting.filter(|task| !among(task)).cloned().collect();
@@ -288,7 +290,7 @@ impl AssumedPlacements {
         released
     }
 
-    /// Drafts the end of what a session has committed already, so that its commit is judged again as a whole. Returns the tasks
+    /// Drafts the end of a session's earlier placements: the whole commit is then evaluated again. Returns the tasks
     /// whose assumption ends.
     pub(crate) fn draft_repeat(
         &self,
@@ -392,7 +394,7 @@ impl AssumedPlacements {
         Some(own)
     }
 
-    /// Records that the log does not name the assumption any more, although it counts here.
+    /// Records that the log no longer has the assumption, although it still takes effect here.
     pub(super) fn mark_ended_elsewhere(&mut self, task: &str) {
         self.dirty.remove(task);
         if let Some(own) = self.by_task.get_mut(task) {

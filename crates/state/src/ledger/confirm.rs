@@ -37,17 +37,18 @@ pub struct LedgerConfirm {
     pub policy: Arc<str>,
     /// Profile of the policy; empty: the only one.
     pub profile: Arc<str>,
-    /// Plugins that judge; empty: those of the policy's tiers.
+    /// Plugins to evaluate. Empty: the plugins of the policy's tiers.
     pub plugins: Vec<Arc<str>>,
     /// Lease of the reservations, used or not; `None`: the default of the limits.
     pub lease: Option<Duration>,
     /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the request gives none.
     pub now: Option<i64>,
-    /// Items, judged in this order; each sees the permits before it.
+    /// Items, evaluated in this order. Each evaluation includes the earlier permits.
     pub items: ConfirmItems,
 }
 
-/// Items of a confirmation: read when the writer gets to it, and held, because it judges them again if others appended first.
+/// Items of a confirmation. The writer reads them when it processes the confirmation, and evaluates them again if
+/// another server appends first.
 pub enum ConfirmItems {
     /// Not read yet.
     Unread(ConfirmReader),
@@ -100,7 +101,7 @@ pub struct JobConfirmOutcome {
     pub job: Arc<str>,
     /// Verdict of the policy, or of the ledger.
     pub verdict: AdmitVerdict,
-    /// Amounts that the job is promised now, whether this request was permitted or not.
+    /// Amounts reserved for the job now, whether or not this request was permitted.
     pub reserved: NamedAmounts,
 }
 
@@ -111,7 +112,7 @@ pub struct ConfirmOutcome {
     pub items: Vec<Result<JobConfirmOutcome, Problem>>,
     /// First revision that shows the permits.
     pub revision: Revision,
-    /// Policy that judged.
+    /// Policy that was evaluated.
     pub policy: Arc<PolicyInForce>,
     /// Durability of the permits.
     pub durability: Durability,

@@ -7,9 +7,9 @@ use std::time::Duration;
 /// Ends of leases, each on the clock of its holder's source.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTable {
-    /// Time for which each source was heard, as of the last look at the clock.
+    /// Time for which each source was active, as of the last clock reading.
     clocks: BTreeMap<Arc<str>, Duration>,
-    /// Sources that were heard at the last look at the clock, and those whose leases started since.
+    /// Sources that were active at the last clock reading, and sources whose leases started since then.
     heard: BTreeSet<Arc<str>>,
     /// Ends of leases in order: source, end, holder.
     ends: BTreeSet<(Arc<str>, Duration, Arc<str>)>,
@@ -38,7 +38,7 @@ impl LeaseTable {
         }
     }
 
-    /// Advances the clocks of the sources that are heard.
+    /// Advances the clocks of active sources.
     pub(crate) fn advance_clock(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) {
         let since = now.saturating_sub(self.last_check.unwrap_or(now));
         self.last_check = Some(now);

@@ -1,9 +1,10 @@
-//! Admission ledger: amounts promised to jobs. The writer owns it, and every snapshot shows it.
+//! Admission ledger: amounts reserved for jobs. The writer owns it, and every snapshot shows it. For example, a job
+//! that was permitted with 8 GPUs has a reservation of 8; other jobs cannot use them before its tasks start.
 //!
-//! A row lives in the cluster state ([`ClusterState::reservations`]), so that every query counts it. Tombstones and
-//! leases, which only the writer needs, live here. The commands of a group are applied to a draft ([`LedgerDraft`]),
-//! the draft is written to the store at once, and only then becomes the state. After a failed write nothing has
-//! happened.
+//! A reservation is stored in the cluster state ([`ClusterState::reservations`]), so every query includes it.
+//! Tombstones and leases, which only the writer needs, are stored here. The commands of a group are applied to a draft
+//! ([`LedgerDraft`]), the draft is written to the store at once, and only then becomes the state. After a failed write
+//! nothing has happened.
 
 pub(crate) mod assumptions;
 mod confirm;
@@ -29,7 +30,7 @@ use pumice_engine::model::reservation::same_incarnation;
 use pumice_engine::model::{ClusterState, JobPhase, JobRecord, Reservation, SortedTable};
 use pumice_engine::short_lock::ShortLock;
 
-/// The clock is looked at twice a second; after this much longer the writer does it itself.
+/// The clock is read twice a second. After this further delay the writer reads it itself.
 const OVERDUE: Duration = Duration::from_secs(2);
 
 /// Leases, which listings read while the writer changes them.
@@ -136,7 +137,7 @@ impl AdmissionLedger {
         ended
     }
 
-    /// Ends the reservations of a source that is forgotten: nobody else can tell of their jobs.
+    /// Ends the reservations of a forgotten source: no other source reports their jobs.
     pub(crate) fn forget_source(&mut self, cluster_state: &mut ClusterState, source: &str) {
         let own = cluster_state
             .reservations()
@@ -194,7 +195,7 @@ impl AdmissionLedger {
         }
     }
 
-    /// True if the clock has not been looked at for long: a queue that is always full rejects that command.
+    /// True if the clock was not read for too long. This happens if the command queue is always full.
     pub(crate) fn is_overdue(&self, now: Duration) -> bool {
         now.saturating_sub(self.last_check) >= OVERDUE
     }

@@ -43,7 +43,7 @@ impl AdmissionLedger {
         }
     }
 
-    /// Writes that make the reservations and tombstones of memory go, so that those of a whole content take their place.
+    /// Writes that remove all reservations and tombstones in memory, before a complete content is applied.
     pub(crate) fn clearing_writes(&self, cluster_state: &ClusterState) -> Vec<StoreWrite> {
         let reserved = cluster_state.reservations().iter().map(|(job, _)| job);
         let ended = self.tombstones.iter().map(|(job, _)| job);
@@ -57,8 +57,8 @@ impl AdmissionLedger {
 }
 
 impl AssumedPlacements {
-    /// Applies the state of a task as another server wrote it. `is_reported`: a source of that server showed what became of the
-    /// placement, so it counts here until a source of this server does.
+    /// Applies the state of a task that another server wrote. `is_reported`: a source of the other server has reported
+    /// the outcome of the placement. The placement takes effect here until a source of this server also reports it.
     pub(crate) fn replay_task(
         &mut self,
         task: &Arc<str>,
@@ -76,8 +76,8 @@ impl AssumedPlacements {
         }
     }
 
-    /// Writes that make the assumptions of memory go from the log. What became of their tasks is not known, so they count here
-    /// until a source shows it.
+    /// Writes that remove the assumptions in memory from the log. The outcome of their placements is unknown, so they
+    /// take effect here until a source reports it.
     pub(crate) fn clearing_writes(&self) -> Vec<StoreWrite> {
         let clear = |task: &Arc<str>| StoreWrite::Task {
             task: Arc::clone(task),

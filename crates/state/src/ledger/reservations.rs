@@ -12,11 +12,11 @@ use crate::writer::command::{DurableCommand, WriterCommand};
 use crate::writer::request::{CommandReply, WriterRequest};
 
 impl SharedState {
-    /// Confirms jobs: promises them what they need, at the newest state under its policy. The outcome comes when the
+    /// Confirms jobs: reserves their resources in the latest state, under the policy of the request. Returns when the
     /// permits are durable and visible.
     ///
     /// # Errors
-    /// No such policy exists, or the store failed: nothing was promised.
+    /// The policy does not exist, or the store failed. Nothing was reserved.
     pub async fn confirm(&self, confirm: LedgerConfirm) -> Result<ConfirmOutcome, StateError> {
         self.send_durable(|reply| DurableCommand::Confirm(WriterRequest::new(Box::new(confirm), reply)))
             .await

@@ -20,7 +20,7 @@ pub(crate) struct PolicyText {
     pub(crate) document: Arc<str>,
     /// Compatibility of a document that does not set it.
     pub(crate) compatibility: Compatibility,
-    /// True if warnings count as errors.
+    /// True if warnings are treated as errors.
     pub(crate) strict: bool,
     /// Origin of the document.
     pub(crate) origin: PolicyOrigin,

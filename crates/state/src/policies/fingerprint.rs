@@ -1,4 +1,4 @@
-//! Hash and fingerprint of a policy's document, by which documents are told apart.
+//! Hash and fingerprint of a policy's document, for comparisons of documents.
 
 use std::sync::Arc;
 

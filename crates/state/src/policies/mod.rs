@@ -60,7 +60,7 @@ pub struct PolicyReload {
     pub expected_version: Option<u64>,
     /// True to check only, and change nothing.
     pub dry_run: bool,
-    /// True if warnings count as errors.
+    /// True if warnings are treated as errors.
     pub strict: bool,
     /// Compatibility of a document that does not set it.
     pub compatibility: Compatibility,
@@ -73,13 +73,13 @@ pub struct PolicyReload {
 pub struct PolicyRollback {
     /// Name of the policy.
     pub name: Arc<str>,
-    /// Version to put in force; 0: the one before the version in force.
+    /// Version to activate again, such as 3. 0: the version before the active version.
     pub version: u64,
     /// Version that must be in force now; `None`: any.
     pub expected_version: Option<u64>,
     /// True to check only, and change nothing.
     pub dry_run: bool,
-    /// Caller who asks for it; empty: nobody is known.
+    /// Caller of the request, such as `alice@10.0.0.5:41234`. Empty: unknown.
     pub caller: String,
 }
 
@@ -139,8 +139,8 @@ impl PolicyHistory {
 /// Policies with their histories, by name.
 pub(crate) type PolicyHistories = BTreeMap<Arc<str>, Arc<PolicyHistory>>;
 
-/// All policies with their histories, as readers see them. A reader loads one pointer and waits for nobody: the writer
-/// puts whole values in its place ([`crate::policies::writer::PolicyWriter`]), after the store has them.
+/// All policies with their histories, for readers. A reader loads one pointer and never waits for a lock. The writer
+/// ([`crate::policies::writer::PolicyWriter`]) replaces the whole value after the store has it.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyRegistry {
     histories: ArcSwap<PolicyHistories>,
@@ -154,7 +154,7 @@ impl PolicyRegistry {
         self.histories.load_full()
     }
 
-    /// Puts other histories in the place of these. Only the writer calls this.
+    /// Replaces the histories. Only the writer calls this.
     pub(crate) fn publish(&self, histories: PolicyHistories) {
         self.histories.store(Arc::new(histories));
     }
@@ -213,10 +213,10 @@ impl PolicyRegistry {
     }
 }
 
-/// Policy of this name and profile; an empty profile: the only one.
+/// Policy with this name and profile. Empty profile: the only profile of the policy.
 ///
 /// # Errors
-/// There is no such policy, or no such profile of it.
+/// The policy or the profile does not exist.
 pub fn policy_in_snapshot(snapshot: &Snapshot, name: &str, profile: &str) -> Result<Arc<PolicyInForce>, StateError> {
     let policy = snapshot.policies.get(name);
     let policy = policy.ok_or_else(|| StateError::PolicyUnknown { name: name.into() })?;

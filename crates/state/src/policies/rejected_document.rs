@@ -47,7 +47,7 @@ impl std::fmt::Display for RejectedDocument {
 }
 
 impl RejectedDocument {
-    /// Writes the first errors in parentheses, on one line, whatever characters the document has.
+    /// Writes the first errors in parentheses, on one line. Control characters of the document are escaped.
     fn write_first_errors(&self, f: &mut std::fmt::Formatter<'_>, count: usize) -> std::fmt::Result {
         for (number, error) in self.report.errors().take(MAX_NAMED_ERRORS).enumerate() {
             f.write_str(if number == 0 { " (" } else { "; " })?;

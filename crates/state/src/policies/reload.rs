@@ -20,8 +20,8 @@ use pumice_engine::policy::Compatibility;
 pub struct CompiledReload(Box<PolicyInstall>);
 
 impl SharedState {
-    /// True if a policy is in force that has precedence over a policy file of this content: the file was accepted
-    /// before, so whatever is in force came later.
+    /// True if the active policy has precedence over a policy file with this content: the file was accepted before, so
+    /// the active policy is newer.
     pub fn file_was_accepted(&self, name: &str, document: &str, compatibility: Compatibility) -> bool {
         let histories = self.policies.histories();
         let file = histories
@@ -155,10 +155,11 @@ impl SharedState {
         self.policies.rejected_documents()
     }
 
-    /// Deletes a policy with all its versions, and puts the replacement, if there is one, in force in its place.
+    /// Deletes a policy with all its versions and activates the replacement, if there is one.
     ///
     /// # Errors
-    /// There is no such policy, another version is in force than expected, or the store failed: nothing was deleted.
+    /// The policy does not exist, the active version is not the expected version, or the store failed. Nothing was
+    /// deleted.
     pub async fn delete_policy(self: &Arc<Self>, deletion: PolicyDeletion) -> Result<DeletedPolicy, PolicyError> {
         let PolicyDeletion {
             name,

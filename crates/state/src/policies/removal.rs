@@ -38,10 +38,10 @@ pub(crate) struct PolicyRemoval {
 }
 
 impl PolicyWriter {
-    /// Compares the expected version with the one in force, and deletes.
+    /// Deletes the policy if its active version is the expected version.
     ///
     /// # Errors
-    /// There is no such policy, another version is in force, or the store failed: nothing was deleted.
+    /// The policy does not exist, another version is active, or the store failed. Nothing was deleted.
     pub(crate) fn remove(
         &mut self,
         removal: &PolicyRemoval,

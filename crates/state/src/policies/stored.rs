@@ -147,7 +147,8 @@ impl PendingRepair {
     /// Appends an entry to the log, together with all pending repairs.
     ///
     /// # Errors
-    /// Others have appended first, or the store failed: the subjects of these writes wait for a repair, too.
+    /// Another server has appended first, or the store failed. The subjects of these writes then also wait for a
+    /// repair.
     pub(crate) fn write_with_repairs(
         &mut self,
         histories: &PolicyHistories,
@@ -195,8 +196,8 @@ pub(super) fn compile_stored(
     Ok(draft.to_version(stored.version))
 }
 
-/// Versions of all stored policies, compiled. An earlier version that this program rejects is left out; one that was in
-/// force is an error.
+/// Versions of all stored policies, compiled. An earlier version that this program rejects is left out. A rejected
+/// active version is an error.
 pub(super) fn compile_versions(
     stored: &[StoredPolicy],
     limits: YamlLimits,

@@ -21,21 +21,21 @@ pub(crate) struct SessionCommit {
     pub(crate) withdrawn: Vec<(Arc<str>, Arc<str>)>,
 }
 
-/// Tasks whose assumption ended, and the first revision that does not count them.
+/// Tasks whose assumption ended, and the first revision without these assumptions.
 type ReleasedTasks = (Revision, Vec<Arc<str>>);
 
 /// Command about assumptions.
 #[derive(Debug)]
 pub(crate) enum AssumptionCommand {
-    /// Judge a session's placements and assume those that hold.
+    /// Evaluate a session's placements and assume the valid ones.
     Commit(WriterRequest<Box<SessionCommit>, CommitOutcome>),
-    /// Judge the placements of calls, and assume those that hold.
+    /// Evaluate the placements of calls and assume the valid ones.
     Place(WriterRequest<Box<PlacedCalls>, CommitOutcome>),
     /// List what is held under a name. Changes nothing.
     Recall(WriterRequest<Arc<str>, Vec<TaskPlacement>>),
     /// Assume one task on the first of several nodes that holds.
     Hold(WriterRequest<Box<TaskHold>, HeldTask>),
-    /// Release assumptions of a session (empty: of any) and of these tasks (none: of all).
+    /// Release assumptions of a session (empty: any session) and of these tasks (empty: all tasks).
     Release(WriterRequest<(Arc<str>, Vec<Arc<str>>), ReleasedTasks>),
 }
 

@@ -105,8 +105,8 @@ impl SharedState {
         listed.await.map_err(|_| StateError::ShuttingDown)?
     }
 
-    /// Releases assumptions: those that a session's commit made (empty: any commit), of these tasks, or of all tasks if
-    /// none is named. Returns the first revision that does not count them, and their tasks.
+    /// Releases the assumptions of these tasks from the commit of a session. Empty session: any session. No tasks: all
+    /// tasks of the session. Returns the first revision without the assumptions, and their tasks.
     ///
     /// # Errors
     /// Neither a session nor a task is named; or the writer has ended.
@@ -124,7 +124,7 @@ impl SharedState {
         released.await.map_err(|_| StateError::ShuttingDown)?
     }
 
-    /// Computes plugin states on this thread, so that the writer need not compute them while others wait.
+    /// Computes plugin states on this thread, to save the writer the computation.
     pub(super) fn warm_plugin_states(&self, (name, profile): &(Arc<str>, Arc<str>)) {
         let snapshot = self.snapshot();
         if let Ok(policy) = policy_in_snapshot(&snapshot, name, profile)

@@ -16,7 +16,7 @@ use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::{PolicyInForce, Snapshot};
 
-/// Context in which the writer judges a commit.
+/// Context in which the writer evaluates a commit.
 #[derive(Debug)]
 pub(crate) struct CommitContext<'a> {
     /// State that accepted placements are put into.
@@ -70,7 +70,7 @@ impl CommitArbiter {
         }
     }
 
-    /// Checks that this many more placements can be assumed. `asked` says what for, in the message of the error.
+    /// Checks that this many more placements can be assumed. `asked` describes the purpose in the error message.
     fn check_room(
         &self,
         draft: &AssumptionDraft,

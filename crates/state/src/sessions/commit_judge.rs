@@ -26,7 +26,7 @@ pub(crate) struct JudgedCommit {
     pub(crate) cluster_state: ClusterState,
     /// Tasks that were placed, each with its record before the commit.
     pub(crate) placed: Vec<TaskRecord>,
-    /// Outcomes by job, in the order judged.
+    /// Outcomes by job, in the order of evaluation.
     pub(crate) jobs: Vec<JobCommitOutcome>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum CommitChecks {
 
 type MeasuredReason = (Reason, Vec<Measurement>);
 
-/// What judges placements besides the policy.
+/// Checks of placements in addition to the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommitScope {
     /// A scheduler that leaves everything to the server: nodes need room, and gangs have to be whole.
@@ -55,7 +55,7 @@ pub(crate) enum CommitScope {
     SingleTasks,
 }
 
-/// Judges jobs in order. Each sees the placements that were accepted before it.
+/// Evaluates jobs in order. Each evaluation includes the placements that were accepted before.
 pub(crate) fn judge_commit(
     cluster_state: &ClusterState,
     policy: &PolicyInForce,
@@ -94,8 +94,8 @@ struct TentativeState {
     placed: Vec<TaskRecord>,
 }
 
-/// Part of a commit that was judged, to which a job that does not hold returns. A copy of the cluster state would make every
-/// job copy the chunks that it changes.
+/// Accepted part of a commit. After a rejected job the evaluation returns to this part. A copy of the whole cluster
+/// state would force each job to copy the chunks that it changes.
 struct JudgedPart {
     /// Number of tasks placed.
     placed: usize,
@@ -118,7 +118,7 @@ struct CommitJudge<'a> {
     scope: CommitScope,
     checks: CommitChecks,
     job_names: BTreeSet<&'a str>,
-    /// Tasks that have their place before the commit, by job; counted on first use.
+    /// Number of tasks with a node before the commit, by job. Computed on first use.
     ready_counts: Option<BTreeMap<&'a str, usize>>,
     tentative: TentativeState,
 }
@@ -245,7 +245,7 @@ impl CommitJudge<'_> {
         self.apply_placement(&record, node, &card, *devices)
     }
 
-    /// Checks that the named devices exist and have enough left, whatever the policy looks at.
+    /// Checks that the named devices exist and have enough free capacity, independently of the policy.
     fn check_devices(&self, task: &TaskRecord, node: &str) -> Result<(), MeasuredReason> {
         let named = task.assigned_devices();
         let entry = self.tentative.cluster_state.node_by_name(node);
@@ -331,8 +331,8 @@ impl CommitJudge<'_> {
         }
     }
 
-    /// Card that the task uses on the node, if the policy admits the task: the named card, else the one that the policy
-    /// chooses there.
+    /// Card that the task uses on the node, if the policy admits the task: the named card, or the policy's choice on
+    /// the node.
     fn admitted_card(&self, task: &TaskRecord, node: &str, card: &Arc<str>) -> Result<Arc<str>, MeasuredReason> {
         let cluster_state = &self.tentative.cluster_state;
         let context = self.plugin_context();
@@ -374,7 +374,7 @@ impl CommitJudge<'_> {
         Ok(first.unwrap_or_default())
     }
 
-    /// Counts the task on the node where it was placed.
+    /// Charges the task to the node where it was placed.
     fn apply_placement(
         &mut self,
         before: &TaskRecord,
@@ -462,7 +462,7 @@ fn commit_reason(code: &'static str, message: String) -> MeasuredReason {
     (reason, Vec::new())
 }
 
-/// Rejection of a placement that cannot be judged.
+/// Rejection of a placement that cannot be evaluated.
 fn unjudged_reason(problem: &Problem) -> MeasuredReason {
     commit_reason(problem.reason, problem.message.clone())
 }

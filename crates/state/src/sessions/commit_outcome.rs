@@ -13,13 +13,13 @@ use pumice_engine::{PolicyInForce, Revision};
 pub struct CommitOutcome {
     /// First revision that shows the placements.
     pub revision: Revision,
-    /// Name, version and hash of the policy that judged.
+    /// Name, version and hash of the evaluated policy.
     pub policy: (Arc<str>, u64, Arc<str>),
     /// Number of the session's last change.
     pub applied_through: u64,
     /// Durability of the placements.
     pub durability: Durability,
-    /// Outcomes by job, in the order judged.
+    /// Outcomes by job, in the order of evaluation.
     pub jobs: Vec<JobCommitOutcome>,
     /// Names of tasks whose assumption ended.
     pub released: Vec<Arc<str>>,
@@ -30,7 +30,7 @@ pub struct CommitOutcome {
 }
 
 impl CommitOutcome {
-    /// Outcome of a commit that was judged, which nothing else goes with.
+    /// Outcome of an evaluated commit without further results.
     pub(crate) fn of_jobs(
         revision: Revision,
         policy: &PolicyInForce,
@@ -94,7 +94,7 @@ pub struct ProposedPlacement {
 pub struct ProposedJob {
     /// Name of the job; empty: tasks without a job.
     pub job: Arc<str>,
-    /// Incarnation of the job when that was decided; `None`: there was no such job.
+    /// Kubernetes uid of the job at the decision. `None`: the job did not exist.
     pub uid: Option<Arc<str>>,
     /// The placements.
     pub placements: Vec<ProposedPlacement>,

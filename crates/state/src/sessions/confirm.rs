@@ -1,4 +1,4 @@
-//! CONFIRM in a session: the jobs that it enqueued are promised what they need, in one commit of the ledger.
+//! CONFIRM in a session: one commit of the ledger reserves resources for all jobs that the session enqueued.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use pumice_engine::model::{ClusterState, Problem, ProblemKind};
 
 /// Request that a session's jobs be confirmed.
 pub struct SessionConfirm {
-    /// Plugins that judge; empty: those of the policy's tiers.
+    /// Plugins to evaluate. Empty: the plugins of the policy's tiers.
     pub plugins: Vec<Arc<str>>,
     /// Lease of reservations that are not used; `None`: the default of the limits.
     pub lease: Option<Duration>,

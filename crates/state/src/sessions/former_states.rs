@@ -39,8 +39,8 @@ impl FormerStates {
         former
     }
 
-    /// Bytes that the states do not share with a newer one. Each counts what the next one has no more: no later one has
-    /// it either.
+    /// Bytes of the states that no newer state shares. For each state, this is the difference to the next state: data
+    /// that the next state lacks is also missing in all later states.
     pub(crate) fn bytes(&self, newest: &Snapshot) -> usize {
         let newer = self.cluster_states.values().skip(1).chain([&newest.state]);
         let cluster_states = self.cluster_states.values().zip(newer);

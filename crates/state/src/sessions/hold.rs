@@ -1,5 +1,5 @@
-//! Holds: one task is assumed on the first of several nodes that takes it, for a scheduler that was told about it and will
-//! place it itself.
+//! Holds: an assumption for one task on the first valid node of a list. The scheduler that requests a hold then places
+//! the task itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub struct TaskHold {
     pub nodes: Vec<Arc<str>>,
     /// Name and profile of the policy.
     pub policy: (Arc<str>, Arc<str>),
-    /// Who holds: the name that a release gives as that of a session.
+    /// Name of the holder. A release passes it as the session.
     pub holder: Arc<str>,
     /// Time for which the task is held, unless its source shows it on a node or at its end before.
     pub lease: Duration,

@@ -54,6 +54,6 @@ pub struct OpenedSession {
     pub batch_outcome: Option<BatchOutcome>,
     /// Granted lease.
     pub lease: Duration,
-    /// Age at which the session ends whatever happens.
+    /// Age at which the session ends, even with requests.
     pub max_age: Duration,
 }

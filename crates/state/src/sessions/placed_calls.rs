@@ -11,13 +11,13 @@ use pumice_engine::plugin_state::PluginStates;
 /// Placement of one call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacedCall {
-    /// Name that the placement is held under: the one that a release gives as that of a session.
+    /// Name of the placement. A release passes it as the session.
     pub hold: Arc<str>,
     /// Job of the call, with the nodes that were chosen for its tasks.
     pub job: ProposedJob,
 }
 
-/// Placements of calls under one policy, judged one after the other.
+/// Placements of calls under one policy, evaluated one after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacedCalls {
     /// Name and profile of the policy.
@@ -27,11 +27,11 @@ pub struct PlacedCalls {
 }
 
 impl PlacedCall {
-    /// Counts the placement in a cluster state and in plugin states, as its commit will. Tasks that have their place already are
-    /// not counted again.
+    /// Applies the placement to a cluster state and to plugin states, as its commit does. Tasks that already have a
+    /// node are skipped.
     ///
     /// # Errors
-    /// A plugin cannot count it: the caller discards both.
+    /// A plugin cannot apply the placement. The caller must discard both states.
     pub fn count(&self, cluster_state: &mut ClusterState, plugin_states: &mut PluginStates) -> Result<(), Problem> {
         for proposed in &self.job.placements {
             let TaskPlacement {

@@ -6,10 +6,10 @@ use pumice_engine::devices::DeviceMask;
 use pumice_engine::model::{ClusterState, Problem, RecordKind, TaskRecord};
 use pumice_engine::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 
-/// Counts a pending task on a node, with its card and devices, in the cluster state and in plugin states.
+/// Places a pending task on a node, with its card and devices, in the cluster state and in plugin states.
 ///
 /// # Errors
-/// A plugin cannot count it; nothing has changed.
+/// A plugin cannot apply the placement; nothing has changed.
 pub(super) fn count_placement(
     cluster_state: &mut ClusterState,
     plugin_states: &mut PluginStates,
@@ -35,7 +35,7 @@ pub(super) fn count_placement(
     Ok(())
 }
 
-/// Makes a cluster state show a counted task as it was before.
+/// Restores the record of a placed task in a cluster state.
 pub(super) fn uncount_placement(cluster_state: &mut ClusterState, before: TaskRecord) {
     let task = Arc::clone(&before.name);
     let Some(stored) = cluster_state.tasks().get(&task).cloned() else {

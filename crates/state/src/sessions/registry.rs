@@ -38,7 +38,7 @@ pub(crate) struct SessionRegistry {
     pub(crate) open: DashMap<Arc<str>, Arc<SessionEntry>>,
     /// Bytes that open sessions hold alone.
     copied_bytes: AtomicUsize,
-    /// Bytes of former states that only sessions still hold, as of the last count.
+    /// Bytes of former states that only sessions hold, as of the last update.
     retained_bytes: AtomicUsize,
     pub(crate) ended: EndedSessions,
 }
@@ -83,7 +83,7 @@ impl SessionRegistry {
         self.make_room(0, Some(newest))
     }
 
-    /// Ends the session that is silent for longest of those whose connection has ended. Returns false if there is none.
+    /// Ends the longest silent session whose connection has ended. Returns false if there is none.
     fn end_left_behind(&self) -> bool {
         let is_left_behind = |session: &SessionEntry| {
             let connection = session.connection.as_ref();
@@ -107,8 +107,8 @@ impl SessionRegistry {
         })
     }
 
-    /// Makes room for this many bytes, at the cost of sessions that their connections left behind. `newest`: the state that
-    /// former ones are compared with; `None`: what is retained of them is counted later.
+    /// Frees this many bytes by ending sessions whose connections have ended. `newest`: state that former states are
+    /// compared with. `None`: retained bytes are computed later.
     fn make_room(&self, more: usize, newest: Option<&Snapshot>) -> Result<(), StateError> {
         while self.check_bytes(self.bytes().saturating_add(more)).is_err() && self.end_left_behind() {
             if let Some(newest) = newest {
@@ -162,7 +162,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Counts again the bytes of former states that sessions hold. `newest`: the state that is not counted.
+    /// Computes the bytes of former states that sessions hold, without bytes that `newest` shares.
     pub(crate) fn recount_retained(&self, newest: &Snapshot) {
         // The table's own locks are not held while states are compared.
         let open: Vec<Arc<SessionEntry>> = self.open.iter().map(|session| Arc::clone(&session)).collect();
@@ -261,8 +261,8 @@ impl SessionRegistry {
         Ok(busy)
     }
 
-    /// Claims a session for a call that changes or ends it. The session may have ended between its lookup and the claim:
-    /// then the call gets the same error as one that comes later, and changes nothing.
+    /// Claims a session for a call that changes or ends it. If the session has ended between its lookup and the claim,
+    /// the call fails with the same error as a later call and changes nothing.
     pub(crate) fn claim_open(&self, session: &Arc<SessionEntry>) -> Result<ChangeClaim, StateError> {
         let changing = session.claim()?;
         if self.open.contains_key(&session.name) {
@@ -272,7 +272,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Reason why a session has expired, if it has. `own`: calls under way that do not count.
+    /// Reason why a session has expired, if it has. `own`: number of calls in progress to ignore.
     fn expiry_reason(&self, session: &SessionEntry, own: u32) -> Option<&'static str> {
         let now = self.clock.monotonic();
         if now.saturating_sub(session.opened_at) > self.limits.session_age {

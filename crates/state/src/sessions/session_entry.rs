@@ -1,4 +1,4 @@
-//! One open session: its state, who changes it, and when it was last heard.
+//! One open session: its state, the claim for changes, and the time of its last call.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ pub(crate) struct SessionEntry {
 }
 
 impl SessionEntry {
-    /// Claims the session for one change at a time. Nobody waits for a claim: whoever comes second gets an error. Calls
-    /// claim through the registry, which checks that the session is open.
+    /// Claims the session for one change. Claims never wait: a second claim fails at once. Calls claim through the
+    /// registry, which checks that the session is open.
     pub(super) fn claim(self: &Arc<Self>) -> Result<ChangeClaim, StateError> {
         if self.changing.swap(true, Ordering::AcqRel) {
             return Err(StateError::Aborted {

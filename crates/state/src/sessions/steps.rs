@@ -126,8 +126,9 @@ impl SharedState {
         })
     }
 
-    /// Applies changes to a session and returns the session after them. `after`: number of changes before these; those
-    /// that were applied already are skipped. Without changes, the session must be exactly after change `after`.
+    /// Applies changes to a session and returns the session after them. `after`: number of changes before these
+    /// changes; already applied changes are skipped. For example, `after` 5 with three changes at a session of 6
+    /// applies the last two. Without changes, the session must be exactly after change `after`.
     ///
     /// # Errors
     /// The session has ended, is at another change, or rejects a change; nothing was applied.
@@ -165,14 +166,14 @@ impl SharedState {
         self.sessions.close(session)
     }
 
-    /// Number of the last applied change of a session. An ended session counts as long as it is remembered.
+    /// Number of the last applied change of a session, including ended sessions that are still remembered.
     pub fn applied_through(&self, session: &str) -> Option<u64> {
         let open = self.sessions.open.get(session).map(|open| open.inner.load().applied);
         open.or_else(|| self.sessions.ended.applied(session))
     }
 
-    /// Bytes that open sessions hold, with the former states that nothing else holds. These are counted again every half
-    /// second.
+    /// Bytes that open sessions hold, including former states that only they hold. The part of former states is updated
+    /// every half second.
     pub fn session_bytes(&self) -> usize {
         self.sessions.bytes()
     }

@@ -1,7 +1,7 @@
 //! Sessions that have ended: how, and the outcomes of commits.
 //!
-//! The outcome of a commit lives for `tombstone_age`, whatever other callers do: a commit that the table has no room for
-//! is refused before it is judged. Other ended sessions are remembered as long as there is room.
+//! The outcome of a commit is stored for `tombstone_age`, independently of other callers: a commit is rejected before
+//! its evaluation if the table is full. Other ended sessions are stored while the table has free capacity.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,13 +26,13 @@ pub(crate) struct EndedSession {
 }
 
 impl EndedSession {
-    /// Items that the outcome of its commit counts as; of no commit: `None`.
+    /// Items charged for the outcome of the session's commit. `None`: the session ended without a commit.
     fn outcome_items(&self) -> Option<usize> {
         Some(counted_items(self.commit_outcome.as_ref()?.item_count()))
     }
 }
 
-/// Items that an outcome counts as: an empty one takes memory, too.
+/// Items charged for an outcome: at least one, because an empty outcome also takes memory.
 fn counted_items(items: usize) -> usize {
     items.max(1)
 }
@@ -41,13 +41,14 @@ fn counted_items(items: usize) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct EndedSessions {
     by_name: DashMap<Arc<str>, EndedSession>,
-    /// Items of all outcomes of commits, and of those that are being made.
+    /// Items of all outcomes of commits, including commits in progress.
     outcome_items: AtomicUsize,
     /// Other servers, which may have the sessions that this one does not know.
     news: Arc<LogNews>,
 }
 
-/// Room for the outcome of a commit. It is free again when this is dropped: the outcome itself counts from then on.
+/// Reserved capacity for the outcome of a commit. Dropping it frees the capacity; from then on the outcome itself is
+/// charged.
 #[derive(Debug)]
 pub(crate) struct OutcomeRoom<'e> {
     ended: &'e EndedSessions,
@@ -97,7 +98,7 @@ impl EndedSessions {
         }
     }
 
-    /// Forgets sessions that ended long ago, and the oldest of those without a commit beyond the limit.
+    /// Forgets sessions that ended long ago, and the oldest sessions without a commit that exceed the limit.
     pub(crate) fn sweep(&self, now: Duration, limits: &StateLimits) {
         let mut uncommitted: Vec<(Duration, Arc<str>)> = Vec::new();
         self.by_name.retain(|name, ended| {

@@ -63,14 +63,15 @@ impl<'r> SessionTransaction<'r> {
         self.before.applied
     }
 
-    /// Result of a query that was applied before, as the change after these. Only that of the session's last change is kept.
+    /// Result of a query that was already applied as the change after these changes. Only the result of the session's
+    /// last change is stored.
     pub(super) fn recorded<T: Any + Send + Sync>(&self, after: u64, changes: &[SessionChange]) -> Option<Arc<T>> {
         let is_last = through(after, changes).saturating_add(1) == self.applied();
         let result = self.before.recorded_result.clone().filter(|_| is_last)?;
         result.downcast().ok()
     }
 
-    /// Draft after these changes; those that were applied already are skipped.
+    /// Draft after these changes. Changes that were already applied are skipped.
     pub(super) fn draft(&self, after: u64, changes: &[SessionChange]) -> Result<SessionDraft, StateError> {
         self.draft_with(after, changes, 0)
     }
@@ -119,8 +120,8 @@ impl<'r> SessionTransaction<'r> {
         })
     }
 
-    /// Checks the number of savepoints. Those that these changes remove are not subtracted: the bound holds at every point on
-    /// the way.
+    /// Checks the number of savepoints. Savepoints that these changes remove are not subtracted, so the bound holds
+    /// after each change.
     fn check_savepoints(&self, new: &[SessionChange]) -> Result<(), StateError> {
         let more = new
             .iter()
@@ -140,7 +141,7 @@ impl<'r> SessionTransaction<'r> {
         self.registry.check_growth(self.session(), bytes)
     }
 
-    /// Applies changes, and goes on. Without changes, the session must be exactly after change `after`.
+    /// Applies changes and returns the new state. Without changes, the session must be exactly after change `after`.
     pub(super) fn apply(&self, after: u64, changes: &[SessionChange]) -> Result<Arc<SessionState>, StateError> {
         if changes.is_empty() {
             return self.session().state_at(after);
@@ -191,7 +192,7 @@ impl<'r> SessionTransaction<'r> {
     }
 }
 
-/// Number of the last of these changes.
+/// Number of the last change.
 fn through(after: u64, changes: &[SessionChange]) -> u64 {
     after.saturating_add(changes.len() as u64)
 }

@@ -10,7 +10,7 @@ use pumice_engine::model::Reservation;
 /// Rows of a kind, by name, each with its checksum.
 type Rows<V> = BTreeMap<Arc<str>, (Arc<V>, u64)>;
 
-/// Content of a log: the rows that its entries add up to. Rows are shared with whoever wrote them.
+/// Content of a log: the rows after all its entries. Rows are shared with their writer.
 #[derive(Clone, Debug, Default)]
 pub struct StoredContent {
     reservations: Rows<Reservation>,
@@ -29,7 +29,7 @@ impl StoredContent {
         Self::from_writes(&state.into_writes(), sequence)
     }
 
-    /// Content that these writes make of an empty log, as that of a log whose last entry has this number.
+    /// Content of an empty log after these writes, with this number as the last entry.
     pub fn from_writes(writes: &[StoreWrite], sequence: u64) -> Self {
         let mut own = Self::default();
         for write in writes {

@@ -1,8 +1,8 @@
-//! Directory of a store: its file, and a second file that remembers that there is a store.
+//! Directory of a store: its file, and a second file that records that the store exists.
 //!
-//! `pumice.id` names the store, and the server that has the directory open locks it. `pumice.redb` is the store. It is
-//! made under another name, flushed and renamed, so that the name never leads to half a store. `pumice.id` names it only
-//! after that: from then on a missing store is an error, and not a reason to begin with an empty one.
+//! `pumice.id` has the identity of the store; the server locks it while it has the directory open. `pumice.redb` is the
+//! store. It is created under another name, flushed and renamed, so it is always complete. Only then `pumice.id` is
+//! written: from then on a missing store is an error and is not replaced by an empty store.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};

@@ -118,7 +118,7 @@ impl Store for DiskStore {
         self.tree()?.head().map_err(|error| error.at(&place))
     }
 
-    /// The directory belongs to one server, so that nothing in it is news.
+    /// The directory belongs to one server, so other entries cannot appear.
     fn read_after(&mut self, _: &LogHead) -> Result<LogRead, StoreError> {
         self.head().map(LogRead::Unacknowledged)
     }

@@ -120,10 +120,10 @@ impl LogEntry {
         sealed(&body)
     }
 
-    /// Entry of these bytes.
+    /// Decodes an entry.
     ///
     /// # Errors
-    /// The bytes are not those of an entry; the message says what is wrong.
+    /// The bytes are not a valid entry. The message describes the problem.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let record = EntryRecord::decode(unsealed(bytes)?).map_err(|error| format!("the entry: {error}"))?;
         Ok(Self {
@@ -144,10 +144,10 @@ impl LogHead {
         sealed(&head_record(self).encode_to_vec())
     }
 
-    /// Head of these bytes.
+    /// Decodes a head.
     ///
     /// # Errors
-    /// The bytes are not those of a head; the message says what is wrong.
+    /// The bytes are not a valid head. The message describes the problem.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let record = HeadRecord::decode(unsealed(bytes)?).map_err(|error| format!("the head: {error}"))?;
         Ok(head_of(Some(record)))

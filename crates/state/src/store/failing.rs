@@ -20,7 +20,7 @@ pub enum StoreErrorMode {
     LoseReply,
     /// The store does not write the next write and reports an error; it works from then on.
     LoseWrite,
-    /// The store appends onto whatever head there is. Tests use this to prove that they notice a broken promise.
+    /// The store appends without a comparison of the head. Tests use this to prove that they detect the violation.
     SkipComparison,
 }
 

@@ -1,4 +1,4 @@
-//! Records as bytes: protocol buffers, so that a later version can add fields.
+//! Records as bytes, in protocol buffers: a later version can add fields.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -46,10 +46,10 @@ pub fn read_row(table: u8, body: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Decodes an entry of a log, and encodes what was read; reading it again gives the same.
+/// Decodes an entry of a log, encodes it again and checks that a second decoding is equal.
 ///
 /// # Errors
-/// The bytes are not those of an entry.
+/// The bytes are not a valid entry.
 ///
 /// # Panics
 /// An entry changed on its way.
@@ -61,15 +61,15 @@ pub fn read_entry(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes with the checksum of an entry in front, so that the fuzzer gets behind it.
+/// Bytes with a valid checksum of an entry in front. The fuzzer uses them to reach the code behind the checksum.
 pub fn sealed_entry(body: &[u8]) -> Vec<u8> {
     seal_entry(body)
 }
 
-/// Checks that a sealed row is read, and that no other bytes pass for it.
+/// Checks that a sealed row is accepted and that altered bytes are rejected.
 ///
 /// # Panics
-/// A row that was altered passes, or one that was not does not.
+/// An altered row is accepted, or an unaltered row is rejected.
 pub fn check_seal(row: &[u8], body: &[u8]) {
     let key = RowKey { name: NAME, version: 7 };
     let sealed = seal(RowTable::Policies, &key, body);
@@ -100,10 +100,10 @@ pub fn store_bytes(writes: &[StoreWrite]) -> Result<Vec<u8>, String> {
     Ok(whole)
 }
 
-/// Content of a store file with these bytes.
+/// Loads the content of a store file from bytes.
 ///
 /// # Errors
-/// The bytes are not those of a store.
+/// The bytes are not a valid store.
 pub fn load_bytes(bytes: &[u8]) -> Result<StoredState, StoreError> {
     let tree = StoreTree::open("the bytes", backend(bytes))?;
     let (state, _) = tree.load().map_err(|error| error.at("the bytes"))?;

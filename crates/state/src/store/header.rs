@@ -1,11 +1,11 @@
-//! Header of a store file: what the file is, and how far it has come.
+//! Header of a store file: its format, and the number of its last acknowledged write.
 //!
-//! The first page of the file belongs to the header; the B-tree follows it. The header has two slots that are written in
-//! turn, so that a torn write leaves the one before it whole.
+//! The first page of the file is the header; the B-tree follows. The header has two slots that are written in turn. A
+//! torn write therefore leaves the previous slot intact.
 //!
-//! The header counts writes: a write has a number in the B-tree, and the header names the last one that was
-//! acknowledged. A B-tree that ends before that number has lost a write. The number is also the position that copies of
-//! one store on several machines would compare.
+//! Writes are numbered. The B-tree has the number of its last write, and the header has the number of the last
+//! acknowledged write. A B-tree with a smaller number has lost a write: for example, 41 in the B-tree and 42 in the
+//! header. Copies of one store on several machines can also be compared by this number.
 
 use std::fmt;
 use std::io;
@@ -71,7 +71,7 @@ impl StoreHeader {
         }
     }
 
-    /// Writes the header to the slot that does not hold the one before it. Flushes nothing.
+    /// Writes the header to the slot that does not have the previous header. Does not flush.
     pub(super) fn write(&mut self, bytes: &dyn StorageBackend) -> Result<(), io::Error> {
         self.generation += 1;
         bytes.write(slot_offset(self.generation), &self.encode())

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::{Durability, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite, UnlockedStore};
 
-/// Number of times that an entry is tried before its callers are told to come again: each time others appended first.
+/// Number of attempts to append an entry before its callers get a retryable error. In each failed attempt another
+/// server has appended first.
 pub(crate) const MAX_APPEND_ATTEMPTS: usize = 64;
 
 /// Log as the writer has it open.

@@ -36,8 +36,8 @@ pub enum LogRead {
     Entries(Vec<Vec<StoreWrite>>, LogHead),
     /// The entries are gone: the content, and its head.
     Content(Box<StoredState>, LogHead),
-    /// Nobody else appends: what is beyond the head is what this process wrote without an acknowledgement. The next entry has to
-    /// say again what is true.
+    /// Only this process appends: rows beyond the head are its own unacknowledged writes. The next entry must contain
+    /// the correct rows again.
     Unacknowledged(LogHead),
 }
 
@@ -69,7 +69,7 @@ impl fmt::Debug for LogNews {
 }
 
 impl LogNews {
-    /// Says that others may have appended.
+    /// Signals that other servers may have appended.
     pub fn post(&self) {
         if !self.waiting.swap(true, Ordering::SeqCst)
             && let Some(wake) = self.wake.get()
@@ -78,12 +78,12 @@ impl LogNews {
         }
     }
 
-    /// Says whether the log can be followed; `None`: it can.
+    /// Sets the problem of following the log. `None`: the log can be followed.
     pub fn set_problem(&self, problem: Option<String>) {
         self.problem.with(|last| *last = problem);
     }
 
-    /// Says that the log is followed from now on. What others appended before is news.
+    /// Signals that the log is followed from now on. Entries that other servers appended before are read as news.
     pub fn note_followed(&self) {
         if self.problem().is_some() {
             tracing::info!("the log is followed again");
@@ -97,7 +97,7 @@ impl LogNews {
         self.problem.with(|problem| problem.clone())
     }
 
-    /// Says whether this server can write to a log that it can follow; `None`: it can.
+    /// Sets the problem of writing to a log that this server can follow. `None`: writes succeed.
     pub fn set_write_problem(&self, problem: Option<String>) {
         let last = self.write_problem.with(|last| std::mem::replace(last, problem.clone()));
         match (last, problem) {
@@ -115,7 +115,7 @@ impl LogNews {
             .or_else(|| self.write_problem.with(|problem| problem.clone()))
     }
 
-    /// Says which servers append to the log now.
+    /// Sets the servers that currently append to the log.
     pub fn set_servers(&self, servers: Vec<LogServer>) {
         self.servers.with(|last| *last = servers.into());
     }

@@ -14,10 +14,10 @@ use super::header::{HEADER_BYTES, StoreId};
 
 /// Medium that holds the bytes of one store.
 pub(super) trait StoreMedium: Debug + Send {
-    /// Opens the bytes of the store. The caller has closed those that were opened before.
+    /// Opens the bytes of the store. The caller must have closed previously opened bytes.
     ///
     /// # Errors
-    /// The bytes are not there, or another server has them open.
+    /// The bytes do not exist, or another server has opened them.
     fn open(&mut self) -> Result<Arc<dyn StorageBackend>, StoreError>;
 
     /// Checks that the bytes that were opened are still the store, and complete.
@@ -26,10 +26,10 @@ pub(super) trait StoreMedium: Debug + Send {
     /// They were moved away, replaced or cut short.
     fn check(&self) -> Result<(), StoreError>;
 
-    /// Learns the identity of the store that was opened.
+    /// Receives the identity of the opened store and compares it with the stored identity.
     ///
     /// # Errors
-    /// The store is another than the medium knows.
+    /// The identities differ: this is a different store.
     fn identify(&mut self, id: StoreId) -> Result<(), StoreError>;
 }
 

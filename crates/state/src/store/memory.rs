@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Durability, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite, StoredContent, StoredState};
 use pumice_engine::short_lock::ShortLock;
 
-/// Number of entries that a shared log in memory holds for those who follow it.
+/// Number of entries that a shared log in memory holds for its followers.
 const RETAINED_ENTRIES: usize = 256;
 
 /// Log in memory.

@@ -1,15 +1,15 @@
 //! Durable storage: one log, one conformance suite, several backends.
 //!
-//! A store is a log to which entries are appended by comparison: an entry is one group commit, and it is appended onto the head that
-//! its writer has applied, or not at all ([`Store::append`]). What the entries add up to is a set of rows; the head carries the
-//! checksum of the rows, so that two processes that have applied the same entries know that they hold the same.
+//! A store is a log. An entry is one group commit. It is appended only if the head is still the head that its writer
+//! has applied ([`Store::append`]). All entries together define a set of rows. The head has the checksum of the rows:
+//! two processes that have applied the same entries can verify that their rows are equal.
 //!
-//! On disk (`disk`), a directory holds the store and the identity of it (`directory`). The store's file is a header
-//! (`header`) and a B-tree (`tree`) of rows with checksums (`row`).
+//! On disk (`disk`), a directory has the store and its identity (`directory`). The store's file is a header (`header`)
+//! and a B-tree (`tree`) of rows with checksums (`row`).
 //!
-//! A store holds what no source will send again: confirmed reservations with their tombstones, committed placements,
-//! versions of policies, the last accepted policy file, and the names of live sources. Only the writer writes to it; it is read once, at the
-//! start, and followed if others append to it as well.
+//! A store has the state that sources do not send again: confirmed reservations with their tombstones, committed
+//! placements, versions of policies, the last accepted policy file, and the names of live sources. Only the writer
+//! writes to it. It is read once at the start, and followed if other servers also append to it.
 
 #[cfg(any(test, debug_assertions))]
 #[doc(hidden)]
@@ -86,7 +86,7 @@ impl std::fmt::Display for Durability {
     }
 }
 
-/// Record of a reservation that ended, so that a late request cannot revive it.
+/// Record of an ended reservation. A late request cannot restore the reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationTombstone {
     /// Name of the job: the key.
@@ -155,8 +155,8 @@ pub enum StoreWrite {
         task: Arc<str>,
         /// Committed placement; `None`: the store holds none.
         assumption: Option<Arc<StoredAssumption>>,
-        /// True if the placement ended because the task's source showed what became of it. Whoever follows the log and has not
-        /// heard that from its own sources counts the placement until then.
+        /// True if the placement ended because the task's source reported its outcome. A server that follows the log
+        /// applies the placement until its own source reports the outcome.
         is_reported: bool,
     },
     /// Stores a version of a policy.
@@ -284,7 +284,7 @@ pub enum StoreError {
         /// Location of the store.
         place: String,
     },
-    /// Another store, or an older copy, is in the place of the one that was there.
+    /// The store was replaced by another store or by an older copy.
     #[error(
         "{place} is not the store that was there: another file, or an older copy, is in its place. Put the right one back, \
          or stop the server and delete `pumice.id` beside it to serve this one"
@@ -360,7 +360,8 @@ pub trait Store: Debug + Send {
     /// The store cannot be read, or the log does not lead on from this head.
     fn read_after(&mut self, known: &LogHead) -> Result<LogRead, StoreError>;
 
-    /// Has `news` woken whenever others may have appended. False: nobody else appends.
+    /// Registers `news`, which is woken when other servers may have appended. Returns false if only this server
+    /// appends.
     fn follow(&mut self, news: &Arc<LogNews>) -> bool;
 
     /// Complete content, sorted.
@@ -371,7 +372,7 @@ pub trait Store: Debug + Send {
         Ok(self.load()?.0)
     }
 
-    /// Appends an entry onto the newest head, whatever that is: for stores that nobody serves.
+    /// Appends an entry onto the newest head without a comparison, for stores of stopped servers.
     ///
     /// # Errors
     /// The errors of [`Self::append`].

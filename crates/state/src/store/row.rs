@@ -1,7 +1,7 @@
 //! Rows with their checksums, and the digest of all rows.
 //!
-//! A row is a checksum and a body. The checksum covers the table, the key and the body, so that a row that was altered
-//! or that belongs elsewhere is noticed. The digest is the sum of all checksums: a row that is lost is noticed, too.
+//! A row is a checksum and a body. The checksum covers the table, the key and the body, and detects altered and
+//! misplaced rows. The digest is the sum of all checksums and detects lost rows.
 
 use sha2::{Digest as _, Sha256};
 

@@ -41,7 +41,7 @@ impl EntryValue {
         [&front, &*self.bytes].concat()
     }
 
-    /// Value of these bytes; `None`: they are cut short.
+    /// Decodes a value. `None`: the bytes are truncated.
     pub fn decode(value: &[u8]) -> Option<Self> {
         let (front, bytes) = value.split_first_chunk::<ENTRY_FRONT_BYTES>()?;
         let (numbers, _) = front.as_chunks::<8>();
@@ -61,7 +61,7 @@ impl EntryValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct AppendRules {
-    /// An entry goes onto the head that it was judged by only.
+    /// True if an entry is appended only onto the head that it was evaluated against.
     pub compares: bool,
     /// An entry whose outcome is not known is not acknowledged.
     pub waits: bool,
@@ -77,10 +77,11 @@ impl Default for AppendRules {
 }
 
 impl StoredContent {
-    /// Applies an entry that others have appended, and checks that it follows this content and leads to the head that it names.
+    /// Applies an entry of another server. Checks that the entry follows this content and results in the head that it
+    /// names.
     ///
     /// # Errors
-    /// It does not; the message says which heads differ.
+    /// The heads differ. The message has both.
     #[doc(hidden)]
     pub fn apply_checked(&mut self, entry: &LogEntry, rules: &AppendRules) -> Result<(), String> {
         let here = self.head();

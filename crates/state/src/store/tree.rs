@@ -31,7 +31,7 @@ pub(super) enum TreeError {
     Database(redb::Error),
     /// A row or a number is not what was written.
     Damaged(String),
-    /// The head is another than the one that was to be appended onto.
+    /// The head is not the expected head.
     Stale,
 }
 
@@ -61,8 +61,8 @@ impl TreeError {
     }
 }
 
-/// True of an error about the bytes of a file, and not about the disk. The header has told already that this program
-/// wrote the file: a B-tree of another shape is damaged.
+/// True if the error describes damaged bytes and not a failure of the disk. The header has already shown that this
+/// program wrote the file, so an invalid B-tree is damage.
 fn is_damage(error: &redb::Error) -> bool {
     let is_io_damage =
         |error: &io::Error| matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData);
@@ -83,7 +83,7 @@ struct ContentCounters {
     /// Number of the last write.
     writes: u64,
     digest: RowDigest,
-    /// Digest of the rows of sources. Earlier programs of this format had none, and leave those of later ones as they are.
+    /// Digest of the rows of sources. Earlier programs of this format did not have it and do not change it.
     sources: RowDigest,
 }
 
@@ -380,7 +380,7 @@ fn sealed<'k>(table: RowTable, key: impl Into<RowKey<'k>>, body: Option<Vec<u8>>
     body.map(|body| seal(table, &key, &body))
 }
 
-/// Puts a row in the place of the one before it; `None` removes that one.
+/// Replaces a row. `None` removes the previous row.
 fn replace<'k, K: Key>(
     table: &mut Table<'_, K, &'static [u8]>,
     key: impl std::borrow::Borrow<K::SelfType<'k>>,

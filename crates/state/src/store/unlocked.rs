@@ -1,4 +1,4 @@
-//! Store that is never written to under a lock: a slow disk delays those who wait for the write, and nobody else.
+//! Store that is never written to under a lock: a slow disk delays only callers that wait for the write.
 
 use std::sync::Arc;
 

@@ -184,7 +184,7 @@ impl CommitFixture {
         entry.exact(ResourceId::CPU, NodeVector::Used).unwrap_or(0)
     }
 
-    /// Advances the clock by `seconds`, in which the source is heard every half minute if `heard`.
+    /// Advances the clock by `seconds`. If `heard`, the source sends a batch every half minute.
     pub(super) async fn advance_clock(&mut self, seconds: u64, heard: bool) {
         for _ in 0..seconds / 30 {
             self.clock.advance(30_000);

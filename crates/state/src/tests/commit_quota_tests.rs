@@ -8,7 +8,7 @@ use crate::*;
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
 use pumice_engine::model::{NodeRecord, QueueRecord, RecordKind, TaskRecord, TaskStatus, TextMap};
 
-/// Without filters: only admission looks at cards.
+/// Policy without filters: only admission checks cards.
 const ADMISSION: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n    enablePredicate: false\n";
 
 fn annotations(pairs: &[(&str, &str)]) -> TextMap {

@@ -194,7 +194,7 @@ struct ReferenceRun {
     unrepaired: BTreeSet<usize>,
     /// Placements of the last write that failed late: incarnations by task.
     late_commit: BTreeMap<usize, u32>,
-    /// True if placements left in the store count besides tasks that were bound meanwhile.
+    /// True if placements in the store are charged in addition to tasks that were bound in the meantime.
     overcommitted: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Late requests, requests for another incarnation, and jobs that hold more than they are promised.
+//! Late requests, requests for another incarnation, and jobs that hold more than their reservation.
 
 use super::ledger_tests::{LedgerFixture, job, running};
 use crate::*;

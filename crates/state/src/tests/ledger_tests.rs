@@ -1,4 +1,4 @@
-//! Admission ledger, tested from inside: promises, their holders and leases, and the effects of a failing store.
+//! Admission ledger, tested from inside: reservations, their holders and leases, and the effects of a failing store.
 
 use super::{FakeClock, batch};
 use crate::store::{Durability, FailingStore, StoreErrorMode, StoreWrite};
@@ -82,7 +82,7 @@ impl LedgerFixture {
         self.state.confirm(confirm).await
     }
 
-    /// Outcome for one job: permitted, promised cores, first reason.
+    /// Outcome for one job: permitted, reserved cores, first reason.
     pub(super) async fn confirm(&self, job: JobRecord, attempt: u64) -> (bool, i128, &'static str) {
         let mut done = self.try_confirm(vec![(job, attempt)]).await.unwrap();
         let one = done.items.pop().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Ledger with a hierarchy of queues: a promise counts along the whole path.
+//! Ledger with a hierarchy of queues: a reservation is charged along the whole path.
 
 use super::ledger_tests::{LedgerFixture, cpu, job, queue, running};
 use crate::*;

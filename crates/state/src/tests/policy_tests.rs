@@ -1,5 +1,4 @@
-//! Policies over a failing store: a policy that the operator was told is not in force is not in force after a crash
-//! either.
+//! Policies over a failing store: a policy that was reported as not activated is not active after a crash either.
 
 use super::commit_fixture::{BINPACK, QUOTAS};
 use super::ledger_tests::job;

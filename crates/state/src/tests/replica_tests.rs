@@ -26,7 +26,7 @@ async fn three_with(limits: StateLimits) -> [LedgerFixture; 3] {
     servers.try_into().ok().unwrap()
 }
 
-/// Reservations as a server counts them, and the content of the log. Both have to be the same.
+/// Reservations of a server. Checks that they equal the content of the log.
 async fn promised(server: &LedgerFixture) -> Vec<(String, i128)> {
     server.state.expire_leases().await.unwrap();
     let snapshot = server.state.snapshot();

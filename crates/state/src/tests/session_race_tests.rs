@@ -15,8 +15,8 @@ use pumice_engine::policy::Compatibility;
 
 type ClockHook = Box<dyn FnOnce() + Send>;
 
-/// A clock at a fixed time, and a hook that runs in the middle of the next look at it. A call reads the clock when it has
-/// found its session, so that the hook runs between the lookup and the lock, on the very thread of the call.
+/// Clock at a fixed time with a hook that runs during the next reading. A call reads the clock after it has found its
+/// session, so the hook runs between the lookup and the lock, on the thread of the call.
 #[derive(Default)]
 struct HookClock {
     millis: Mutex<u64>,

@@ -1,4 +1,4 @@
-//! Records that cannot be read: the last good one counts, or the node of a task takes nothing new.
+//! Unreadable records: the last good record is used, or the node of the task accepts no new tasks.
 
 use super::{batch, node, start, task};
 use crate::*;

@@ -15,7 +15,7 @@ use pumice_engine::SourcePosition;
 use pumice_engine::model::{Problem, RecordKind};
 
 impl Writer {
-    /// Applies a batch, after which the later ones of the group are judged.
+    /// Applies a batch. Later batches of the group are evaluated after it.
     pub(super) fn apply_to_source(&mut self, batch: Batch) -> BatchOutcome {
         let (kind, dropped) = (batch.kind, batch.dropped_labels);
         let outcome = self.apply_batch(batch);
@@ -33,7 +33,7 @@ impl Writer {
             .intake(batch, self.visible_revision(), self.next.read_labels())
     }
 
-    /// Tells the next snapshot which labels its records lack.
+    /// Stores in the next snapshot which labels its records lack.
     pub(super) fn show_dropped_labels(&mut self) {
         let dropped = self.sources.dropped_labels();
         if dropped != *self.next.state.dropped_labels() {
@@ -113,7 +113,8 @@ impl Writer {
         problems
     }
 
-    /// Marks the last good record of a rejected one, if there is one. A warning, if something is not counted.
+    /// Marks the last good record of a rejected record, if there is one. Returns a warning if the resources of the
+    /// rejected record are not accounted for.
     fn reject_record(&mut self, source: &Arc<str>, rejected: &RejectedRecord) -> Option<Problem> {
         let (kind, name) = &rejected.key;
         match self.next.state.source_of(*kind, name) {

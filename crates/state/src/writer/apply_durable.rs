@@ -17,8 +17,8 @@ use crate::store::{MAX_APPEND_ATTEMPTS, StoreError};
 use crate::writer::Writer;
 
 impl Writer {
-    /// Applies durable commands after the group's other commands. Returns those whose replies wait for the publication. If
-    /// others append to the log first, the group is judged again by what they did.
+    /// Applies durable commands after the group's other commands. Returns the commands whose replies wait for the
+    /// publication. If another server appends to the log first, the group is evaluated again after its entries.
     pub(crate) fn apply_durable(&mut self, mut commands: Vec<DurableCommand>) -> Vec<DurableCommand> {
         let mut drafted = Ok(());
         for _ in 0..MAX_APPEND_ATTEMPTS {

@@ -51,8 +51,8 @@ impl<T: Eq + Hash + ?Sized> ValueInterner<T> {
         self.known.insert(Arc::clone(value));
     }
 
-    /// Replaces a value by the interned one that is equal to it. If there is none, adds the copy that `copy` returns,
-    /// or the value itself if it returns none.
+    /// Replaces a value by the equal interned value. Without an equal value, it adds the copy from `copy`, or the value
+    /// itself if `copy` returns `None`.
     fn intern(&mut self, value: &mut Arc<T>, copy: impl FnOnce(&T) -> Option<Arc<T>>) {
         if let Some(known) = self.find(value) {
             *value = Arc::clone(known);

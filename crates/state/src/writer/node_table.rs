@@ -7,7 +7,7 @@ use dashmap::DashMap;
 
 use pumice_engine::model::{NodeIndex, NodeSlot};
 
-/// Names in the first block; each block has twice as many as the one before.
+/// Names in the first block. Each further block has twice as many.
 const FIRST_BLOCK: usize = 256;
 /// Number of blocks: enough for every slot.
 const BLOCKS: usize = 25;
@@ -19,7 +19,7 @@ type NameBlock = Box<[OnceLock<Arc<str>>]>;
 #[derive(Debug)]
 pub(crate) struct NodeTable {
     slots: DashMap<Arc<str>, NodeSlot>,
-    /// Names by slot. A block never moves, so that readers need no lock while the table grows.
+    /// Names by slot. Blocks never move, so readers need no lock while the table grows.
     names: [OnceLock<NameBlock>; BLOCKS],
 }
 

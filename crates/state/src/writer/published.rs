@@ -19,7 +19,7 @@ use pumice_engine::{PluginStateCache, PolicyInForce, Revision, Snapshot, SourceP
 /// Period at which the reclaiming thread checks whether readers have dropped old snapshots.
 const RECLAIM_EVERY: Duration = Duration::from_millis(20);
 
-/// Maximum number of old snapshots that the reclaiming thread holds, so that no reader drops them.
+/// Maximum number of old snapshots that the reclaiming thread holds. It drops them in place of readers.
 const MAX_HELD_BACK: usize = 1_024;
 
 /// Maximum number of old snapshots that wait for the reclaiming thread. Beyond that the writer waits: a storm of changes must not

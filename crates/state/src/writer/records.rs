@@ -1,4 +1,4 @@
-//! Single records of the next cluster state: put and removed together with what the writer knows about them.
+//! Single records of the next cluster state: put and removed together with the writer's own data about them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::intake::record_bytes::{record_bytes, stored_bytes};
 use pumice_engine::model::{JobRecord, Problem, RecordKind};
 
 impl Writer {
-    /// Puts a record, unless another source owns it or there is no room for it.
+    /// Puts a record, unless another source owns it or the limit of records is reached.
     pub(super) fn put_if_possible(
         &mut self,
         mut record: BatchRecord,
@@ -82,7 +82,7 @@ impl Writer {
         }
     }
 
-    /// Tells the ledger about a changed job, since a reservation ends with its job.
+    /// Passes a changed job to the ledger, because a reservation ends with its job.
     fn job_changed(&mut self, name: &str, before: Option<&JobRecord>) {
         let after = self.next.state.jobs().get(name).cloned();
         let after = after.as_ref().map(|after| &after.record);
@@ -125,7 +125,7 @@ impl Writer {
             .is_some_and(|owner| owner == source)
     }
 
-    /// Number of records of all kinds. Nodes that were removed count until the node table is rebuilt.
+    /// Number of records of all kinds, including removed nodes until the node table is rebuilt.
     pub(super) fn record_count(&self) -> usize {
         let cluster_state = &self.next.state;
         cluster_state.slots() as usize

@@ -18,7 +18,7 @@ pub(crate) struct RelationChanges {
 }
 
 impl RelationChanges {
-    /// Changes of which only the classes are known.
+    /// Changes with known classes and unknown details.
     pub(crate) fn of_classes() -> Self {
         Self {
             classes: true,

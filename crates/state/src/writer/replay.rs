@@ -49,7 +49,7 @@ impl Writer {
         })
     }
 
-    /// Tries something that writes to the log until nobody else appends first.
+    /// Repeats an attempt to write to the log until no other server appends first.
     fn retry_stale<T>(
         &mut self,
         mut attempt: impl FnMut(&mut Self) -> Result<T, PolicyError>,

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::error::StateError;
 
-/// Reply to a command: sends the result to whoever waits for it.
+/// Reply to a command: sends the result to the waiting caller.
 pub(crate) struct CommandReply<T>(Box<dyn FnOnce(T) + Send>);
 
 impl<T> CommandReply<T> {
@@ -38,7 +38,7 @@ impl<Q, T> WriterRequest<Q, T> {
         }
     }
 
-    /// Sets what the reply says if the group is written. A group that is drafted again decides again.
+    /// Sets the outcome of the reply if the group is written. A group that is drafted again sets it again.
     pub(crate) fn decide(&mut self, outcome: Result<T, StateError>) {
         self.outcome = Some(outcome);
     }

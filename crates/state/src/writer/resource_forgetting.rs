@@ -1,7 +1,7 @@
 //! Forgetting of resource names that no record uses: by call, and by age once half of the places are taken.
 //!
-//! A name goes at once, and its place with it. Its id is another name's only when nobody can mean the old one: no
-//! snapshot, session, query or batch holds a table of an era in which the id had that name.
+//! A name and its place are removed at once. The id is reused only when the old name is unreachable: no snapshot,
+//! session, query or batch holds a table of an era in which the id had the old name.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Writer {
     /// Forgets a resource name.
     ///
     /// # Errors
-    /// No such name is known, or records use it.
+    /// The name is unknown, or records use it.
     pub(crate) fn forget_resource(&mut self, name: &Arc<str>) -> Result<Revision, StateError> {
         let Some(id) = self.names.current_table().get(name) else {
             return Err(StateError::ResourceUnknown { name: Arc::clone(name) });
@@ -43,7 +43,7 @@ impl Writer {
         Ok(self.next.revision)
     }
 
-    /// Forgets what nobody has used, or heard of, for long enough: sources, and names if their places become scarce.
+    /// Forgets sources that have been silent for long enough, and unused names if their places become scarce.
     pub(crate) fn forget_by_age(&mut self, durable: &mut Vec<DurableCommand>) {
         let now = self.clock.monotonic();
         for source in self.sources.give_up(now) {
@@ -109,7 +109,7 @@ impl Writer {
         self.changed = true;
     }
 
-    /// Frees the ids whose old names nobody can mean any more.
+    /// Frees the ids whose old names are unreachable.
     fn free_ids(&mut self) {
         let ids = self.unused_names.take_free();
         if !ids.is_empty() {
@@ -195,7 +195,7 @@ impl SharedState {
     /// Forgets a resource name. Returns the first revision without it.
     ///
     /// # Errors
-    /// No such name is known, or records use it.
+    /// The name is unknown, or records use it.
     pub async fn forget_resource(&self, name: Arc<str>) -> Result<Revision, StateError> {
         let (reply, result) = oneshot::channel();
         self.send(WriterCommand::ForgetResource(name, reply.into())).await?;

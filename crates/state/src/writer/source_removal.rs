@@ -1,4 +1,5 @@
-//! Removal of the records of a source: of those that its full sync leaves out, or of all when it is forgotten.
+//! Removal of the records of a source: of records that its full sync leaves out, or of all records when the source is
+//! forgotten.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use crate::intake::source_forgetting::{ForgetSource, ForgottenSource};
 use pumice_engine::model::{RecordKind, Uid};
 
 impl Writer {
-    /// Forgets a source, as if it had removed each of its records and would never come again.
+    /// Forgets a source, as if it had removed all its records and had never existed.
     ///
     /// # Errors
-    /// There is no such source and nothing is promised to one of that name, or it was heard a moment ago.
+    /// The source does not exist and has no reservations, or it has sent a batch within `source_stale`.
     pub(super) fn forget_source(&mut self, forget: &ForgetSource) -> Result<ForgottenSource, StateError> {
         let ForgetSource { source, force } = forget;
         if let Err(error) = self.sources.forget(source, *force) {
@@ -54,7 +55,7 @@ impl Writer {
         reservations.any(|(_, row)| *row.source == *source) || self.arbiter.assumptions.awaits_source(source)
     }
 
-    /// Removes the records of a source that its full sync leaves out. One that it holds in an unreadable form stays.
+    /// Removes the records of a source that its full sync leaves out. Records that the source lists as unreadable stay.
     #[expect(
         clippy::disallowed_types,
         reason = "asked for names, never walked: no order can show"
@@ -182,11 +183,11 @@ impl Writer {
 }
 
 impl SharedState {
-    /// Forgets a source; the answer comes when its records are gone from the newest snapshot, and what was durable of them
-    /// from the store.
+    /// Forgets a source. Returns when its records are removed from the newest snapshot, and its durable state from the
+    /// store.
     ///
     /// # Errors
-    /// There is no such source, or it was heard a moment ago.
+    /// The source does not exist, or it has sent a batch within `source_stale`.
     pub async fn forget_source(&self, forget: ForgetSource) -> Result<ForgottenSource, StateError> {
         let (reply, result) = oneshot::channel();
         self.send(WriterCommand::Forget(Box::new(forget), reply.into())).await?;

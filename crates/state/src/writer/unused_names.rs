@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pumice_engine::model::{NameEra, ResourceId};
 
-/// Shortest time between two looks at all records.
+/// Minimum time between two scans of all records.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The writer's memory of names that are, or may be, forgotten.
@@ -53,7 +53,7 @@ impl UnusedNames {
         self.ended.push((era, ids));
     }
 
-    /// Takes the ids whose old names nobody can mean any more.
+    /// Takes the ids whose old names are unreachable.
     pub(super) fn take_free(&mut self) -> Vec<ResourceId> {
         // A holder of an era also knows the names that later ones forgot.
         let over = self.ended.iter().take_while(|(era, _)| era.strong_count() == 0).count();
