@@ -1,4 +1,4 @@
-//! The cards of a node, from its labels and its raw allocatable: what quotas of cards count.
+//! The cards of a node, from its labels and its raw allocatable. Card quotas apply to them.
 
 use std::collections::BTreeMap;
 use std::num::IntErrorKind;
@@ -33,9 +33,9 @@ pub struct CardOnNode {
 pub struct NodeCards {
     /// Name of the whole card; empty: no usable label.
     pub product: Arc<str>,
-    /// Number that the label says, 0 if nothing that can be read.
+    /// Number of cards in the label, for example 8. 0: absent or unreadable.
     pub count: i64,
-    /// Memory of a card in MiB, 0 if the label says nothing that can be read.
+    /// Memory of a card in MiB, for example 81920. 0: absent or unreadable.
     pub memory_mb: i64,
     /// Prefix of the resources of whole cards; empty: no usable label.
     pub prefix: Arc<str>,
@@ -123,7 +123,7 @@ impl NodeCards {
         }
     }
 
-    /// A whole number; one that cannot be read is 0, one that does not fit is the nearest.
+    /// Reads a whole number. An unreadable number is 0; a number out of range is the nearest representable number.
     fn read_number(&mut self, label: &str, text: Option<&str>) -> i64 {
         let Some(text) = text else { return 0 };
         let number = match text.parse::<i64>() {

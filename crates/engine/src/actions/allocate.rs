@@ -12,7 +12,7 @@ use super::statement::ActionStatement;
 use crate::decide::{IdleChoice, NodeChoice, NodeGradient, PassingNodes, SchedulingHeap, is_group_ready};
 use crate::model::{CHUNK_SIZE, NodeMask, NodeSlot, Problem, StoredRecord, TaskRecord, TaskStatus};
 
-/// Runs the action. Without the action enqueue, waiting jobs count as enqueued.
+/// Runs the action. Without the action enqueue, waiting jobs are treated as enqueued.
 pub(super) fn run(session: &mut ActionSession<'_>, enqueues: bool) -> Result<(), Problem> {
     session.refresh_tasks();
     let mut queues = SchedulingHeap::new();
@@ -83,7 +83,7 @@ pub(super) enum TaskPlace {
 }
 
 impl ActionSession<'_> {
-    /// Counts a waiting job as enqueued, because no action enqueues.
+    /// Treats a waiting job as enqueued, because the policy has no action enqueue.
     fn count_as_enqueued(&mut self, job: usize) {
         if let Some(name) = self.jobs.get(job).map(|job| Arc::clone(&job.name)) {
             self.cycle.count_as_enqueued(&name);
@@ -113,8 +113,8 @@ impl ActionSession<'_> {
         Ok(!waiting.is_empty())
     }
 
-    /// Places tasks of a job until it is ready, and tells whether it is; `None`: it is neither ready nor pipelined, and all
-    /// changes were undone.
+    /// Places tasks of a job until it is ready. Returns whether it is ready. `None`: the job is neither ready nor
+    /// pipelined, and all changes were undone.
     fn allocate_tasks(
         &mut self,
         job: usize,
@@ -216,7 +216,8 @@ impl ActionSession<'_> {
         }
     }
 
-    /// Best node for a task: the nominated one, else among those with enough idle, else among those that will have it.
+    /// Best node for a task: the nominated node, or the best node with enough idle resources, or the best node that
+    /// will have enough.
     fn find_node(
         &mut self,
         stored: &Arc<StoredRecord<TaskRecord>>,
@@ -289,7 +290,7 @@ impl ActionSession<'_> {
         Ok(passing)
     }
 
-    /// True if a job of which a task found no node may still get what it needs.
+    /// True if a job may still become ready although one of its tasks was not placed.
     fn may_continue(&self, job: usize) -> bool {
         let (Some(own), Some(record)) = (self.jobs.get(job), self.job_record(job)) else {
             return false;

@@ -6,7 +6,7 @@ use crate::plugin::TaskGroup;
 /// Tasks of a job that wait, in a heap.
 pub(super) type TaskHeap = SchedulingHeap<usize>;
 
-/// Tasks that are placed together: those of a job, or of one group of a job.
+/// Tasks that are placed together: all tasks of a job, or of one group of a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AllocationUnit<'a> {
     /// Number of the job.

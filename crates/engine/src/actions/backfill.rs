@@ -1,4 +1,4 @@
-//! Backfill: tasks that request nothing are placed, whatever amounts the nodes have left.
+//! Backfill: places tasks without requests, also on full nodes.
 
 use std::sync::Arc;
 

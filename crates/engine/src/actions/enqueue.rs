@@ -58,7 +58,7 @@ impl ActionSession<'_> {
         Ok(())
     }
 
-    /// True if the policy permits to enqueue a job; its needs count from then on.
+    /// True if the policy permits to enqueue a job. Its needs are then reserved.
     fn permits(&mut self, name: &Arc<str>, subject: AdmitSubject) -> Result<bool, Problem> {
         let query = AdmitQuery {
             now: self.now,

@@ -24,7 +24,7 @@ impl RoleErrorCache {
         }
     }
 
-    /// True if nodes that failed for a task of a role are not judged again for others of it.
+    /// True if nodes that failed for a task of a role are skipped for other tasks of the role.
     pub(super) fn is_used_for(&self, role: &str) -> bool {
         self.is_used && !role.is_empty()
     }
@@ -42,7 +42,7 @@ impl RoleErrorCache {
         Some(left.collect())
     }
 
-    /// Records the nodes that were judged and did not pass.
+    /// Records the nodes that were evaluated and did not pass.
     pub(super) fn record(
         &mut self,
         cluster_state: &ClusterState,

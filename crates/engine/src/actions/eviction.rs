@@ -13,10 +13,11 @@ use crate::model::{NodeSlot, NodeVector, Problem, ResourceId, StoredRecord, Task
 use crate::plugin::VictimKind;
 use crate::policy::Compatibility;
 
-/// Annotation, or else label, with which a pod says whether it may be evicted.
+/// Annotation or label of a pod that permits or forbids its eviction, for example `volcano.sh/preemptable: "false"`.
+/// The annotation has precedence.
 pub const PREEMPTABLE: &str = "volcano.sh/preemptable";
 
-/// True if a task may be evicted: unless its pod says otherwise. A word that is no bool says otherwise, too.
+/// True if a task may be evicted. An invalid value of [`PREEMPTABLE`] forbids the eviction; an absent value permits it.
 pub(super) fn is_preemptable(task: &TaskRecord) -> bool {
     let own = find_text(&task.annotations, PREEMPTABLE).or_else(|| find_text(&task.labels, PREEMPTABLE));
     own.is_none_or(|word| matches!(word, "1" | "t" | "T" | "TRUE" | "true" | "True"))
@@ -49,7 +50,7 @@ impl NodeTasks {
 pub(super) struct MissingAmounts(Vec<(ResourceId, i128)>);
 
 impl MissingAmounts {
-    /// Amounts beyond those that will be idle on a node. The reference compares cpu and memory in any case.
+    /// Requested amounts beyond the future idle amounts of a node. The reference always compares cpu and memory.
     pub(super) fn of(session: &ActionSession<'_>, task: &TaskRecord, slot: NodeSlot) -> Self {
         let Some(node) = session.cycle.cluster_state().node(slot) else {
             return Self(vec![(ResourceId::PODS, 1)]);
@@ -73,7 +74,7 @@ impl MissingAmounts {
         Self(missing.collect())
     }
 
-    /// Counts the requests of a victim as free.
+    /// Adds the requests of a victim to the free amounts.
     pub(super) fn free(&mut self, victim: &TaskRecord) {
         for (id, amount) in &mut self.0 {
             *amount -= i128::from(victim.requests.get(*id).unwrap_or(0));
@@ -159,7 +160,7 @@ impl ActionSession<'_> {
         )
     }
 
-    /// True if the tasks of the left queue give way before those of the right one.
+    /// True if tasks of the left queue are evicted before tasks of the right queue.
     fn is_victim_queue_first(&self, left: usize, right: usize, preemptor: usize) -> bool {
         let name = |queue: usize| self.queues.get(queue).map_or("", |queue| &*queue.name);
         let hooks = self.policy.queue_orders().iter();
@@ -179,7 +180,7 @@ impl ActionSession<'_> {
             && self.passes_filters(task, slot)
     }
 
-    /// True if every filter passes a node, whatever amounts it has.
+    /// True if every filter passes a node, independently of its free amounts.
     pub(super) fn passes_filters(&self, task: &TaskRecord, slot: NodeSlot) -> bool {
         let node = super::allocate::one_node(slot, None);
         let passing = self

@@ -1,4 +1,4 @@
-//! Start of a gang: the tasks that a job needs to be ready are placed in one pass over the nodes. The result is that of placing
+//! Start of a gang: places the tasks that a job needs to be ready in one pass over the nodes. The result equals placing
 //! one task after the other.
 
 use std::sync::Arc;
@@ -20,10 +20,10 @@ pub(super) enum GangStart {
 }
 
 impl ActionSession<'_> {
-    /// Places the tasks that a job lacks to be ready, if all of them find nodes.
+    /// Places the missing tasks of a job, if all of them fit on nodes.
     ///
     /// # Errors
-    /// A plugin cannot count a placement.
+    /// A plugin cannot apply a placement.
     pub(super) fn start_gang(
         &mut self,
         job: usize,
@@ -100,15 +100,15 @@ impl ActionSession<'_> {
             .saturating_sub(started.count())
     }
 
-    /// True if the plugins that hold a job pipelined are those that hold it ready, so that a job with fewer tasks than it
-    /// needs is neither.
+    /// True if the same plugins decide whether a job is pipelined and whether it is ready. A job with too few tasks is
+    /// then neither.
     fn only_ready_jobs_are_pipelined(&self) -> bool {
         let states = self.policy.job_states();
         let mut voters = states.pipelined.iter().flatten();
         voters.all(|voter| states.ready.iter().any(|judge| judge.name == voter.name))
     }
 
-    /// Groups of neighbouring equal tasks; `None`: a task must be looked at by itself.
+    /// Groups of neighbouring equal tasks. `None`: a task must be evaluated alone.
     fn task_groups(&self, tasks: &[usize]) -> Option<Vec<PlaceGroup>> {
         let mut groups: Vec<PlaceGroup> = Vec::new();
         for task in tasks {
@@ -135,7 +135,7 @@ impl ActionSession<'_> {
     }
 }
 
-/// True if nodes are judged alike for two tasks of a job.
+/// True if every node has the same verdict for two tasks of a job.
 fn is_like(one: &TaskRecord, other: &TaskRecord) -> bool {
     let shape = Arc::ptr_eq(&one.shape, &other.shape) || one.shape == other.shape;
     shape && (Arc::ptr_eq(&one.labels, &other.labels) || one.labels == other.labels)

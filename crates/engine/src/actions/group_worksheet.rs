@@ -127,7 +127,7 @@ impl ActionSession<'_> {
             .collect()
     }
 
-    /// Marks the first groups of each policy that must be ready for the job to start, beside those that are.
+    /// Marks the first groups of each policy that must become ready before the job can start.
     fn mark_required(&self, job: &JobRecord, groups: &mut [WaitingGroup]) {
         let policies = job.gang.iter().flat_map(|gang| &gang.sub_groups);
         // Of two policies of one name the last number counts.
@@ -159,7 +159,7 @@ impl ActionSession<'_> {
         }
     }
 
-    /// True if a group gets tasks before another one: those that the job needs come first.
+    /// True if a group gets tasks before another group. Groups that the job needs come first.
     fn is_group_before(&self, job: &JobRecord, groups: &[WaitingGroup], left: usize, right: usize) -> bool {
         let (Some(own), Some(other)) = (groups.get(left), groups.get(right)) else {
             return false;

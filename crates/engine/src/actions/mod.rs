@@ -104,7 +104,7 @@ pub enum CycleEvent {
     PassedOver {
         /// Name of the queue, job or task.
         name: Arc<str>,
-        /// Reason why it cannot be judged.
+        /// Reason why the subject cannot be evaluated.
         problem: Problem,
     },
 }
@@ -121,7 +121,7 @@ pub struct CycleReport {
 /// Runs one cycle of these actions, at a time in seconds since 1970.
 ///
 /// # Errors
-/// A plugin cannot count a change, as where the reference panics.
+/// A plugin cannot apply a change. The reference panics in this case.
 pub fn run_cycle(
     cluster_state: ClusterState,
     policy: &Policy,

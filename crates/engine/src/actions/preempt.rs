@@ -80,7 +80,8 @@ impl ActionSession<'_> {
         heap
     }
 
-    /// Evicts tasks of other jobs for a job until it no longer starves. The evictions count if the job is pipelined then.
+    /// Evicts tasks of other jobs for a job until it no longer starves. The evictions are undone unless the job is
+    /// pipelined afterwards.
     fn preempt_for_job(&mut self, action: &mut PreemptAction, job: usize) -> Result<(), Problem> {
         let mut statement = ActionStatement::default();
         let mut tasks = self.preemptors(job);

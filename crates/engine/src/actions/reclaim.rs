@@ -45,7 +45,8 @@ pub(super) fn run(session: &mut ActionSession<'_>) -> Result<(), Problem> {
 }
 
 impl ActionSession<'_> {
-    /// Evicts tasks of other queues for a job until it no longer starves. The evictions count if the job is pipelined then.
+    /// Evicts tasks of other queues for a job until it no longer starves. The evictions are undone unless the job is
+    /// pipelined afterwards.
     fn reclaim_for_job(&mut self, tasks_by_node: &NodeTasks, job: usize) -> Result<(), Problem> {
         let mut statement = ActionStatement::default();
         let mut tasks = self.preemptors(job);

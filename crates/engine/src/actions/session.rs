@@ -1,4 +1,4 @@
-//! Session of a cycle: queues, jobs and tasks by number, and what the policy says of them in the present state.
+//! Session of a cycle: queues, jobs and tasks by number, and the policy's decisions about them in the present state.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ pub(super) struct SessionJob {
     pub(super) queue: usize,
     /// Numbers of its tasks, by name.
     pub(super) tasks: Vec<usize>,
-    /// Roles of which a task found no node in this session.
+    /// Roles with a task that could not be placed in this session.
     pub(super) failed_roles: BTreeSet<Arc<str>>,
 }
 
@@ -131,7 +131,7 @@ impl<'p> ActionSession<'p> {
         self.cycle.plugin_context(self.now)
     }
 
-    /// Looks at all tasks again, for an action that begins.
+    /// Reads all tasks again at the start of an action.
     pub(super) fn refresh_tasks(&mut self) {
         let present = self.cycle.cluster_state().tasks().iter();
         for (task, (_, stored)) in self.tasks.iter_mut().zip(present) {
@@ -195,7 +195,7 @@ impl<'p> ActionSession<'p> {
         record.is_some_and(|job| is_job_starving(self.policy, self.context(), job))
     }
 
-    /// True if the queue of a job may evict tasks of other queues for a task. A queue that cannot be judged may not.
+    /// True if the queue of a job may evict tasks of other queues for a task. False if the queue cannot be evaluated.
     pub(super) fn may_queue_preempt(&mut self, job: usize, task: usize) -> bool {
         let queue = self.jobs.get(job).and_then(|job| self.queues.get(job.queue));
         let (Some(queue), Some(task)) = (queue.map(|queue| Arc::clone(&queue.name)), self.tasks.get(task)) else {
@@ -211,7 +211,7 @@ impl<'p> ActionSession<'p> {
         }
     }
 
-    /// True if a queue holds so much that it is served no more tasks. A queue that cannot be judged is passed over.
+    /// True if a queue holds too much to be served more tasks. A queue that cannot be evaluated is skipped.
     pub(super) fn is_overused(&mut self, queue: usize) -> bool {
         let Some(name) = self.queues.get(queue).map(|queue| Arc::clone(&queue.name)) else {
             return true;
@@ -225,7 +225,7 @@ impl<'p> ActionSession<'p> {
         }
     }
 
-    /// Verdict on a task that is to be allocated; `None`: it may not be, or cannot be judged.
+    /// Verdict on a task to allocate. `None`: the task is rejected or cannot be evaluated.
     pub(super) fn admitted(&mut self, task: &TaskRecord) -> Option<AdmitVerdict> {
         match admit_task(self.context(), self.policy, task) {
             Ok(verdict) => Some(verdict).filter(|verdict| verdict.permitted),
@@ -236,7 +236,7 @@ impl<'p> ActionSession<'p> {
         }
     }
 
-    /// Records a subject that cannot be judged, once.
+    /// Records, once, a subject that cannot be evaluated.
     pub(super) fn pass_over(&mut self, name: &Arc<str>, problem: Problem) {
         let event = CycleEvent::PassedOver {
             name: Arc::clone(name),

@@ -33,7 +33,7 @@ impl ActionStatement {
         });
     }
 
-    /// True if there are no operations.
+    /// True if the statement has no operations.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

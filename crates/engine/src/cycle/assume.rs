@@ -4,7 +4,7 @@ use super::upstream;
 use crate::model::{NodeEntry, TaskRecord};
 use crate::policy::Compatibility;
 
-/// Counts a task on a node as Allocate or Pipeline would (by its status), without the rest of the state.
+/// Adds a task to a node as Allocate or Pipeline does (depending on its status), without the rest of the state.
 pub(crate) fn assume(entry: &mut NodeEntry, task: &TaskRecord, compatibility: Compatibility) {
     match compatibility {
         Compatibility::Corrected => entry.usage.add(task),

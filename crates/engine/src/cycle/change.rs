@@ -91,12 +91,12 @@ impl SessionChange {
     }
 }
 
-/// Event for plugins that track shares: a task's requests begin to count, or cease to.
+/// Event for plugins that track shares: a task's requests are added to the shares or removed from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShareEvent {
-    /// Requests of the task begin to count.
+    /// Requests of the task are added.
     Allocate(Arc<str>),
-    /// Requests of the task cease to count.
+    /// Requests of the task are removed.
     Deallocate(Arc<str>),
 }
 

@@ -1,4 +1,4 @@
-//! Changes under `compatibility: corrected`: one that does not fit its task's status is rejected as a whole.
+//! Changes under `compatibility: corrected`: a change that does not fit its task's status is rejected as a whole.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::devices::DeviceMask;
 use crate::model::{RecordKind, TaskRecord, TaskStatus};
 
 impl CycleState {
-    /// Applies one change under `corrected`; the error says why it does not fit.
+    /// Applies one change under `corrected`. The error has the reason why it does not fit.
     pub(super) fn apply_corrected(
         &mut self,
         change: &SessionChange,
@@ -69,7 +69,7 @@ impl CycleState {
         Ok(RequestEffect::Deallocate)
     }
 
-    /// Status of the task, which must be one of these.
+    /// Status of the task. It must be in `fitting`.
     pub(super) fn expect_status(&self, task: &str, fitting: &[TaskStatus]) -> Result<TaskStatus, String> {
         let status = self
             .cluster_state

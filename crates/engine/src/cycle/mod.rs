@@ -82,8 +82,8 @@ pub struct SchedulingCycle {
 }
 
 impl SchedulingCycle {
-    /// Begins a cycle on a cluster state and its plugin states. Under `upstream` the reference panics where drf would
-    /// subtract more than was counted; there the cycle rejects the changes.
+    /// Starts a cycle on a cluster state and its plugin states. Under `upstream` the reference panics if drf subtracts
+    /// more than it has added. The cycle rejects such changes.
     pub fn new(mut cluster_state: ClusterState, compatibility: Compatibility, derived: PluginStates) -> Self {
         let upstream = match compatibility {
             Compatibility::Upstream => {
@@ -155,11 +155,11 @@ impl SchedulingCycle {
         &self.state.enqueued
     }
 
-    /// Resolves enqueued jobs: a confirmed job stays enqueued, a rejected one waits again. The outcome lists the queues
+    /// Resolves enqueued jobs: a confirmed job stays enqueued, a rejected job waits again. The outcome lists the queues
     /// whose accounts changed.
     ///
     /// # Errors
-    /// A plugin cannot count the change: the caller discards the cycle.
+    /// A plugin cannot apply the change. The caller must discard the cycle.
     pub fn resolve_enqueued(&mut self, confirmed: &[Arc<str>], refused: &[Arc<str>]) -> Result<ChangeOutcome, Problem> {
         let mut outcome = ChangeOutcome::default();
         let resolved: BTreeSet<&Arc<str>> = confirmed.iter().chain(refused).collect();
@@ -265,8 +265,8 @@ impl SchedulingCycle {
         self.apply_one_by_one(0, &changes)
     }
 
-    /// Session form of Allocate and Pipeline in the reference, which leaves a rejected task half placed: its status and
-    /// node are set, the node does not count it. Only for a cycle under `upstream`.
+    /// Session form of Allocate and Pipeline in the reference. It leaves a rejected task half placed: status and node
+    /// are set, but the node's usage does not include the task. Only for a cycle under `upstream`.
     ///
     /// # Errors
     /// The reference rejects the placement; the state is as the reference leaves it.
@@ -316,8 +316,8 @@ impl SchedulingCycle {
         }
     }
 
-    /// Records that the scheduler has sent the bind of an allocated task: its status becomes Binding, and nothing else
-    /// changes. Returns its node; `None`: there is no such task.
+    /// Records that the scheduler has sent the bind of an allocated task. Only its status changes, to Binding. Returns
+    /// its node. `None`: the task does not exist.
     pub fn bind(&mut self, task: &str) -> Option<Arc<str>> {
         let state = &mut self.state.cluster_state;
         if let Some(bound) = state.set_holding_status(task, TaskStatus::Binding) {

@@ -103,11 +103,11 @@ fn misfit(message: String) -> PutWarning {
 }
 
 impl CycleState {
-    /// Places tasks on nodes, one after the other. `before` is the number of changes before them in the caller's list.
-    /// A placement that does not fit gives a warning.
+    /// Places tasks on nodes, one after the other. `before` is the number of earlier changes in the caller's list. A
+    /// placement that does not fit gives a warning.
     ///
     /// # Errors
-    /// A plugin cannot count one of them: the caller discards this state.
+    /// A plugin cannot apply a placement. The caller must discard this state.
     pub(super) fn place_all<'a>(
         &mut self,
         before: usize,

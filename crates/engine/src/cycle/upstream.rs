@@ -268,7 +268,7 @@ fn effect_of(status: TaskStatus) -> RequestEffect {
     }
 }
 
-/// Reports a task's change; events fire whatever the task's status was. An error is a panic of the reference.
+/// Reports a task's change. Events fire for any former status of the task. An error is a panic of the reference.
 fn notify_moved(
     state: &mut CycleState,
     step: RequestEffect,
@@ -298,12 +298,12 @@ fn set_task(state: &mut CycleState, task: &str, status: TaskStatus, node: Option
 
 type SumFn = fn(&mut WideAmounts, &ResourceAmounts);
 
-/// Counts a task of this status on the node, or stops counting it.
+/// Adds a task of this status to the node, or removes it.
 fn change_node(cluster_state: &mut ClusterState, node: &str, task: &TaskRecord, status: TaskStatus, joins: bool) {
     cluster_state.change_node(node, |entry| change_entry(entry, task, status, joins));
 }
 
-/// Counts the devices of a task, of which the reference knows nothing.
+/// Adds or removes the devices of a task. The reference has no such devices.
 fn count_devices(entry: &mut NodeEntry, task: &TaskRecord, status: TaskStatus, joins: bool) {
     if task.device_request().is_none() {
         return;
@@ -316,7 +316,7 @@ fn count_devices(entry: &mut NodeEntry, task: &TaskRecord, status: TaskStatus, j
     }
 }
 
-/// Counts a task of this status in a node's entry, or stops counting it.
+/// Adds a task of this status to a node's entry, or removes it.
 pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, status: TaskStatus, joins: bool) {
     let (forward, back): (SumFn, SumFn) = if joins { (add, subtract) } else { (subtract, add) };
     count_devices(entry, task, status, joins);
@@ -366,8 +366,8 @@ pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, status: Tas
     entry.upstream = Some(own);
 }
 
-/// Counts a task of this status in the sums over pods, or ceases to count it. An eviction takes the pod off, although
-/// the columns show it until it is gone.
+/// Adds a task of this status to the sums over pods, or removes it. An eviction removes the pod at once, although the
+/// columns show it until it has ended.
 fn count_pod(vectors: &mut UpstreamNode, task: &TaskRecord, status: TaskStatus, joins: bool) {
     let sums = &mut vectors.pod_sums;
     let own = TaskRecord { status, ..task.clone() };

@@ -25,7 +25,7 @@ pub enum AdmitSubject {
 pub struct AdmitQuery {
     /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.
     pub now: Option<i64>,
-    /// Subjects in order; each verdict counts the permits before it. An item that could not be read is its problem.
+    /// Subjects in order. Each verdict includes the earlier permits. An unreadable item is replaced by its problem.
     pub items: Vec<Result<AdmitSubject, Problem>>,
     /// Plugins to ask, each by itself; empty: the tiers of the policy.
     pub plugins: Vec<Arc<str>>,
@@ -42,9 +42,10 @@ pub struct AdmitVerdict {
     pub votes: Vec<(Arc<str>, i64)>,
     /// Cards that a task may use, best first, each with the number of such tasks that the queue still admits on it.
     pub cards: Vec<(Arc<str>, u64)>,
-    /// Number of tasks like this one that the queue still admits; `None`: without limit, or for a job.
+    /// Number of equal tasks that the queue still admits, for example 3 if 6 GPUs are left and each task requests 2.
+    /// `None`: unlimited, or a job.
     pub headroom: Option<u64>,
-    /// Amounts promised to a permitted job, by name.
+    /// Amounts to reserve for a permitted job, by name.
     pub reserve: NamedAmounts,
 }
 
@@ -55,14 +56,16 @@ const QUEUE_INVALID: &str = "QueueInvalid";
 /// Code of a queue that is closed, closing or in Volcano's state Unknown.
 const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
 
-/// Judges jobs and tasks. The needs of permitted jobs are reserved in `derived`; a caller that only checks discards it.
+/// Evaluates jobs and tasks. The needs of permitted jobs are reserved in `derived`. A caller that only checks discards
+/// `derived`.
 ///
-/// In the policy's tiers a vote against a job rejects it, a tier with a vote for it permits it without asking later
-/// tiers, and without any vote it is permitted. A task must pass every plugin. With `plugins` the verdict lists the
-/// vote of each named plugin, and all of them count.
+/// A vote against a job rejects the job. A tier with a vote for the job permits it; later tiers are not evaluated. A
+/// job without votes is permitted. A task must pass every plugin. With `plugins` the verdict lists the vote of each
+/// named plugin and depends on all of them.
 ///
 /// # Errors
-/// `plugins` names a plugin that the policy does not have or that is not served here; nothing was judged.
+/// `plugins` names a plugin that the policy does not have or that this server does not implement. Nothing was
+/// evaluated.
 pub fn admit(
     cluster_state: &ClusterState,
     policy: &Policy,
@@ -102,10 +105,10 @@ impl<'p> JobAdmitter<'p> {
         AdmitPlugins::of(policy, plugins).map(Self)
     }
 
-    /// Judges one job at a time, and reserves nothing: the verdict names the amounts to promise.
+    /// Evaluates one job and reserves nothing. The verdict has the amounts to reserve.
     ///
     /// # Errors
-    /// The job cannot be judged.
+    /// The job cannot be evaluated.
     pub fn judge(
         &self,
         cluster_state: &ClusterState,
@@ -119,10 +122,10 @@ impl<'p> JobAdmitter<'p> {
     }
 }
 
-/// Judges one task by the policy's tiers.
+/// Evaluates one task with the policy's tiers.
 ///
 /// # Errors
-/// The task cannot be judged.
+/// The task cannot be evaluated.
 pub fn admit_task(context: PluginContext<'_>, policy: &Policy, task: &TaskRecord) -> Result<AdmitVerdict, Problem> {
     AdmitPlugins {
         policy,
@@ -312,8 +315,8 @@ fn refuse_negative(cluster_state: &ClusterState, job: &JobRecord) -> Result<(), 
     job.negative_problem(cluster_state.resources()).map_or(Ok(()), Err)
 }
 
-/// Rejects what is asked of a queue whose newest record was refused, and under `corrected` of a queue that is not open:
-/// such a queue takes nothing new, and what it runs goes on.
+/// Rejects jobs and tasks of a queue whose newest record was rejected, and under `corrected` of a queue that is not
+/// open. Such a queue accepts nothing new; running tasks are not affected.
 fn reject_unavailable_queue(
     cluster_state: &ClusterState,
     queue: &str,

@@ -1,5 +1,5 @@
-//! Scores ahead: those that nodes would have with more tasks like the one asked about, so that a caller who places equal tasks
-//! one after the other, each by its own choice, need not ask again for each.
+//! Scores of nodes after more equal tasks. A caller that chooses the nodes of equal tasks one by one then needs a
+//! single query. For example, 7 further sheets for a job of 8 equal workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::model::{ClusterState, NodeSlot, TaskClass, TaskRecord, TaskStatus, Un
 use crate::plugin::PluginContext;
 use crate::policy::Policy;
 
-/// Tasks that are counted on nodes without a look at whether the query is cancelled: a millisecond or less.
+/// Tasks that are added to nodes between two checks for cancellation: a millisecond or less.
 const TASKS_UNINTERRUPTED: usize = 1_024;
 
 /// Adds the scores ahead to the sheets of a query that asks for them; `None`: cancelled.
@@ -64,13 +64,13 @@ fn changes_own_node_only(
         && state.cycle_beginning().is_none()
 }
 
-/// Equal tasks that are counted on nodes: by columns alone, as long as these show the sums, because a change of the node's entry
-/// costs several times more.
+/// Equal tasks that were added to nodes. Only columns are changed while they can represent the sums, because changing a
+/// node's entry costs several times more.
 struct AheadCounts<'a> {
     task: &'a TaskRecord,
     /// Amounts that each task adds to columns; `None`: columns do not show all of them.
     arrival: Option<UniformArrival>,
-    /// Nodes whose entries count the tasks.
+    /// Nodes whose entries include the tasks.
     by_entry: BTreeSet<NodeSlot>,
 }
 
@@ -84,7 +84,7 @@ impl<'a> AheadCounts<'a> {
         }
     }
 
-    /// Counts one more task on a node that has `before` of them.
+    /// Adds one more task to a node that has `before` tasks.
     fn add_one(&mut self, state: &mut ClusterState, slot: NodeSlot, before: usize) {
         if let Some(arrival) = self.arrival.as_ref().filter(|_| !self.by_entry.contains(&slot))
             && state.add_uniform(slot, arrival, 1)
@@ -163,8 +163,8 @@ impl<'a> AheadPass<'a> {
         Some(sheets)
     }
 
-    /// Sheet of these nodes in a state; `None`: it depends on more than the nodes' own states, or nodes in such a state have a
-    /// problem, which is none of the nodes as they are.
+    /// Sheet of these nodes in a state. `None`: the sheet depends on more than the nodes' own states, or the
+    /// hypothetical state has a problem that the real nodes do not have.
     fn sheet(
         &self,
         cluster_state: &ClusterState,

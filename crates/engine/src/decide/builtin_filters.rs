@@ -31,7 +31,7 @@ pub(super) fn node_state_reason(code: &'static str, message: &str) -> Reason {
 /// Filter that rejects nodes that are not ready, whose newest record was rejected, or that are cordoned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeStateFilter {
-    /// True if a plugin of the policy judges cordoned nodes: some pods tolerate them.
+    /// True if a plugin of the policy evaluates cordoned nodes: some pods tolerate them.
     leaves_cordoned: bool,
 }
 
@@ -90,12 +90,12 @@ impl NodeFilter for NodeStateFilter {
     }
 }
 
-/// Filter on the node's resources, by Volcano's comparison: each requested amount must be below the available one, or
-/// within [`MIN_AMOUNT`] of it.
+/// Filter on the node's resources by Volcano's comparison: each requested amount must be below the available amount, or
+/// within [`MIN_AMOUNT`] of it. For example, a request of 4.05 milli-cores fits 4 milli-cores.
 ///
-/// Reason `2n` says that requested resource `n` is short now; reason `2n + 1` says that even the empty node has too
-/// little of it. A node is rejected for the first reason of the second kind, since no eviction helps then; otherwise
-/// for the first of the other kind.
+/// Reason `2n`: too little of requested resource `n` is free now. Reason `2n + 1`: even the empty node has too little.
+/// A node is rejected for the first reason of the second kind, because evictions cannot help, otherwise for the first
+/// reason of the other kind.
 #[derive(Debug)]
 pub(super) struct ResourceFitFilter<'c> {
     requested: Cow<'c, [RequestedAmount]>,

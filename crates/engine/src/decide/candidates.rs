@@ -13,7 +13,7 @@ pub(super) struct ChunkSlice<'v> {
 }
 
 impl ChunkSlice<'_> {
-    /// Appends the slots of these places.
+    /// Appends the slots of the nodes in `among`.
     pub(super) fn push_slots(&self, among: &NodeMask, slots: &mut Vec<NodeSlot>) {
         for (first, mut word) in (self.first_slot..).step_by(64).zip(among.words()) {
             if word == u64::MAX {

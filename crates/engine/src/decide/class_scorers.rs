@@ -71,8 +71,8 @@ impl ScoreScratch {
         self.totals.get(offset).copied().unwrap_or(0.0)
     }
 
-    /// Sums at a place after [`ClassScorers::score_slice_apart`]: of the parts that are summed node by node, and of those that
-    /// are summed at the end.
+    /// Sums at an offset after [`ClassScorers::score_slice_apart`]: the sum of the parts that are summed node by node,
+    /// and the sum of the parts that are summed at the end.
     pub(super) fn score_apart(&self, offset: usize) -> (f64, f64) {
         let batch = self.batch.as_ref().and_then(|batch| batch.totals.get(offset));
         (self.total(offset), batch.copied().unwrap_or(0.0))
@@ -160,13 +160,13 @@ impl<'a> ClassScorers<'a> {
         scorers.any(|scorer| scorer.needs_survey())
     }
 
-    /// True if a node has the same scores whatever the other candidates are. A score that may leave its range makes the whole
-    /// class fail.
+    /// True if the scores of a node do not depend on the other candidates. A score that may leave its range makes the
+    /// whole class fail.
     pub(super) fn are_independent(&self) -> bool {
         !self.need_survey() && !self.have_ranges()
     }
 
-    /// Notes that a node is no candidate any more. True: the candidates must be surveyed again.
+    /// Removes a node from the candidates. Returns true if the candidates must be surveyed again.
     pub(super) fn leave(&self, slot: NodeSlot) -> bool {
         let scorers = self.scorers.iter().filter_map(|score| score.scorer.as_ref());
         // Each scorer counts the node.
@@ -275,7 +275,7 @@ impl<'a> ClassScorers<'a> {
         }
     }
 
-    /// Sums of the parts that are summed node by node, and apart from them those of the parts that are summed at the end.
+    /// Separate sums: of the parts that are summed node by node, and of the parts that are summed at the end.
     pub(super) fn sum_apart(
         &self,
         part: &ChunkSlice<'_>,

@@ -1,4 +1,5 @@
-//! Evaluation by task class: equal tasks of a query are judged once, and several classes visit the nodes together.
+//! Evaluation by task class: equal tasks of a query are evaluated once, and several classes visit the nodes together.
+//! For example, 1,000 equal workers cost as much as one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,7 +87,7 @@ impl<'a> ClassLookup<'a> {
         Some((queue, self.policy.reads_job(task).then_some(&task.job)))
     }
 
-    /// First task of each template in a query, if a plugin judges a template by it.
+    /// First task of each template in a query, if a plugin evaluates only this task for a template.
     fn first_of_templates<'q>(&self, query: &'q NodeQuery) -> TemplateFirsts<'q> {
         let mut firsts = BTreeMap::new();
         let read = query.tasks.iter().enumerate();
@@ -99,7 +100,7 @@ impl<'a> ClassLookup<'a> {
         TemplateFirsts(firsts)
     }
 
-    /// Template of a task, if a plugin judges a template by its first task.
+    /// Template of a task, if a plugin evaluates only the first task of a template.
     pub(super) fn template<'q>(&self, task: &'q TaskRecord) -> Option<&'q str> {
         let template = find_text(&task.annotations, self.template_annotation?);
         template.filter(|template| !template.is_empty())
@@ -167,7 +168,7 @@ pub(super) trait ChunkVisitor {
     /// Result of the class.
     type Output;
 
-    /// Looks at all chunks before the first one is evaluated.
+    /// Surveys all chunks before the first chunk is evaluated.
     ///
     /// # Errors
     /// The class cannot be evaluated on these nodes.

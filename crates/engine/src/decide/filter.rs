@@ -17,14 +17,14 @@ use crate::plugin::PluginContext;
 use crate::plugin_state::PluginStates;
 use crate::policy::Policy;
 
-/// Judges the tasks of a query, each class once.
+/// Evaluates the tasks of a query, each class once.
 ///
 /// Without `plugins` the stages are the node's state, the check of its resources, and the plugins' predicates in the
-/// order of the tiers. A node is rejected by the first stage that rejects it; under `corrected` a later one with a lasting
-/// reason counts before one that evictions can make pass. With `plugins` the stages are the check
-/// of resources and these plugins, and each stage judges every node. The switches in the tiers do not matter then,
-/// since the caller has tiers of its own, and for a name with several entries the last one with the hook is asked. A
-/// plugin without the hook passes every node.
+/// order of the tiers. The first stage that rejects a node gives the reason. Under `corrected` a lasting reason of a
+/// later stage has precedence over a reason that evictions can remove. With `plugins` the stages are the check of
+/// resources and these plugins, and each stage evaluates every node. The switches in the tiers are then ignored,
+/// because the caller has its own tiers. If a name has several entries, the last entry with the hook is used. A plugin
+/// without the hook passes every node.
 ///
 /// # Errors
 /// `plugins` names a plugin that the policy does not have or that is not served here; nothing was judged.
@@ -103,7 +103,7 @@ pub(super) struct FilterPass<'a> {
 }
 
 impl<'a> FilterPass<'a> {
-    /// Pass that has judged no node yet.
+    /// Pass before the first evaluated node.
     ///
     /// # Errors
     /// A plugin cannot read something in the class.
@@ -146,7 +146,7 @@ impl<'a> FilterPass<'a> {
         self.tally.outside_inputs()
     }
 
-    /// Judges nodes of one chunk, or uses a stored verdict on them, and returns those that pass.
+    /// Evaluates nodes of one chunk, or reuses a stored verdict, and returns the nodes that pass.
     pub(super) fn filter_slice(&mut self, part: &ChunkSlice<'_>, reuse: Option<&mut ClassReuse<'_>>) -> NodeMask {
         let stored = reuse.as_deref().and_then(|reuse| reuse.filtered(part));
         let left = if let Some(stored) = stored {
@@ -172,7 +172,7 @@ impl<'a> FilterPass<'a> {
         left
     }
 
-    /// Asks the filters about nodes of one chunk, and returns those that pass.
+    /// Runs the filters on nodes of one chunk and returns the nodes that pass.
     fn run_stages(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
         let stages = self.tally.stages();
         let tally = &mut self.tally;
@@ -187,7 +187,7 @@ impl<'a> FilterPass<'a> {
         }
     }
 
-    /// Judges the nodes of all these chunks.
+    /// Evaluates the nodes of all these chunks.
     pub(super) fn filter_all(mut self, parts: &[ChunkSlice<'_>]) -> FilterVerdict {
         for part in parts {
             self.filter_slice(part, None);
@@ -195,7 +195,7 @@ impl<'a> FilterPass<'a> {
         self.verdict()
     }
 
-    /// Verdict on the judged nodes.
+    /// Verdict on the evaluated nodes.
     pub(super) fn verdict(self) -> FilterVerdict {
         FilterVerdict {
             fit: self.fit.unwrap_or_default(),
@@ -210,7 +210,7 @@ impl<'a> FilterPass<'a> {
 /// Filtering of one class, which visits the nodes.
 struct FilterVisit<'a> {
     filter_pass: FilterPass<'a>,
-    /// Stored verdicts; `None`: the class is judged without them.
+    /// Stored verdicts. `None`: the class is evaluated without them.
     reuse: Option<ClassReuse<'a>>,
 }
 

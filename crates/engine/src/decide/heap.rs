@@ -1,7 +1,7 @@
-//! Binary heap with the steps of Go's container/heap: the order of items of which neither is less, and of items whose
-//! keys changed while they were in the heap, depends on these steps.
+//! Binary heap with the steps of Go's container/heap. The order of equal items, and of items whose keys changed while
+//! in the heap, depends on these steps.
 
-/// Heap whose comparison comes with each call, so that it can read the present state.
+/// Heap whose comparison is passed to each call. The comparison can therefore read the present state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SchedulingHeap<T> {
     items: Vec<T>,
@@ -13,7 +13,7 @@ impl<T: Copy> SchedulingHeap<T> {
         Self { items: Vec::new() }
     }
 
-    /// True if there are no items.
+    /// True if the heap has no items.
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Inputs of hooks from outside of chunks, by which stored verdicts are told from those that still hold.
+//! Inputs of hooks that are not in chunks. Stored verdicts are valid while these inputs are equal.
 
 use crate::plugin::HookNumbers;
 
@@ -7,7 +7,7 @@ use crate::plugin::HookNumbers;
 pub(super) struct HookInputs(pub(super) Vec<u64>);
 
 impl HookInputs {
-    /// Inputs of these hooks; a missing hook has a place, too. `None`: some hook reads more.
+    /// Inputs of these hooks, including missing hooks. `None`: a hook reads further inputs.
     pub(super) fn of(hooks: impl Iterator<Item = Option<Option<HookNumbers>>>) -> Option<Self> {
         let mut all = Vec::new();
         for hook in hooks {

@@ -15,7 +15,7 @@ pub struct JobState {
     pub objection: Option<JobObjection>,
     /// True if the tasks that hold resources are enough to start the job.
     pub ready: bool,
-    /// True if they are, with those that wait for resources that are being released.
+    /// True if the job is ready when tasks that wait for resources being released are included.
     pub pipelined: bool,
     /// True if the job may evict others to get its tasks.
     pub starving: bool,

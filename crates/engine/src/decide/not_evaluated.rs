@@ -8,7 +8,7 @@ use crate::model::constraints::{ConstraintKind, ConstraintSet, PodAffinityTerm, 
 use crate::model::{ClusterState, NodeSlot, PodIdentity, TaskRecord, UnevaluatedFields};
 use crate::policy::{DecisionKind, Policy};
 
-/// Carrier of a constraint. The order is that of lists.
+/// Kind of a constraint. Lists are sorted in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConstraintSubject {
     /// A plugin of the policy.
@@ -69,7 +69,8 @@ pub fn not_evaluated_for_labels(policy: &Policy, cluster_state: &ClusterState) -
         .collect()
 }
 
-/// Fields of tasks that a policy does not evaluate, and those that need namespaces which the cluster state does not have.
+/// Fields of tasks that a policy does not evaluate, and fields that need namespaces which the cluster state does not
+/// have.
 pub fn not_evaluated_of_tasks<'a>(
     tasks: impl IntoIterator<Item = (UnevaluatedTask<'a>, usize)>,
     cluster_state: &ClusterState,
@@ -147,7 +148,7 @@ pub fn not_evaluated_of_node_fields<'a>(
 struct FieldCounts<'a>(BTreeMap<&'a str, usize>);
 
 impl<'a> FieldCounts<'a> {
-    /// Counts carriers of these fields.
+    /// Adds to the number of tasks or nodes with these fields.
     fn add(&mut self, names: BTreeSet<&'a str>, number: usize) {
         for name in names {
             let count = self.0.entry(name).or_default();

@@ -142,7 +142,7 @@ fn job_subjects(cluster_state: &ClusterState, query: &OrderQuery) -> Option<Vec<
     Some(subjects(names, all, known, "job", "UNKNOWN_JOB"))
 }
 
-/// Plugins that order tasks: the named ones, or those of the tiers.
+/// Plugins that order tasks: the named plugins, or the plugins of the tiers.
 fn task_orders(policy: &Policy, named: &[&RegisteredPlugin]) -> Vec<PolicyHook> {
     if named.is_empty() {
         return policy.task_orders().to_vec();
@@ -159,7 +159,7 @@ fn add_states(jobs: &mut [OrderRank], judge: Option<JobStateJudge<'_>>, context:
     }
 }
 
-/// Adds to queues whether they are overused. One that cannot be judged has no rank.
+/// Adds to each queue whether it is overused. A queue that cannot be evaluated has no rank.
 fn add_overuse(queues: &mut [OrderEntry], policy: &Policy, context: PluginContext<'_>) {
     for entry in queues.iter_mut().filter(|entry| entry.rank.keys.is_ok()) {
         match queue_overused(policy, context, &entry.rank.name) {
@@ -224,7 +224,7 @@ struct OrderEntry {
 /// Comparisons of queues by plugin, where its keys cannot tell.
 type QueueComparisons<'a> = [(&'a Arc<str>, Box<dyn QueueComparison + 'a>)];
 
-/// Comparisons of these queues that plugins have besides their keys.
+/// Comparisons of these queues that plugins have in addition to their keys.
 fn queue_comparisons<'a>(
     names: &[Arc<str>],
     hooks: &'a [PolicyHook],
@@ -236,7 +236,7 @@ fn queue_comparisons<'a>(
         .collect()
 }
 
-/// Records with their keys, and the names of those that exist.
+/// Records with their keys, and the names of existing records.
 fn order_entries(
     subjects: Vec<OrderSubject>,
     hooks: &[PolicyHook],

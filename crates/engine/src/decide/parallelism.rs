@@ -7,11 +7,11 @@ use super::verdict_cache::VerdictReuse;
 /// Execution of a query. The result does not depend on it.
 #[derive(Clone, Copy)]
 pub struct Parallelism<'a> {
-    /// Number of threads that may judge classes in parallel; 0 counts as 1.
+    /// Number of threads that may evaluate classes in parallel. 0 is treated as 1.
     pub threads: usize,
-    /// True if nobody wants the result any more; called before each chunk of nodes.
+    /// Returns true if the query was cancelled. Called before each chunk of nodes.
     pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
-    /// Verdicts of earlier queries to use again; `None`: every node is judged.
+    /// Verdicts of earlier queries to reuse. `None`: every node is evaluated.
     pub verdicts: Option<VerdictReuse<'a>>,
 }
 

@@ -23,7 +23,7 @@ impl WeightedPeerScorer {
     }
 }
 
-/// Largest integer of which so many as a policy may have scores sum up without rounding.
+/// Largest integer score for which the sum over all scores of a policy is exact.
 const MAX_EXACT_ADDEND: u64 = 1 << 44;
 
 /// True if sums of such numbers are exact in any order: of at most 512, each an integer.

@@ -41,7 +41,7 @@ impl<'p> PluginSelection<'p> {
         policy
     }
 
-    /// True if each filter judges every node, whatever the others say.
+    /// True if each filter evaluates every node, independently of other filters.
     pub(super) fn is_named(&self) -> bool {
         matches!(self, Self::Named(..))
     }
@@ -165,10 +165,10 @@ fn check_labels(policy: &Policy, plugin: &str, context: PluginContext<'_>) -> Re
     ))
 }
 
-/// Plugins of these names.
+/// Plugins with these names.
 ///
 /// # Errors
-/// The policy does not have one of them, or it is not served.
+/// The policy does not have a named plugin, or the plugin is not implemented.
 pub(super) fn named_plugins<'p>(policy: &'p Policy, names: &[Arc<str>]) -> Result<Vec<&'p RegisteredPlugin>, Problem> {
     let numbered = names.iter().enumerate();
     numbered

@@ -20,11 +20,11 @@ pub enum ResourceFit {
 /// Detail of a filter's verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FilterDetail {
-    /// Counts only.
+    /// Numbers of fitting and rejected nodes only.
     Counts,
-    /// Counts, and samples with measurements.
+    /// Also samples of rejected nodes with measurements.
     Samples,
-    /// Counts, samples, and the nodes themselves.
+    /// Also the sets of fitting and rejected nodes.
     #[default]
     Nodes,
 }
@@ -36,7 +36,7 @@ pub struct NodeQuery {
     pub now: Option<i64>,
     /// Tasks, one result each. An item that could not be read is its problem.
     pub tasks: Vec<Result<QueryTask, Problem>>,
-    /// Names of the tasks' resources: the cluster state's table, or one that extends it.
+    /// Names of the tasks' resources: the cluster state's table, or an extension of it.
     pub resources: Arc<ResourceTable>,
     /// Nodes to judge, in the caller's order, each once; `None`: all.
     pub candidates: Option<Vec<NodeSlot>>,
@@ -69,7 +69,7 @@ impl NodeQuery {
 /// Task of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryTask {
-    /// Task record, which equal tasks share if the caller knows that they are equal.
+    /// Task record. Equal tasks share it if the caller has determined that they are equal.
     pub task: Arc<TaskRecord>,
     /// Warnings about the task's input.
     pub warnings: Vec<Problem>,
@@ -137,11 +137,11 @@ pub struct ScoreSheet {
     pub parts: Vec<ScorePart>,
     /// Filter's verdict; filled if the query asks for it.
     pub filter: Option<FilterVerdict>,
-    /// True if each node has the same scores whatever the other candidates are.
+    /// True if the scores of a node do not depend on the other candidates.
     pub independent: bool,
-    /// Sheets of the nodes with one more such task on each, with two more, and so on, as many as the query asks for; the last
-    /// may have no nodes, and then none is left. Empty: the query asks for none, or verdicts depend on more than the own state
-    /// of a node.
+    /// Sheets of the nodes after one more equal task on each node, after two more, and so on, up to the number in the
+    /// query. If the last sheet has no nodes, no node fits that many. Empty: the query requests none, or verdicts
+    /// depend on more than a node's own state.
     pub ahead: Vec<ScoreSheet>,
 }
 

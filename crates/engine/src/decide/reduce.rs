@@ -44,8 +44,8 @@ pub fn batch_node_order<N: Ord, E>(
     Ok(sums)
 }
 
-/// Totals by which actions choose: each candidate's node order score plus its batch score. A candidate whose node order
-/// failed counts with 0. If the batch failed, there are no totals.
+/// Totals that actions choose by: each candidate's node order score plus its batch score. A candidate whose node order
+/// failed has node order score 0. If the batch failed, the result is empty.
 pub fn prioritize<N: Ord, E, B>(
     candidates: impl IntoIterator<Item = (N, Result<f64, E>)>,
     batch: &Result<BTreeMap<N, f64>, B>,

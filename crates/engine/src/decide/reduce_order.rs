@@ -18,8 +18,8 @@ pub fn less(values: impl IntoIterator<Item = i64>, tie: impl FnOnce() -> Orderin
     }
 }
 
-/// True if the left queue gives way first, by the sign of the first value that is not 0; without one, if it does not
-/// come first in the order of queues.
+/// True if tasks of the left queue are evicted first. The sign of the first value that is not 0 decides; without such a
+/// value, the queue that comes later in the order of queues.
 pub fn victim_queue_less(values: impl IntoIterator<Item = i64>, queue_less: impl FnOnce() -> bool) -> bool {
     match compare(values) {
         0 => !queue_less(),
@@ -75,8 +75,8 @@ impl TieBreakKey<'_> {
     }
 }
 
-/// Orders records by repeated selection of the first of the rest: it starts with the first record and takes another one
-/// that comes before it. A sort would need a total order; this does not.
+/// Orders records by repeated selection of the first remaining record: it starts with the first record and replaces it
+/// by any record that comes before it. Unlike a sort, this does not need a total order.
 pub fn selection_sort<T>(mut left: Vec<T>, mut less: impl FnMut(&T, &T) -> bool) -> Vec<T> {
     let mut ordered = Vec::with_capacity(left.len());
     while !left.is_empty() {
@@ -148,8 +148,8 @@ pub fn target<J>(results: impl IntoIterator<Item = Option<J>>) -> Option<J> {
     results.into_iter().next().flatten()
 }
 
-/// Compares keys value by value; the first difference decides. At the end of a key, and at a value that is not a
-/// number, the keys are equal, as in the reference. That is no total order.
+/// Compares keys value by value; the first difference decides. At the end of a key, and at NaN, the keys are equal, as
+/// in the reference. This is not a total order: [1] equals [1, 2] and [1, 3].
 pub fn compare_keys(left: &[f64], right: &[f64]) -> Ordering {
     let first = left.iter().zip(right).find(|(left, right)| left != right);
     first

@@ -4,10 +4,11 @@
 use super::heap::SchedulingHeap;
 use crate::policy::Compatibility;
 
-/// Victims of several plugins: `None` is an abstention, a list is a vote. The lists of a tier are intersected, in the
-/// order of the first. An empty vote ends the tier, and the next tier is asked. `None`: there are no victims.
+/// Victims of several plugins. `None` is an abstention, a list is a vote. The lists of a tier are intersected, in the
+/// order of the first list: for example [a, b, c] and [c, a] give [a, c]. An empty vote ends the tier, and the next
+/// tier is evaluated. Returns `None` without victims.
 ///
-/// After an empty intersection the reference takes the next vote of the tier as it is, and so loses a veto; under
+/// After an empty intersection the reference uses the next vote of the tier unchanged, and so loses a veto. Under
 /// `corrected` an empty intersection ends the tier like an empty vote. Equal entries of two lists multiply.
 pub fn victims<T, V>(tiers: impl IntoIterator<Item = V>, compatibility: Compatibility) -> Option<Vec<T>>
 where
@@ -101,8 +102,8 @@ pub fn evicted_first(
     }
 }
 
-/// Order in which a binary heap (Go's container/heap) returns records that were pushed in this order. Between records
-/// of which neither is less it depends on the heap's swaps, so these are reproduced.
+/// Order in which a binary heap (Go's container/heap) returns records that were pushed in this order. The order of
+/// equal records depends on the heap's swaps, which this function reproduces.
 pub fn heap_order<T>(records: Vec<T>, less: impl Fn(&T, &T) -> bool) -> Vec<T> {
     let is_before = |left: usize, right: usize| match (records.get(left), records.get(right)) {
         (Some(left), Some(right)) => less(left, right),

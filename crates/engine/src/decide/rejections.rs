@@ -73,14 +73,15 @@ pub(super) struct RejectionTally<'a> {
     stages: Vec<FilterStage<'a>>,
     verdicts: ChunkRejections,
     keeps_slots: bool,
-    /// Rejections of the present chunk, which are not counted yet.
+    /// Rejections of the present chunk, not yet added to the totals.
     slice: SmallVec<[SliceRejection; 8]>,
-    /// Filters whose reasons count before those of earlier filters that evictions remove.
+    /// Filters whose reasons have precedence over reasons of earlier filters that evictions remove.
     lasting_stages: SmallVec<[usize; 4]>,
 }
 
 impl<'a> RejectionTally<'a> {
-    /// Tally without rejections. `prefers_lasting`: a lasting reason counts before one that evictions remove.
+    /// Tally without rejections. `prefers_lasting`: a lasting reason has precedence over a reason that evictions
+    /// remove.
     pub(super) fn new(filterers: Vec<Box<dyn NodeFilter + 'a>>, query: &NodeQuery, prefers_lasting: bool) -> Self {
         let stage = |filterer| FilterStage {
             filterer,
@@ -122,7 +123,7 @@ impl<'a> RejectionTally<'a> {
         HookInputs::of(self.stages.iter().map(|stage| Some(stage.filterer.outside_inputs())))
     }
 
-    /// Rejections of a chunk after the last filter, which [`Self::count_slice`] counts.
+    /// Rejections of a chunk after the last filter. [`Self::count_slice`] adds them to the totals.
     pub(super) fn end_slice(&mut self, part: &ChunkSlice<'_>) -> &[SliceRejection] {
         for at in 0..self.lasting_stages.len() {
             if let Some(stage) = self.lasting_stages.get(at).copied() {
@@ -132,7 +133,7 @@ impl<'a> RejectionTally<'a> {
         &self.slice
     }
 
-    /// Counts the rejections of the present chunk.
+    /// Adds the rejections of the present chunk to the totals.
     pub(super) fn count_slice(&mut self, part: &ChunkSlice<'_>) {
         let mut slice = std::mem::take(&mut self.slice);
         self.count_rejections(&slice, part);
@@ -140,7 +141,7 @@ impl<'a> RejectionTally<'a> {
         self.slice = slice;
     }
 
-    /// Counts the rejections of a chunk.
+    /// Adds the rejections of a chunk to the totals.
     pub(super) fn count_rejections(&mut self, rejections: &[SliceRejection], part: &ChunkSlice<'_>) {
         for SliceRejection { stage, number, nodes } in rejections {
             let stage = self.stages.get_mut(*stage);

@@ -23,9 +23,9 @@ pub(super) struct ScorePass<'a> {
     scorers: ClassScorers<'a>,
     out_of_range: OutOfRangeScores<'a>,
     collector: ScoreCollector,
-    /// Candidates of each slice that pass the filter, if the scorers surveyed them; those of slices not yet scored.
+    /// Candidates of slices not yet scored that pass the filter, if the scorers surveyed them.
     surveyed: Option<std::vec::IntoIter<NodeMask>>,
-    /// Stored verdicts; `None`: the class is judged without them.
+    /// Stored verdicts. `None`: the class is evaluated without them.
     reuse: Option<ClassReuse<'a>>,
 }
 

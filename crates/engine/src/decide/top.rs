@@ -20,7 +20,7 @@ impl RankedNode {
     }
 }
 
-/// Value by which totals compare: one that is not a number comes last.
+/// Value for comparisons of totals. NaN comes last.
 pub(super) fn comparable_total(total: f64) -> f64 {
     if total.is_nan() {
         f64::NEG_INFINITY
@@ -30,8 +30,8 @@ pub(super) fn comparable_total(total: f64) -> f64 {
     }
 }
 
-/// Best `limit` of the offered nodes. It holds up to twice as many and discards the worse half when it is full, so that
-/// the work per node is constant in any order.
+/// Best `limit` of the offered nodes. It holds up to twice as many and discards the worse half when full. The work per
+/// node is therefore constant in any order of offers.
 #[derive(Debug)]
 pub(super) struct TopNodes {
     limit: usize,

@@ -1,5 +1,6 @@
 //! Fragmentation of a node: the free thousandths of its devices that typical tasks cannot use (Weng et al., "Beware of
-//! Fragmentation", USENIX ATC 2023). The order of all sums is that of the published experiments.
+//! Fragmentation", USENIX ATC 2023). All sums have the order of the published experiments. For example, a device with
+//! 300 free thousandths is fragmented for tasks that need 500.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::kernel::kernel;
 pub const MAX_TYPICAL_TASKS: usize = 256;
 /// Largest number of models that typical tasks name.
 pub const MAX_TYPICAL_MODELS: usize = 16;
-/// Number of devices that are judged together.
+/// Number of devices that are evaluated together.
 const LANES: usize = 8;
 
 /// Class of tasks that the workload is expected to bring.

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 pub use scorer::{DeviceScore, DeviceScorer, scale};
 
-/// Thousandths of a device that nobody uses.
+/// Thousandths of an unused device.
 pub const WHOLE_DEVICE: i32 = 1000;
 /// Largest number of devices of a node: a set of them is one word.
 pub const MAX_DEVICES: usize = 64;
@@ -35,7 +35,7 @@ pub struct DeviceNode<'a> {
     pub model: &'a str,
     /// Kinds of the tasks with devices on the node.
     pub kinds: DeviceKinds,
-    /// Number that tells the node from others; only random scores read it.
+    /// Number that identifies the node. Only random scores read it.
     pub identity: u64,
 }
 
@@ -45,7 +45,7 @@ impl DeviceNode<'_> {
         self.free.iter().map(|free| i64::from(*free)).sum()
     }
 
-    /// Number of devices that nobody uses.
+    /// Number of unused devices.
     pub fn whole_devices(&self) -> i64 {
         self.free.iter().map(|free| i64::from(*free == WHOLE_DEVICE)).sum()
     }
@@ -84,7 +84,7 @@ impl DeviceKinds {
         self.0.count_ones()
     }
 
-    /// True if there is no kind.
+    /// True if the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -148,7 +148,8 @@ pub enum DevicePick {
     First,
 }
 
-/// Devices that a task gets of these free ones; `None`: there are not enough. `scored` is the device that a score names.
+/// Devices that a task gets from these free devices. `scored` is the device that a score names. `None`: too few are
+/// free.
 pub fn pick_devices(pick: DevicePick, task: &DeviceTask, free: &[i32], scored: Option<u8>) -> Option<DeviceMask> {
     if task.count == 0 {
         return Some(0);

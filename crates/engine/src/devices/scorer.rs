@@ -29,8 +29,8 @@ pub trait DeviceScorer: Debug + Send + Sync {
     /// Factor of the score in sums; 0: the score takes no part, but may name devices.
     fn weight(&self) -> i64;
 
-    /// True if callers scale scores to 0..100 between the least and the greatest of the candidates, so that they can be
-    /// added to others.
+    /// True if callers must scale scores to 0 … 100, between the minimum and the maximum of the candidates, before they
+    /// add other scores.
     fn is_relative(&self) -> bool {
         false
     }

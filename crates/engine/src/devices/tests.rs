@@ -135,7 +135,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Frequencies that are sums of powers of two, so that gains are often exactly at a step or 0, and many equal devices.
+    /// Frequencies that are sums of powers of two, and many equal devices: gains are often exactly at a step or 0.
     #[test]
     fn scores_equal_the_plain_formula_at_the_edge(
         typical in prop::collection::vec((0..3_i64, prop::sample::select(vec![(0, 0), (1, 250), (1, 500), (1, 1000), (2, 500), (2, 1000)])), 1..9),

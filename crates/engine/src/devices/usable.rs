@@ -1,5 +1,5 @@
-//! Thousandths that typical tasks can use, as sums in an order that is convenient rather than published. Their error is bounded, so
-//! that scores follow from them wherever none of the possible values is across a step of the score.
+//! Thousandths that typical tasks can use, as sums in a fast order instead of the published order. Their error is
+//! bounded. Scores are derived from them if the whole error interval lies within one step of the score.
 
 use super::{DeviceMask, DeviceScore, MAX_DEVICES, WHOLE_DEVICE, sigmoid};
 
@@ -67,7 +67,8 @@ impl UsableAmounts {
         })
     }
 
-    /// Weights of these requests, with their frequencies. The order of `several` follows from `all`, the requests on any node.
+    /// Weights of these requests, with their frequencies. The order of `several` is derived from `all`, the requests on
+    /// any node.
     pub(super) fn weights(&self, all: &[(u32, i32)], requests: &[((u32, i32), f64)]) -> UsableWeights {
         let levels = self.levels.last().map_or(0, |level| usize::from(*level));
         let mut weights = UsableWeights {
@@ -200,7 +201,7 @@ impl UsableAmounts {
 
 /// Number of devices that most nodes have at most.
 const FEW_DEVICES: usize = 8;
-/// Number of devices that more than all of a node are not told from.
+/// Number of devices above which requests are not distinguished: more than a node can have.
 const MAX_COUNT: u32 = DeviceMask::BITS + 1;
 
 impl UsableWeights {

@@ -10,8 +10,8 @@ const DEFAULT_CPU_MILLI: i64 = 100;
 const DEFAULT_MEMORY: i64 = 200 << 20;
 
 impl TaskRecord {
-    /// Non-zero request of cpu (in thousandths) or memory (in bytes): the reported one, else that of a pod of one
-    /// container.
+    /// Non-zero request of cpu (in thousandths) or memory (in bytes): the reported amount, or the amount of a pod with
+    /// one container. For example, 100 for a pod without a cpu request.
     pub fn nonzero_request(&self, id: ResourceId) -> i64 {
         if let Some(nonzero) = &self.nonzero_requests {
             return nonzero.get(id).unwrap_or(0);
@@ -31,8 +31,8 @@ impl TaskRecord {
         }
     }
 
-    /// Amount that `NodeResourcesFitPlus` adds to a node for the task, in thousandths of cpu and whole units of
-    /// anything else: the reported one, else that of a pod of one container.
+    /// Amount that `NodeResourcesFitPlus` adds to a node for the task, in thousandths of cpu and whole units of other
+    /// resources: the reported amount, or the amount of a pod with one container.
     pub fn counted_request(&self, id: ResourceId) -> i64 {
         match (&self.counted_requests, id) {
             (Some(counted), _) => counted.whole_units(id).unwrap_or(0),
@@ -42,8 +42,8 @@ impl TaskRecord {
     }
 }
 
-/// Amounts by which Kubernetes counts records higher (or lower) than the engine's totals: exact sums in the engine's
-/// units, by id, without zeros. It is empty for most nodes.
+/// Differences between Kubernetes' totals and the engine's totals: exact sums in the engine's units, by id, without
+/// zeros. Empty for most nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AmountDelta(Vec<(ResourceId, i128)>);
 
@@ -92,7 +92,7 @@ impl AmountDelta {
         self.0.iter().map(|&(id, _)| id)
     }
 
-    /// True if Kubernetes and the engine count everything alike.
+    /// True if Kubernetes and the engine have equal totals.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -123,7 +123,7 @@ impl AmountDelta {
     }
 }
 
-/// Reports the delta of these amounts, resource by resource.
+/// Passes the delta of each resource to `more`.
 fn each_delta(amounts: &ResourceAmounts, nonzero: impl Fn(ResourceId) -> i64, mut more: impl FnMut(ResourceId, i128)) {
     for id in [ResourceId::CPU, ResourceId::MEMORY] {
         more(id, i128::from(nonzero(id)) - i128::from(amounts.get(id).unwrap_or(0)));

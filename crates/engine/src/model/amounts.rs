@@ -18,7 +18,7 @@ impl ResourceId {
     pub const CPU: Self = Self(0);
     /// Memory, in bytes.
     pub const MEMORY: Self = Self(1);
-    /// Pods, as a plain count.
+    /// Number of pods.
     pub const PODS: Self = Self(2);
 
     /// The id as an index.
@@ -31,8 +31,8 @@ impl ResourceId {
         Self(index)
     }
 
-    /// True if Kubernetes counts the resource in the engine's unit, which holds for cpu, memory and pods. Kubernetes
-    /// counts every other resource in whole units.
+    /// True if Kubernetes uses the engine's unit for the resource: for cpu, memory and pods. For every other resource
+    /// Kubernetes uses whole units.
     pub fn has_kubernetes_unit(self) -> bool {
         self <= Self::PODS
     }
@@ -47,10 +47,11 @@ pub(super) const WHOLE_UNITS_BIT: u16 = 1 << 15;
 
 /// Amounts of one record, by resource. Present and zero differ from absent.
 ///
-/// Units: cpu in milli-cores, memory in bytes, pods as a count, every other resource in thousandths. If the thousandths
-/// do not fit in 64 bits, that entry holds the largest amount, and a second entry holds the whole units.
+/// Units: milli-cores of cpu, bytes of memory, number of pods, thousandths of every other resource. For example, 2 GPUs
+/// are 2000. If the thousandths do not fit in 64 bits, the entry has the largest amount, and a second entry has the
+/// whole units.
 ///
-/// Clones share the list until one of them is changed. An absent list and an empty list mean the same.
+/// Clones share the list until a clone is changed. An absent list and an empty list are equivalent.
 #[derive(Clone, Default, Eq)]
 pub struct ResourceAmounts(Option<Arc<AmountList>>);
 
@@ -133,7 +134,7 @@ impl ResourceAmounts {
         }
     }
 
-    /// Sets the amount of a resource that counts in thousandths, given in whole units.
+    /// Sets the amount of a resource with the unit thousandths, given in whole units.
     pub fn set_whole_units(&mut self, id: ResourceId, whole: i64) {
         self.set(id, whole.saturating_mul(THOUSAND));
         if whole.checked_mul(THOUSAND).is_none() {

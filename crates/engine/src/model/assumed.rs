@@ -1,4 +1,4 @@
-//! Assumed placements: tasks that count on a node before their source has reported them there.
+//! Assumed placements: tasks that occupy a node before their source has reported them there.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ impl ClusterState {
         self.assumed.len()
     }
 
-    /// Counts a task as allocated on a node until its record is put again. Returns the record from before; `None`:
-    /// there is no such task, and nothing changes. Without `devices` it gets the tightest ones that it asks for.
+    /// Allocates a task on a node until its record is put again. Returns the previous record. `None`: the task does not
+    /// exist, and nothing changes. Empty `devices`: the task gets the devices with the least sufficient free capacity.
     pub fn assume(&mut self, task: &str, node: &Arc<str>, card: &Arc<str>, devices: DeviceMask) -> Option<TaskRecord> {
         let stored = self.tasks().get(task).cloned()?;
         let mut record = TaskRecord {

@@ -25,8 +25,8 @@ impl ClusterState {
         self.unshared_bytes_beside_tasks(other) + tasks
     }
 
-    /// Bytes that this cluster state has and another one, of the same history, does not share. Records of tasks are not
-    /// among them: whoever moves tasks knows how many.
+    /// Bytes of this cluster state that another state of the same history does not share. Task records are not
+    /// included: code that moves tasks already has their number.
     pub(crate) fn unshared_bytes_beside_tasks(&self, other: &Self) -> usize {
         self.unshared_nodes(other) + self.unshared_blocks(other) + self.unshared_accounts(other)
     }

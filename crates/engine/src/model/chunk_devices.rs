@@ -46,7 +46,7 @@ impl DeviceQuery {
         self.request.is_some()
     }
 
-    /// Devices that the task names, of which others would not do; 0: any.
+    /// Devices that the task requires by number. 0: any devices.
     pub fn named_devices(&self) -> DeviceMask {
         self.request.as_ref().map_or(0, |own| own.assigned)
     }
@@ -89,7 +89,7 @@ impl<'a> ChunkDevices<'a> {
         }
     }
 
-    /// Calls `judge` with a node and with the task as it is there; `None`: there is no node.
+    /// Calls `judge` with a node and with the task on this node. `None`: the node does not exist.
     #[expect(clippy::cast_possible_truncation, reason = "amounts of cpu are far below 2^53")]
     pub fn with_node<R>(
         &self,
@@ -120,7 +120,7 @@ impl NodeEntry {
         })
     }
 
-    /// Number of the node and of what it holds (FNV-1a), so that a random choice changes with the node.
+    /// Hash (FNV-1a) of the node and its tasks, the seed of random choices on this node.
     pub(crate) fn identity(&self) -> u64 {
         let held = self.usage.used.get(ResourceId::CPU).unwrap_or(0);
         let name = self.record.name.bytes();

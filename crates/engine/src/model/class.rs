@@ -11,7 +11,8 @@ use super::resource_name::ResourceKind;
 use super::resource_table::ResourceTable;
 use super::text_map::{TextMap, find_text};
 
-/// Tolerance in Volcano's units: an amount below it counts as not requested, and a difference below it as equal.
+/// Tolerance in Volcano's units: a request below it is ignored, and amounts that differ by less are equal. For example,
+/// 0.05 milli-cores are not a request.
 pub const MIN_AMOUNT: f64 = 0.1;
 
 /// One resource that a task requests.
@@ -52,12 +53,12 @@ pub struct TaskClass {
     pub annotations: TextMap,
     /// Non-zero requests of the containers, cpu in thousandths and memory in bytes.
     pub container_nonzero: [i64; 2],
-    /// Requests as kube-scheduler counts them, if `requested` is counted otherwise.
+    /// Requests by the rules of kube-scheduler, if they differ from `requested`.
     pub kubernetes_requests: Option<Box<ResourceAmounts>>,
     /// Constraints on nodes and on other pods; `None`: the task has none.
     pub constraints: Option<Arc<PodConstraints>>,
-    /// Constraints of the first task of the same template in the query; set only if a plugin of the query judges all
-    /// tasks of a template by the first one.
+    /// Constraints of the first task of the same template in the query. Set only if a plugin of the query evaluates
+    /// only the first task of a template.
     pub template_constraints: Option<Arc<PodConstraints>>,
     /// Namespace and labels; set only if a plugin of the query evaluates terms about pods.
     pub pod: Option<PodIdentity>,
@@ -72,7 +73,7 @@ pub struct ChargedAccount {
     pub queue: Arc<str>,
     /// Job of the task if a plugin of the query reads what the job holds; else empty.
     pub job: Arc<str>,
-    /// Card of the placement that is being judged; empty: it names none, or no plugin reads the job.
+    /// Card of the evaluated placement. Empty: the placement has no card, or no plugin reads the job.
     pub card: Arc<str>,
     /// All requests of the task.
     pub requests: ResourceAmounts,
@@ -133,7 +134,7 @@ impl TaskClass {
         self.constraints.as_deref().unwrap_or(&NONE)
     }
 
-    /// Requests that Volcano counts: it takes object quotas (`count/pods`) for no resource of a node.
+    /// Requests that Volcano schedules by. Volcano ignores object quotas, such as `count/pods`.
     pub fn counted_by_volcano(&self) -> impl Iterator<Item = &RequestedAmount> {
         let counts = |requested: &&RequestedAmount| ResourceKind::of(&requested.name).counted_by_volcano();
         self.requested.iter().filter(counts)
@@ -147,7 +148,7 @@ impl TaskClass {
             .map_or(0.0, |requested| requested.amount)
     }
 
-    /// Request of a resource as kube-scheduler counts it: thousandths of cpu, whole units of anything else.
+    /// Request of a resource by the rules of kube-scheduler: thousandths of cpu, whole units of other resources.
     pub fn kubernetes_request(&self, id: ResourceId) -> i64 {
         if let Some(counted) = &self.kubernetes_requests {
             return counted.whole_units(id).unwrap_or(0);

@@ -7,8 +7,8 @@ use super::integer_column::{ExactIntegers, WHOLE_VECTOR_COUNT};
 use super::mask::{CHUNK_SIZE, NodeMask};
 use crate::kernel::reciprocal;
 
-/// Column of one vector of one resource over a chunk. Absent values are 0. The values begin at a cache line, so that no
-/// group of eight values spans two lines.
+/// Column of one vector of one resource over a chunk. Absent values are 0. The values are aligned to a cache line: a
+/// group of eight values never spans two lines.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub struct ChunkColumn {
@@ -71,11 +71,11 @@ pub(crate) struct ResourceColumns {
     pub(super) vectors: [Option<Arc<ChunkColumn>>; VECTOR_COUNT],
     /// Nodes with more than nothing allocatable.
     pub(super) offered: NodeMask,
-    /// Smallest of these amounts.
+    /// Minimum of the offered amounts.
     pub(super) least_offered: f64,
     /// Reciprocals of the allocatable amounts, if there are any.
     pub(super) reciprocals: Option<Arc<ReciprocalColumn>>,
-    /// Nodes whose allocatable amount has no exact reciprocal, so that kernels must divide by it.
+    /// Nodes whose allocatable amount has no exact reciprocal. Kernels must divide by it.
     inexact_reciprocals: NodeMask,
     /// Kubernetes' integers that the floats do not show exactly.
     pub(super) integers: [Option<Arc<ExactIntegers>>; WHOLE_VECTOR_COUNT],
@@ -122,7 +122,7 @@ impl ResourceColumns {
         }
     }
 
-    /// Shares the column of allocatable amounts with the first of these whose column is equal.
+    /// Shares the column of allocatable amounts with the first equal column.
     pub(super) fn share_columns<'o>(&mut self, mut others: impl Iterator<Item = &'o Self>) {
         const ALLOCATABLE: usize = NodeVector::Allocatable as usize;
         let [Some(own), ..] = &mut self.vectors else { return };
@@ -157,7 +157,7 @@ impl<'k> ChunkResource<'k> {
         self.0.map_or(NodeMask::NONE, |columns| columns.offered)
     }
 
-    /// True if each of these nodes has more than this amount allocatable; false gives no information.
+    /// True if each of these nodes has more than this amount allocatable. False: unknown.
     pub(crate) fn all_above(self, amount: f64, among: &NodeMask) -> bool {
         self.0
             .is_some_and(|columns| columns.least_offered > amount && among.and_not(&columns.offered).is_empty())

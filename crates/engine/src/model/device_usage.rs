@@ -88,9 +88,9 @@ impl DeviceUsage {
         })
     }
 
-    /// Free thousandths of each device. A task whose devices are not known counts on the tightest ones, the largest such
-    /// task first; where there is none with enough, on those with most left. With `after_release` tasks that are being
-    /// released count no more.
+    /// Free thousandths of each device. Tasks with unknown devices are charged, largest first, to the devices with the
+    /// least sufficient free capacity, or with the most free capacity if none suffices. With `after_release`, releasing
+    /// tasks are treated as ended.
     pub fn free(&self, devices: &NodeDevices, after_release: bool) -> FreeDevices {
         let mut free = devices.unused();
         let Some(uses) = &self.0 else { return free };

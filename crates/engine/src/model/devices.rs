@@ -16,13 +16,13 @@ pub struct NodeDevices {
 }
 
 impl NodeDevices {
-    /// Devices that nobody uses.
+    /// Free devices of an empty node.
     pub(super) fn unused(&self) -> FreeDevices {
         FreeDevices::from_elem(WHOLE_DEVICE, (self.count as usize).min(MAX_DEVICES))
     }
 }
 
-/// Devices that a task asks for, and those that it has.
+/// Devices that a task requests, and its assigned devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceRequest {
     /// Number of devices, which differ from each other.

@@ -55,7 +55,8 @@ impl GangMinimums {
         self.sub_groups.iter().any(|policy| policy.selector.is_some())
     }
 
-    /// Group of a task with these labels: that of the first policy that is about it; `None`: no policy is.
+    /// Group of a task with these labels, by the first policy that selects it, such as `workers/rack1`. `None`: no
+    /// policy selects it.
     pub fn group_of<'l>(&self, label: &dyn Fn(&str) -> Option<&'l str>) -> Option<String> {
         let mut policies = self.sub_groups.iter();
         policies.find_map(|policy| policy.selector.as_ref()?.group_of(&policy.name, label))
@@ -87,7 +88,7 @@ pub struct GangMember {
     pub sub_group: Arc<str>,
     /// spec.priorityClassName; empty: none.
     pub priority_class: Arc<str>,
-    /// Names of the scheduling gates, as far as the sender tells them.
+    /// Names of the scheduling gates, if the sender reports them.
     pub scheduling_gates: Vec<Arc<str>>,
     /// Priority without the class, of a task whose priority is the value of its class; `None`: the task has a number of its
     /// own.

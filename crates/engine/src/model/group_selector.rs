@@ -35,7 +35,7 @@ pub struct GroupSelector {
 }
 
 impl GroupSelector {
-    /// Selector of every task that has these labels; `None`: without labels there are no groups.
+    /// Selector of every task with these labels. `None`: the list of labels is empty.
     pub fn new(match_label_keys: Vec<Arc<str>>) -> Option<Self> {
         (!match_label_keys.is_empty()).then_some(Self {
             demands: Vec::new(),

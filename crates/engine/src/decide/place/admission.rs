@@ -9,7 +9,7 @@ use crate::plugin::PluginContext;
 use crate::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use crate::policy::Policy;
 
-/// Verdict on the next task before any node is judged.
+/// Verdict on the next task before any node is evaluated.
 pub(super) enum NextTask {
     /// The task may be allocated.
     Admitted,
@@ -25,7 +25,7 @@ pub(super) struct GroupAdmitter<'q> {
     group: &'q PlaceGroup,
     /// Number of the group.
     group_number: usize,
-    /// True if every task is judged and reported to plugins, because the verdict may change.
+    /// True if every task is evaluated and reported to plugins, because the verdict may change.
     admits_each: bool,
     /// True if filters read accounts of plugins that take no part in admission: each placement may change their
     /// verdicts.
@@ -36,7 +36,8 @@ pub(super) struct GroupAdmitter<'q> {
     now: Option<i64>,
     /// Cards that the next task may use.
     cards: Vec<Arc<str>>,
-    /// Number of next tasks that are permitted like the last judged one; they are reported to plugins together.
+    /// Number of next tasks that are permitted with the verdict of the last evaluated task. They are reported to
+    /// plugins together.
     preadmitted_count: u64,
     /// Number of placed tasks that are not reported to plugins yet, and their status.
     unreported: (u64, TaskStatus),
@@ -80,7 +81,7 @@ impl<'q> GroupAdmitter<'q> {
         ))
     }
 
-    /// Judges the next task.
+    /// Evaluates the next task.
     pub(super) fn admit_next(
         &mut self,
         cluster_state: &ClusterState,
@@ -137,12 +138,12 @@ impl<'q> GroupAdmitter<'q> {
         Problem::new(ProblemKind::NotFound, "UNKNOWN_JOB", self.job_field(), message)
     }
 
-    /// True if nodes must be judged again after each task.
+    /// True if nodes must be evaluated again after each task.
     pub(super) fn refilters_each(&self) -> bool {
         self.refilters_each
     }
 
-    /// Number of tasks like this one that are permitted in a row and can be reported together; 0: each must be judged.
+    /// Number of equal tasks that are permitted in a row and can be reported together. 0: each task must be evaluated.
     fn repeat_count(&self, context: PluginContext<'_>, task: &TaskRecord) -> u64 {
         let Some(job) = context.cluster_state.jobs().get(&task.job) else {
             return 0;

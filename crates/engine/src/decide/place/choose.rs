@@ -22,7 +22,7 @@ pub(crate) enum NodeGradient {
     FutureIdle,
     /// No amounts: the task requests none.
     Any,
-    /// No amounts: others will be evicted for the task, and are judged as gone.
+    /// Free amounts are not checked: other tasks will be evicted for the task and are treated as ended.
     Released,
 }
 
@@ -61,7 +61,7 @@ impl<'p> NodeChooser<'p> {
         Self { policy }
     }
 
-    /// Nodes that pass every filter for a task, of these or of all.
+    /// Nodes that pass every filter for a task, among these nodes or all nodes.
     ///
     /// # Errors
     /// A filter cannot read something in the task.
@@ -81,8 +81,8 @@ impl<'p> NodeChooser<'p> {
         Ok(passing.filter(|(_, nodes)| !nodes.is_empty()).collect())
     }
 
-    /// Nodes that pass every filter for a task, and those that evictions can make pass, of these or of all. In the
-    /// reference the first filter that rejects a node hides the later ones.
+    /// Nodes that pass every filter for a task, or that evictions can make pass, among these nodes or all nodes. In the
+    /// reference the first filter that rejects a node hides later filters.
     ///
     /// # Errors
     /// The errors of [`Self::passing`].

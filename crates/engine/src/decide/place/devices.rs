@@ -1,4 +1,4 @@
-//! Devices that tasks get: by the rule of the policy, or the tightest ones where nobody chooses.
+//! Devices that tasks get: chosen by the policy, or by default the devices with the least sufficient free capacity.
 
 use std::sync::Arc;
 
@@ -79,8 +79,8 @@ fn free_cpu(entry: &NodeEntry, after_release: bool) -> i64 {
 }
 
 impl ClusterState {
-    /// Devices that a task gets on a node where nobody chooses: those that it is given, else the tightest that are enough;
-    /// 0: it asks for none, or the node has too few.
+    /// Devices that a task gets by default on a node: its assigned devices, or the devices with the least sufficient
+    /// free capacity. 0: the task requests no devices, or the node has too few.
     pub(crate) fn devices_for(
         &self,
         task: &TaskRecord,

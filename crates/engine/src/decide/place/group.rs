@@ -179,7 +179,7 @@ impl<'q> GroupPlacer<'q> {
         Some(entry)
     }
 
-    /// Places tasks of a group in one gradient, until no node is left or nodes must be judged again.
+    /// Places tasks of a group in one gradient, until no node is left or nodes must be evaluated again.
     fn run_pass(
         &mut self,
         class: &TaskClass,

@@ -1,4 +1,4 @@
-//! Lookahead: nodes after more tasks, so that kernels of plugins judge many such states at once.
+//! Lookahead: nodes after more tasks. Kernels of plugins evaluate many such states at once.
 
 use super::pass::PlacePass;
 use super::peers::OwnScore;
@@ -6,7 +6,7 @@ use super::ranking::rank_score;
 use crate::decide::class_scorers::ScoreScratch;
 use crate::model::{CHUNK_SIZE, ClusterState, HypotheticalNodes, NodeChunk, NodeMask, NodeSlot};
 
-/// Nodes that are judged together.
+/// Nodes that are evaluated together.
 pub(super) struct LookaheadBatch<'r> {
     storage: LookaheadStorage<'r>,
     /// Contender of each place.

@@ -1,9 +1,10 @@
 //! Place: a whole job in one call, with the result of filter, score and assume task by task.
 //!
-//! A task goes where Volcano's allocate action would put it: on the best of the nodes that pass every filter and have
-//! enough idle. If there is none, it is pipelined on the best node that will have enough once releasing tasks are gone.
-//! The best node has the highest score, and among equals the first name. After each task only changed nodes are judged
-//! again, and what tasks of the class change on other nodes is judged by peers.
+//! Each task gets the node that Volcano's allocate action would choose: the best node that passes every filter and has
+//! enough idle resources. Without such a node, the task is pipelined on the best node that will have enough after
+//! releasing tasks have ended. The best node has the highest score; ties are broken by name. For example, with equal
+//! scores `node-1` precedes `node-2`. After each task only changed nodes are evaluated again, and effects on other
+//! nodes are evaluated by peers.
 
 mod admission;
 mod choose;
@@ -50,7 +51,7 @@ pub struct PlaceQuery {
     pub job: Option<Arc<JobRecord>>,
     /// Groups to place, in order. A group that could not be read is its problem.
     pub groups: Vec<Result<PlaceGroup, Problem>>,
-    /// Names of the tasks' resources: the cluster state's table, or one that extends it.
+    /// Names of the tasks' resources: the cluster state's table, or an extension of it.
     pub resources: Arc<ResourceTable>,
     /// Least number of tasks to place; with fewer none is placed. `None`: the job's minimum less the tasks that hold
     /// resources already, and all tasks if it has no minimum.
@@ -63,7 +64,7 @@ pub struct PlaceQuery {
     pub idle_only: bool,
     /// Number of sampled nodes per blocker.
     pub samples: usize,
-    /// Limit of task-node pairs that may be judged one by one, where the policy requires it.
+    /// Maximum number of task-node pairs that may be evaluated one by one, if the policy requires it.
     pub max_pairs: u64,
 }
 
@@ -124,7 +125,7 @@ impl PlacedGroup {
 /// Reason that origin a task from being placed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlaceBlocker {
-    /// Reason with the nodes rejected for it; without nodes if the task was rejected before any node was judged.
+    /// Reason with its rejected nodes. Without nodes if the task was rejected before any node was evaluated.
     pub rejection: RejectionGroup,
     /// Measurements of a reason that is not about nodes.
     pub measurements: Vec<Measurement>,
@@ -135,7 +136,7 @@ pub use crate::plugins::GANG;
 /// Places the groups on a state without changing it.
 ///
 /// # Errors
-/// A problem that belongs to no group; nothing was judged.
+/// A problem that does not belong to a single group. Nothing was evaluated.
 pub fn place(
     cluster_state: &ClusterState,
     policy: &Policy,
@@ -223,8 +224,8 @@ pub fn place_cancellable(
     Ok(Some(placing))
 }
 
-/// Counts the pods of a state before hypothetical ones are added, if a group needs them: states that are equal up to
-/// here share the counts.
+/// Counts the pods of a state before hypothetical pods are added, if a group needs the counts. States that are equal up
+/// to here share the counts.
 fn count_pods(cluster_state: &ClusterState, policy: &Policy, query: &PlaceQuery) {
     let selects = |group: &PlaceGroup| {
         let constraints = group.task.constraints.as_ref();
@@ -270,8 +271,8 @@ fn hypothetical_state(
     (with_job, derived)
 }
 
-/// Adds hypothetical tasks as pending ones to the cluster state, if a plugin chooses one card by the number of the
-/// job's waiting tasks and none of the job's tasks is stored. True: tasks were added.
+/// Adds hypothetical tasks as pending tasks to the cluster state, if a plugin chooses a card by the number of the job's
+/// waiting tasks and no task of the job is stored. Returns true if tasks were added.
 fn add_pending_tasks(cluster_state: &mut ClusterState, policy: &Policy, query: &PlaceQuery) -> bool {
     let reads_job = |task: &TaskRecord| {
         let mut quotas = policy

@@ -57,7 +57,7 @@ impl<'a> PlacePass<'a> {
         Self { reuse, ..self }
     }
 
-    /// Rank keys of nodes that pass, with those of the best `count` among them; `None`: cancelled.
+    /// Rank keys of nodes that pass, including the best `count` nodes. `None`: cancelled.
     pub(super) fn rank_keys(
         &mut self,
         candidates: &NodeCandidates<'_>,

@@ -1,4 +1,4 @@
-//! Rankings of nodes through a cycle: a class of tasks is judged on all nodes once, and then only on nodes that changed.
+//! Rankings of nodes during a cycle: a class of tasks is evaluated on all nodes once, and then only on changed nodes.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(crate) enum IdleChoice {
     NoneIdle,
     /// Several nodes pass, and a plugin cannot score them for the task.
     Unscored(Problem),
-    /// The class has no ranking: its nodes must be judged again.
+    /// The class has no ranking: its nodes must be evaluated again.
     Unranked,
 }
 
@@ -66,7 +66,8 @@ struct RankedChunk {
     candidates: NodeMask,
     /// Nodes that passed once: their records pass.
     known: NodeMask,
-    /// Scores by the node's own state: the sum of the parts that are summed node by node, and that of the others.
+    /// Scores from the node's own state: the sum of the parts that are summed node by node, and the sum of the other
+    /// parts.
     by_node: ChunkScores,
     batch: ChunkScores,
     /// Number of the peers of each node.
@@ -74,7 +75,7 @@ struct RankedChunk {
 }
 
 kernel! {
-    /// Largest total in a chunk, and the nodes that have it. A node that is no candidate has a score of its own of −∞.
+    /// Largest total in a chunk, and the nodes with this total. A node that is not a candidate has the score −∞.
     fn best_totals / best_totals_portable(by_node: &ChunkScores, batch: &ChunkScores, points: &ChunkScores, totals: &mut ChunkScores) -> (f64, NodeMask) {
         let own = totals.iter_mut().zip(by_node).zip(batch.iter().zip(points));
         for ((total, by_node), (batch, points)) in own {
@@ -150,7 +151,7 @@ impl ClassRanking {
         }
     }
 
-    /// Judges the nodes that changed.
+    /// Evaluates the changed nodes.
     fn follow(
         &mut self,
         context: PluginContext<'_>,
@@ -250,7 +251,7 @@ impl NodeVerdicts {
         }
     }
 
-    /// Judges changed nodes again; false: their verdicts depend on more than their own states.
+    /// Evaluates changed nodes again. Returns false if their verdicts depend on more than their own states.
     fn judge_changed(
         &mut self,
         context: PluginContext<'_>,
@@ -275,7 +276,7 @@ impl NodeVerdicts {
         self.judge_known(&pass, &masks, spare) && self.judge_others(&pass, state, &masks)
     }
 
-    /// Judges changed nodes whose records pass: many in one hypothetical chunk.
+    /// Evaluates changed nodes whose records pass, many of them in one hypothetical chunk.
     fn judge_known(&mut self, pass: &PlacePass<'_>, masks: &[NodeMask], spare: &mut LookaheadSpare) -> bool {
         let known = self.chunks.iter().zip(masks).map(|(chunk, mask)| chunk.known.and(mask));
         let slots = (0..).step_by(CHUNK_SIZE).zip(known).flat_map(|(first, mask)| {
@@ -299,7 +300,7 @@ impl NodeVerdicts {
         exact
     }
 
-    /// Judges the other changed nodes, chunk by chunk.
+    /// Evaluates the other changed nodes, chunk by chunk.
     fn judge_others(&mut self, pass: &PlacePass<'_>, state: &ClusterState, masks: &[NodeMask]) -> bool {
         let mut scratch = None;
         for (number, mask) in masks.iter().enumerate() {

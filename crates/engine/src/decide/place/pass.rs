@@ -1,4 +1,4 @@
-//! Pass of equal tasks over the nodes: all nodes are judged once, and after each task only the node that took it.
+//! Pass of equal tasks over the nodes: all nodes are evaluated once, and after each task only its node.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(super) struct ArrivingTask {
     pod_class: Option<Arc<PodClass>>,
     /// Choice of its devices; `None`: it asks for none.
     device_chooser: Option<DeviceChooser>,
-    /// Nodes that are judged again after each of the tasks.
+    /// Nodes that are evaluated again after each task.
     scope: RejudgeScope,
 }
 
@@ -62,7 +62,7 @@ impl ArrivingTask {
         }
     }
 
-    /// Task that selectors of pods see, and after which nodes may be judged again.
+    /// Marks the task as visible to selectors of pods. Nodes in `scope` are evaluated again after it.
     pub(super) fn seen_by_selectors(self, seen: bool, scope: RejudgeScope) -> Self {
         Self {
             pod_class: seen.then(|| Arc::new(PodClass::of(&self.task))),
@@ -90,7 +90,7 @@ impl ArrivingTask {
         after
     }
 
-    /// Counts one more task on a node. Returns its devices.
+    /// Adds one more task to a node. Returns its devices.
     pub(super) fn arrive(&self, entry: &mut NodeEntry) -> DeviceMask {
         let Some(chooser) = &self.device_chooser else {
             assume(entry, &self.task, self.compatibility);
@@ -149,7 +149,7 @@ pub(super) struct PlacePass<'a> {
     pub(super) filterers: Vec<Box<dyn NodeFilter + 'a>>,
     pub(super) scorers: ClassScorers<'a>,
     pub(super) arriving_task: &'a ArrivingTask,
-    /// Stored verdicts; `None`: nodes are judged without them.
+    /// Stored verdicts. `None`: nodes are evaluated without them.
     pub(super) reuse: Option<ClassReuse<'a>>,
 }
 
@@ -238,7 +238,7 @@ impl<'a> PlacePass<'a> {
         self.arriving_task.scope == RejudgeScope::Peers && !self.scorers.have_ranges()
     }
 
-    /// Notes that a node is no candidate any more. True: the candidates must be surveyed again.
+    /// Removes a node from the candidates. Returns true if the candidates must be surveyed again.
     pub(super) fn leave(&self, slot: NodeSlot) -> bool {
         self.scorers.leave(slot)
     }

@@ -19,11 +19,11 @@ pub(super) enum PlacePassEnd {
     AllPlaced,
     /// No node has enough in this gradient.
     NoNodeLeft,
-    /// Admission rejects the next task, or the nodes must be judged again.
+    /// Admission rejects the next task, or the nodes must be evaluated again.
     Rejudge,
     /// The execution was cancelled.
     Cancelled,
-    /// Scores do not sum up exactly: all nodes must be judged again after each task.
+    /// Sums of scores are not exact: all nodes must be evaluated again after each task.
     Inexact,
 }
 

@@ -6,7 +6,7 @@ use super::peers::{OwnScore, PeerChoice, PeerHooks, PeerRanking};
 use super::picker::NodeTaskCounts;
 use crate::model::{CHUNK_SIZE, NodeSlot, Problem};
 
-/// Node that took tasks, or was looked at ahead.
+/// Node that has received tasks or was evaluated ahead.
 #[derive(Clone, Copy, Debug)]
 struct KnownNode {
     slot: NodeSlot,
@@ -17,7 +17,7 @@ struct KnownNode {
     full: bool,
 }
 
-/// Number in place of that of a known node.
+/// Sentinel: the node is not known.
 const UNKNOWN: u32 = u32::MAX;
 
 /// Candidates, and the nodes that took tasks.
@@ -117,7 +117,7 @@ impl<'r, 'a> PeerPicker<'r, 'a> {
         *number as usize
     }
 
-    /// Computes the scores of a node after more tasks, and those of others that are among the best now.
+    /// Computes the scores of a node after more tasks, and the scores of other nodes that are now among the best.
     fn look_ahead(&mut self, number: usize, left: usize) {
         let mut ahead = self.lookahead.take().unwrap_or_else(|| LookaheadBatch::new(self.pass));
         ahead.clear();

@@ -45,7 +45,7 @@ impl PeerHooks {
         self.all().for_each(|hook| hook.append_key(slot, key));
     }
 
-    /// Counts a task of the class on a node. Appends the other nodes whose keys are different now.
+    /// Adds a task of the class to a node. Appends the other nodes whose keys changed.
     pub(super) fn place(&mut self, slot: NodeSlot, changed: &mut Vec<NodeSlot>) {
         self.filters.iter_mut().for_each(|filter| filter.place(slot, changed));
         self.scorers.iter_mut().for_each(|own| own.scorer.place(slot, changed));
@@ -101,7 +101,8 @@ impl PeerHooks {
     }
 }
 
-/// Score of a node by its own state: the sum of the parts that are summed node by node, and that of the others, an integer.
+/// Score of a node from its own state: the sum of the parts that are summed node by node, and the sum of the other
+/// parts, an integer.
 pub(super) type OwnScore = (f64, f64);
 
 /// Total of a node whose peers get these points.
@@ -152,7 +153,7 @@ struct NodePeers {
     pass: bool,
 }
 
-/// Number in place of that of peers, for a node that is no candidate.
+/// Sentinel: the node is not a candidate and has no peers.
 const NO_PEERS: u32 = u32::MAX;
 
 /// Candidates by their peers.
@@ -179,7 +180,7 @@ pub(super) enum PeerChoice {
 }
 
 impl<'v> PeerRanking<'v> {
-    /// Ranking of these candidates; `None`: some score is not finite.
+    /// Ranking of these candidates. `None`: a score is not finite.
     pub(super) fn new(ranks: &'v [u32], hooks: &PeerHooks, candidates: &[(NodeSlot, OwnScore)]) -> Option<Self> {
         let mut ranking = Self {
             ranks,

@@ -15,7 +15,7 @@ use crate::model::{CHUNK_SIZE, NodeSlot};
 /// Nodes that took tasks, and the number of tasks.
 pub(super) type NodeTaskCounts = Vec<(NodeSlot, u32)>;
 
-/// Node that was judged.
+/// Evaluated node.
 #[derive(Clone, Copy, Debug)]
 struct ContenderNode {
     slot: NodeSlot,
@@ -37,7 +37,7 @@ pub(super) struct NodePicker<'r, 'a> {
     ranking: NodeRanking,
     /// Number of visited nodes of the ranking.
     visited_count: usize,
-    /// Judged nodes, in order.
+    /// Evaluated nodes, in order.
     contenders: Vec<ContenderNode>,
     /// Nodes that took tasks and may take more: numbers of contenders, with scores.
     heap: BinaryHeap<Reverse<NodeRankKey>>,
@@ -52,7 +52,7 @@ pub(super) struct NodePicker<'r, 'a> {
     last_is_full: bool,
 }
 
-/// Number of contenders after the present one that may share its lookahead.
+/// Number of contenders after the present contender that may share its lookahead.
 const LOOKAHEAD_WINDOW: usize = 4 * CHUNK_SIZE;
 
 impl<'r, 'a> NodePicker<'r, 'a> {
@@ -71,7 +71,7 @@ impl<'r, 'a> NodePicker<'r, 'a> {
         }
     }
 
-    /// True if the node that took the last task takes no more. Nobody knows after the last task of all.
+    /// True if the node of the last task cannot take another task. Unknown after the last task of the group.
     pub(super) fn last_is_full(&self) -> bool {
         self.last_is_full
     }

@@ -44,14 +44,14 @@ pub(super) fn keep_smallest<T: Ord>(items: &mut Vec<T>, count: usize) {
 /// Number of keys that are sorted at first.
 const FIRST_SORTED: usize = 64;
 
-/// Keys, of which a leading part is sorted.
+/// Keys. A leading part is sorted.
 pub(super) struct NodeRanking {
     keys: Vec<NodeRankKey>,
     sorted: usize,
 }
 
 impl NodeRanking {
-    /// Ranking of the best `count` of these keys.
+    /// Ranking of the best `count` keys.
     pub(super) fn best(mut keys: Vec<NodeRankKey>, count: usize) -> Self {
         keep_smallest(&mut keys, count);
         Self { keys, sorted: 0 }

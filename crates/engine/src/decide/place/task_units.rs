@@ -52,8 +52,8 @@ pub(super) fn task_units(
     units
 }
 
-/// Job of the query, if it has policies about groups, and the policy's plugins judge groups; with a given minimum the caller
-/// judges them.
+/// Job of the query, if it has sub-group policies and a plugin of the policy evaluates groups. If the query sets a
+/// minimum, the caller evaluates groups.
 fn unit_job<'a>(with_job: &'a ClusterState, policy: &Policy, query: &PlaceQuery) -> Option<&'a JobRecord> {
     let mut judges = policy.job_states().group_pipelined.iter().flatten();
     if query.min_available.is_some() || judges.next().is_none() {
@@ -119,7 +119,7 @@ impl GroupPlacer<'_> {
 }
 
 impl TaskUnit {
-    /// Takes the places away again, and says why.
+    /// Removes the placements and stores the reason.
     fn give_up_places(&self, placed: &mut [(usize, Result<PlacedGroup, Problem>)], count: usize) {
         let mut groups: Vec<&mut PlacedGroup> = placed.iter_mut().flat_map(|(_, group)| group).collect();
         let is_explained = groups.iter().any(|group| !group.blockers.is_empty());

@@ -15,13 +15,13 @@ const DEPTH: usize = 3;
 /// Kind of request.
 #[derive(Clone, Copy, Debug)]
 enum Request {
-    /// That of the class.
+    /// Request of the class.
     OfClass,
-    /// Memory of which floats show one of these tasks exactly, and not two.
+    /// Memory that floats represent exactly for one task but not for two.
     Huge,
-    /// Part of a scalar, which Kubernetes counts as a whole one.
+    /// Fraction of a scalar, which Kubernetes rounds up to a whole unit.
     Parts,
-    /// Nothing, for which Kubernetes counts some cpu and memory.
+    /// No request. Kubernetes assumes default amounts of cpu and memory.
     Nothing,
     /// Other amounts in the sums of kube-scheduler, which no column shows.
     OtherSums,

@@ -1,4 +1,4 @@
-//! The examples of the design documents: each promised number.
+//! The examples of the design documents: each stated number.
 
 use super::fixtures::{amounts, cluster_state, node_query, parts, policy, score_query, task};
 use crate::decide::{self, ResourceFit};

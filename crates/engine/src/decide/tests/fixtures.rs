@@ -27,7 +27,7 @@ pub(crate) fn amounts<'a>(
         .collect()
 }
 
-/// Cluster state of these nodes.
+/// Cluster state with these nodes.
 pub(crate) fn cluster_state(resources: ResourceTable, nodes: Vec<NodeRecord>) -> ClusterState {
     let mut index: SortedTable<NodeSlot> = SortedTable::default();
     for (slot, node) in (0..).zip(&nodes) {

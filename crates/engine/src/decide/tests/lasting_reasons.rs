@@ -1,4 +1,4 @@
-//! Reasons of nodes that several filters reject: one that lasts counts before one that evictions remove.
+//! Reasons of nodes that several filters reject: a lasting reason has precedence over a reason that evictions remove.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -42,7 +42,7 @@ struct NaiveNode {
     used: NaiveAmounts,
 }
 
-/// A policy, and what it says.
+/// A policy and its decisions.
 #[derive(Clone, Debug)]
 struct NaivePolicy {
     weight: i64,

@@ -19,7 +19,7 @@ fn switched_on<'c>(case: &'c Json, switch: &str) -> Vec<&'c str> {
         .collect()
 }
 
-/// Result of a stub's hook; `None`: the plugin is no stub, or lacks the hook.
+/// Result of a stub's hook. `None`: the plugin is not a stub, or lacks the hook.
 fn plugin_result<'c>(case: &'c Json, name: &str, hook: &str) -> Option<&'c Json> {
     let stubs = case["policy"]["stubs"].as_array()?;
     stubs.iter().find(|stub| stub["name"] == *name)?["answers"].get(hook)

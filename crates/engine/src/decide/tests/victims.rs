@@ -307,8 +307,8 @@ fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Checks both promises of an irreducible set: without any one of the victims the preemptor does not fit, and after
-    /// their eviction none of them could preempt it.
+    /// Checks both guarantees of an irreducible set: every victim is necessary, and no victim could preempt the
+    /// preemptor afterwards.
     #[test]
     fn irreducible_victims_are_never_in_vain(seed in any::<u64>()) {
         let mut below = numbers(seed);

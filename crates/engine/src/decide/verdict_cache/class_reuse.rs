@@ -1,4 +1,4 @@
-//! Verdicts of one class in one query: those that it uses again, and those that it computes and stores.
+//! Verdicts of one class in one query: reused verdicts, and computed verdicts to store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ fn is_whole(part: &ChunkSlice<'_>) -> bool {
 }
 
 impl ClassReuse<'_> {
-    /// Verdict on the chunk of a slice of which all nodes are candidates.
+    /// Verdict on the chunk of a slice, if all its nodes are candidates.
     fn row(&self, part: &ChunkSlice<'_>) -> Option<&ChunkVerdict> {
         if !is_whole(part) {
             return None;
@@ -188,7 +188,7 @@ impl ClassReuse<'_> {
         }
     }
 
-    /// Counts a chunk whose filters or scores were used again.
+    /// Adds a chunk with reused filters or scores to the statistics.
     pub(in crate::decide) fn count_reused(&mut self) {
         self.reused += 1;
     }

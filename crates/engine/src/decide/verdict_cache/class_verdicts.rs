@@ -23,7 +23,7 @@ pub(in crate::decide) enum JudgedTasks {
     },
 }
 
-/// Parts of a query by which verdicts are told apart.
+/// Parts of a query that identify its verdicts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VerdictKey<'q> {
     pub(super) policy: &'q Arc<Policy>,
@@ -97,7 +97,7 @@ pub(super) struct ClassVerdicts {
     pub(super) filter_inputs: Vec<u64>,
     /// Inputs of the scores from outside of chunks.
     pub(super) score_inputs: Vec<u64>,
-    /// Number of these inputs in the history of the rows.
+    /// Version of the score inputs in the history of the rows.
     pub(super) score_version: u64,
     /// Verdicts by number of the chunk.
     pub(super) rows: Vec<Option<Arc<ChunkVerdict>>>,
@@ -131,7 +131,7 @@ impl StoredKey {
 /// Verdict of a class on the nodes of one chunk.
 #[derive(Clone, Debug)]
 pub(super) struct ChunkVerdict {
-    /// Judged chunk. While this pointer exists, no other chunk has its address, and the chunk behind it never changes.
+    /// Evaluated chunk. While this pointer exists, no other chunk has its address, and its chunk never changes.
     chunk: Weak<NodeChunk>,
     pub(super) filtered: Arc<FilteredChunk>,
     /// Numbers that the scorers took from the nodes that pass, scorer by scorer.

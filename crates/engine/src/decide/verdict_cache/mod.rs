@@ -24,8 +24,8 @@ const MAX_CLASSES: usize = 4096;
 
 /// Cache of verdicts by policy, lineage of cluster states, and task class.
 ///
-/// The first query about a class leaves its fingerprint only; the second one stores verdicts. A verdict is used again
-/// where the chunk is the very chunk that was judged, and every other input of the hooks is equal.
+/// The first query about a class stores only its fingerprint; the second query stores verdicts. A verdict is reused if
+/// the chunk is identical (the same allocation) and every other input of the hooks is equal.
 pub struct VerdictCache {
     max_bytes: usize,
     /// Fingerprints of classes that were asked about lately, each at a place of its own.
@@ -119,7 +119,8 @@ impl VerdictCache {
         place.is_some_and(|place| place.swap(fingerprint, Ordering::Relaxed) == fingerprint)
     }
 
-    /// Stores verdicts of a class, and discards those of classes that were not used for long if there are too many.
+    /// Stores verdicts of a class. If there are too many, verdicts of classes that were not used for long are
+    /// discarded.
     fn store(&self, fingerprint: u64, verdicts: ClassVerdicts) {
         // They are counted before the lock is taken: their number grows with that of the nodes.
         let bytes = verdicts.bytes();

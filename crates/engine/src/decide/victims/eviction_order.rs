@@ -27,7 +27,7 @@ struct VictimOrder<'a> {
     policy: &'a Policy,
     preemptor_queue: Arc<str>,
     candidates: &'a [&'a TaskRecord],
-    /// Queue of each candidate's job; `None`: there is no such job.
+    /// Queue of each candidate's job. `None`: the job does not exist.
     queues: Vec<Option<Arc<str>>>,
     /// Keys of tasks and of their jobs, hook by hook, in the order of the candidates.
     task_keys: Vec<Vec<OrderKey>>,
@@ -98,7 +98,7 @@ impl<'a> VictimOrder<'a> {
         reduce_order::less(values, || key(left).compare_tasks(&key(right)))
     }
 
-    /// True if the tasks of the left queue give way before those of the right one.
+    /// True if tasks of the left queue are evicted before tasks of the right queue.
     fn queue_less(&self, left: &str, right: &str) -> bool {
         let hooks = self.policy.queue_orders().iter();
         let values = hooks.filter_map(|hook| {

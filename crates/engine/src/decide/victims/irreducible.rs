@@ -9,15 +9,15 @@ use crate::model::{Problem, TaskRecord, TaskStatus};
 use crate::plugin::PluginContext;
 use crate::plugin_state::{PlacementEvent, TaskTransition};
 
-/// Number of attempts to find a set of which no job would preempt in turn.
+/// Number of attempts to find a set without a job that would preempt in turn.
 const MAX_ROUNDS: usize = 64;
 
 impl VictimSelection<'_> {
-    /// Irreducible set of victims: without any one of them the preemptor does not fit, and none of them could in turn
-    /// preempt it. Later candidates are left out first.
+    /// Irreducible set of victims: every victim is necessary, and no victim could in turn preempt the preemptor. Later
+    /// candidates are left out first.
     ///
-    /// A job that could preempt in turn gives up half as many tasks in the next attempt, and finally none, and others
-    /// take their turn. Not every set is tried; if none is found, there are no victims.
+    /// A job that could preempt in turn loses half as many tasks in the next attempt, and finally none; other jobs
+    /// replace it. Not every set is tried. If no set is found, the result is empty.
     pub(super) fn irreducible<'c>(
         &self,
         cycle: &SchedulingCycle,
@@ -128,8 +128,8 @@ impl VictimSelection<'_> {
     }
 }
 
-/// Shortest prefix of these victims that covers the shortfall, without the ones that it does not need; `None`: all of
-/// them are not enough.
+/// Shortest prefix of these victims that covers the shortfall, without unnecessary victims. `None`: all victims
+/// together are not enough.
 fn minimal_victims<'c>(
     mut shortfall: PreemptorShortfall<'_>,
     open: &[VictimCandidate<'c>],
@@ -167,7 +167,7 @@ impl<'c> ReturnVerdicts<'c> {
     }
 }
 
-/// Transition that changes only whether the task's requests count.
+/// Transition that only adds or removes the task's requests.
 fn unchanged_move(task: &TaskRecord) -> TaskTransition<'_> {
     TaskTransition {
         before: task,

@@ -42,7 +42,7 @@ pub struct VictimGroup {
     pub node: Arc<str>,
     /// Tasks that may be evicted, in order; a task may appear twice.
     pub candidates: Vec<TaskRecord>,
-    /// Changes that count as done, for this group only.
+    /// Changes that are assumed for this group only.
     pub assumptions: Vec<SessionChange>,
 }
 
@@ -219,7 +219,7 @@ impl VictimSelection<'_> {
         })
     }
 
-    /// True if the preemptor's queue may take from other queues. A queue that cannot be judged gets a warning.
+    /// True if the preemptor's queue may reclaim from other queues. A queue that cannot be evaluated gets a warning.
     fn queue_may_reclaim(&self, cycle: &SchedulingCycle, warnings: &mut Vec<Problem>) -> Option<bool> {
         if !matches!(self.kind, VictimKind::Reclaim | VictimKind::GangReclaim) {
             return None;
@@ -233,8 +233,8 @@ impl VictimSelection<'_> {
         })
     }
 
-    /// Reduces the chosen victims to an irreducible set if that is asked for, and counts after how many of them the
-    /// preemptor fits. A preemptor that a plugin cannot read fits nowhere, and the plugin's problem becomes a warning.
+    /// Reduces the chosen victims to an irreducible set if requested, and computes after how many evictions the
+    /// preemptor fits. A preemptor that a plugin cannot read does not fit, and the plugin's problem becomes a warning.
     fn fit_choice(
         &self,
         cycle: &SchedulingCycle,
@@ -276,7 +276,8 @@ impl VictimSelection<'_> {
         Ok((cycle, outcome.warnings.into_iter().map(relative).collect()))
     }
 
-    /// Candidates that plugins judge. Under `corrected` a releasing task, or one that holds nothing, is no candidate.
+    /// Candidates that plugins evaluate. Under `corrected` a releasing task or a task without resources is not a
+    /// candidate.
     fn candidates(&self) -> Vec<VictimCandidate<'_>> {
         let all = self.group.candidates.iter().enumerate();
         let all = all.map(|(position, task)| VictimCandidate { position, task });

@@ -27,8 +27,8 @@ impl VictimSelection<'_> {
         )
     }
 
-    /// Number of these victims, from the first, after whose eviction nothing is missing and no filter and no admission
-    /// rejects the preemptor; `None`: all of them are not enough.
+    /// Number of these victims, from the first, whose eviction is enough: nothing is missing, and neither filters nor
+    /// admission reject the preemptor. `None`: all victims together are not enough.
     ///
     /// # Errors
     /// A plugin cannot read the preemptor.
@@ -59,8 +59,8 @@ impl VictimSelection<'_> {
         Ok(Some(passing))
     }
 
-    /// True if, once the first `count` victims are evicted, filters and Admit pass the preemptor. The node's resources
-    /// are left to [`PreemptorShortfall`], which also counts victims that the state does not have.
+    /// True if filters and Admit pass the preemptor after the eviction of the first `count` victims.
+    /// [`PreemptorShortfall`] checks the node's resources, including victims that the state does not have.
     ///
     /// # Errors
     /// A plugin cannot read the preemptor.

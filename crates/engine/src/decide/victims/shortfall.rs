@@ -16,11 +16,11 @@ pub(super) struct PreemptorShortfall<'a> {
 }
 
 impl<'a> PreemptorShortfall<'a> {
-    /// Shortfall beyond the idle and releasing amounts of the node, with the plugins' shortfalls; `None`: the group
-    /// names no node.
+    /// Shortfall beyond the idle and releasing amounts of the node, with the plugins' shortfalls. `None`: the group
+    /// does not name a node.
     ///
     /// # Errors
-    /// There is no such node.
+    /// The node does not exist.
     pub(super) fn of(
         group: &'a VictimGroup,
         cluster_state: &ClusterState,
@@ -81,7 +81,7 @@ impl<'a> PreemptorShortfall<'a> {
         if self.is_on_node(victim) { given() } else { 0 }
     }
 
-    /// Counts a victim as evicted.
+    /// Subtracts a victim's amounts from the shortfall.
     pub(super) fn evict(&mut self, victim: &VictimCandidate<'_>) {
         self.adjust(victim, -1);
     }
@@ -110,7 +110,7 @@ impl<'a> PreemptorShortfall<'a> {
         enough
     }
 
-    /// Evicts victims until nothing is missing, and returns their number. A victim that appears twice counts once.
+    /// Evicts victims until nothing is missing, and returns their number. A repeated victim is evicted once.
     pub(super) fn covered_after(&mut self, victims: &[VictimCandidate<'_>]) -> Option<usize> {
         if self.is_covered() {
             return Some(0);

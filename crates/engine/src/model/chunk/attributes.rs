@@ -1,5 +1,6 @@
-//! Labels and taints of the nodes of a chunk in columns, so that a selector is matched value by value and not node by
-//! node. They are made at the first question, and made again after a node with other labels or taints came.
+//! Labels and taints of the nodes of a chunk in columns: a selector is matched value by value instead of node by node.
+//! For example, `zone in (a, b)` compares each distinct zone once. The columns are computed at the first query, and
+//! again after a node with other labels or taints arrives.
 
 use std::sync::Arc;
 
@@ -173,7 +174,7 @@ impl ChunkAttributes {
             && self.offset_of(&record.name) == Some(number)
     }
 
-    /// Bytes that the columns hold, without those of the texts, which belong to records.
+    /// Bytes of the columns, without their texts, which belong to records.
     pub(in crate::model) fn bytes(&self) -> usize {
         let text = size_of::<Arc<str>>();
         let label = size_of::<AttributeColumn<Arc<str>, Arc<str>>>();

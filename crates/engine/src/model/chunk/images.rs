@@ -1,5 +1,5 @@
-//! Images of the nodes of a chunk, so that nodes with an image are found by its name. They are made at the first question,
-//! and made again after a node with other images came.
+//! Images of the nodes of a chunk, indexed by name. The index is computed at the first query, and again after a node
+//! with other images arrives.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl ChunkImages {
         self.shown.binary_search_by_key(&number, |(own, _)| *own).is_ok()
     }
 
-    /// Bytes of the lists, without those of texts and properties, which belong to records.
+    /// Bytes of the lists, without texts and properties, which belong to records.
     pub(in crate::model) fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.images) + size_of_val(&*self.shown)
     }

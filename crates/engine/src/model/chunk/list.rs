@@ -25,7 +25,7 @@ impl NodeChunks {
         self.groups.len().saturating_sub(1) * CHUNKS_PER_GROUP + last
     }
 
-    /// True if there is no chunk.
+    /// True if the list has no chunks.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }

@@ -221,8 +221,8 @@ impl NodeChunk {
         self.resource(id).offered()
     }
 
-    /// Shares the columns of allocatable amounts with the first of these chunks whose columns are equal. Nodes come in
-    /// pools of one kind, and a shared column stays in the cache.
+    /// Shares the columns of allocatable amounts with the first of these chunks with equal columns. Clusters have pools
+    /// of equal nodes, and a shared column stays in the cache.
     pub(super) fn share_columns(&mut self, others: &[Arc<Self>]) {
         for own in &mut self.columns {
             let id = own.id;

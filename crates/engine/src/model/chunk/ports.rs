@@ -1,5 +1,5 @@
-//! Ports that tasks take on the nodes of a chunk, so that a question about a port compares each port once. They are
-//! made at the first question, and made again after other ports were taken.
+//! Host ports of tasks on the nodes of a chunk: a query about a port compares each port once. The index is computed at
+//! the first query, and again after ports have changed.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -22,7 +22,7 @@ pub(in crate::model) struct ChunkPorts {
 #[derive(Clone, Default)]
 pub(in crate::model) struct KnownPorts(Arc<OnceLock<ChunkPorts>>);
 
-/// Chunks of equal content print the same, whoever asked about their ports.
+/// Chunks of equal content print the same, whether or not the index was computed.
 impl fmt::Debug for KnownPorts {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("KnownPorts")
@@ -76,8 +76,8 @@ fn has_releasing_ports(entry: &NodeEntry) -> bool {
 }
 
 impl NodeChunk {
-    /// Nodes on which some task takes a port that conflicts with one of these, and those among them on which some task that
-    /// takes a port is being released.
+    /// Nodes with a task whose port conflicts with one of these ports, and the nodes among them on which a task with a
+    /// port is being released.
     pub fn with_conflicting_ports(&self, ports: &[HostPort]) -> [NodeMask; 2] {
         if self.with_ports.is_empty() {
             return [NodeMask::NONE; 2];

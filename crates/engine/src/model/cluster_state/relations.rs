@@ -39,7 +39,7 @@ impl ClusterState {
         self.priority_classes.remove(name).is_some()
     }
 
-    /// Kinds of records whose labels the relations read: those of tasks, if some job finds the groups of its tasks by them.
+    /// Kinds of records whose labels the relations read: tasks, if a job defines the groups of its tasks by labels.
     pub fn labels_of_relations(&self) -> LabelKinds {
         LabelKinds {
             nodes: false,
@@ -47,7 +47,7 @@ impl ClusterState {
         }
     }
 
-    /// Counts a job no longer that was replaced or removed.
+    /// Removes a replaced or removed job from the number of group finders.
     pub(super) fn forget_group_finder(&mut self, job: Option<&StoredRecord<JobRecord>>) {
         let found = job.is_some_and(|job| job.record.finds_groups());
         self.group_finders = self.group_finders.saturating_sub(usize::from(found));
@@ -82,7 +82,8 @@ impl ClusterState {
         self.class_values.value(class).unwrap_or(otherwise)
     }
 
-    /// Group of a task whose job finds the groups; empty: it is in none. `None`: the task says its group.
+    /// Group of a task whose job defines groups by labels. Empty: the task is not in a group. `None`: the task names
+    /// its group itself.
     fn group_of(&self, task: &TaskRecord) -> Option<String> {
         if task.job.is_empty() {
             return None;
@@ -102,8 +103,8 @@ impl ClusterState {
         outdated.map(|(name, _)| Arc::clone(name)).collect()
     }
 
-    /// Tasks that have another priority than their class gives now, or that are in another group than the policies of one of
-    /// these jobs give now.
+    /// Tasks whose priority differs from the present value of their class, or whose group differs from the present
+    /// policies of one of these jobs.
     pub fn outdated_tasks(&self, jobs: &BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
         let tasks = self.tasks.iter();
         let outdated = tasks.filter(|(_, stored)| {

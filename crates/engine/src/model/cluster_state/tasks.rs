@@ -1,4 +1,4 @@
-//! Tasks of a cluster state: each counts on its node and in the holdings of its job.
+//! Tasks of a cluster state. Each task is charged to its node and to the holdings of its job.
 
 use std::sync::Arc;
 
@@ -42,8 +42,8 @@ impl ClusterState {
         }
     }
 
-    /// Sets the status of a task that holds resources to another one in which it holds them: nothing else changes.
-    /// Returns the task; `None`: there is no such task, or it holds nothing.
+    /// Sets the status of a task that holds resources to another status that holds them. Nothing else changes. Returns
+    /// the task. `None`: the task does not exist or holds nothing.
     pub(crate) fn set_holding_status(&mut self, name: &str, status: TaskStatus) -> Option<&TaskRecord> {
         debug_assert!(status.is_allocated(), "the task keeps its resources");
         let stored = self.tasks.get_mut(name)?;
@@ -125,7 +125,7 @@ impl ClusterState {
         }
     }
 
-    /// Counts a task on its node and in its job, or stops counting it.
+    /// Adds a task to its node and its job, or removes it.
     fn count_task(&mut self, task: &TaskRecord, add: bool) {
         if task.status.is_allocated() {
             self.count_in_job(&task.job, &task.requests, add);
@@ -150,7 +150,7 @@ impl ClusterState {
         }
     }
 
-    /// Counts a hypothetical task on a node, and nowhere else.
+    /// Adds a hypothetical task to a node only.
     pub(crate) fn count_on_node(&mut self, slot: NodeSlot, task: &TaskRecord) {
         self.change_usage(slot, task, |usage| usage.add(task));
     }

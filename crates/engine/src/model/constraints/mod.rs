@@ -47,7 +47,7 @@ pub struct NodeImage {
 pub struct PodConstraints {
     /// spec.nodeSelector: labels that a node must have.
     pub node_selector: TextMap,
-    /// Required terms of the node affinity, of which one must match; `None`: there is no such list.
+    /// Required terms of the node affinity. At least one term must match. `None`: every node matches.
     pub required_node_terms: Option<Vec<NodeSelectorTerm>>,
     /// Preferred terms of the node affinity.
     pub preferred_node_terms: Vec<PreferredTerm>,
@@ -65,8 +65,8 @@ pub struct PodConstraints {
     pub images: Vec<Arc<str>>,
     /// References of image volumes.
     pub image_volumes: Vec<Arc<str>>,
-    /// Selector of the pods that belong together with this one, which default spread constraints count; `None`: the pod
-    /// belongs to no Service and no workload. Not empty.
+    /// Selector of the pods of the same workload, for default spread constraints. `None`: the pod has neither a Service
+    /// nor a workload. Never empty.
     pub owner_selector: Option<LabelSelector>,
     /// Devices that the pod asks for, or shares of one; `None`: none.
     pub devices: Option<DeviceRequest>,
@@ -125,7 +125,7 @@ impl ConstraintKind {
     }
 }
 
-/// Set of kinds of constraints, such as those that a policy evaluates.
+/// Set of kinds of constraints, such as the constraints that a policy evaluates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConstraintSet(u16);
 
@@ -185,8 +185,8 @@ impl PodConstraints {
         !(self.pod_affinity.is_empty() && self.pod_anti_affinity.is_empty() && self.spread_constraints.is_empty())
     }
 
-    /// True if placing a pod with these constraints may change what the constraints of these kinds say about an equal
-    /// pod.
+    /// True if placing a pod with these constraints may change the verdict of these kinds of constraints on an equal
+    /// pod. For example, anti-affinity to its own labels.
     pub fn selects_itself(&self, pod: &PodIdentity, kinds: ConstraintSet) -> bool {
         let matches = |term: &PodAffinityTerm| term.may_match(&pod.namespace, pod);
         let preferred = |terms: &PodTerms| terms.preferred.iter().any(|preferred| matches(&preferred.term));
@@ -221,7 +221,7 @@ impl PodConstraints {
         changed.iter().any(|(kind, changed)| *changed && kinds.contains(*kind))
     }
 
-    /// Selector of the pods that default spread constraints count; `None`: they do not apply to the pod.
+    /// Selector of the pods for default spread constraints. `None`: they do not apply to the pod.
     pub fn default_spread_selector(&self) -> Option<&LabelSelector> {
         let selector = self.owner_selector.as_ref();
         selector.filter(|_| self.spread_constraints.is_empty())
@@ -358,12 +358,12 @@ impl NodeProperties {
     }
 }
 
-/// Bytes of a text in a list: its place, its counts and its characters.
+/// Bytes of a text in a list: its pointer, its reference counts and its characters.
 fn text_weight(text: &Arc<str>) -> usize {
     size_of::<Arc<str>>() + TEXT_BLOCK_BYTES + text.len()
 }
 
-/// Bytes around the characters of a text of its own: two counts and what the allocator adds.
+/// Bytes of a separate text besides its characters: two reference counts and the allocator's overhead.
 const TEXT_BLOCK_BYTES: usize = 24;
 
 /// Visits the texts of a map, which is copied.

@@ -29,8 +29,8 @@ pub struct SelectorRequirement {
 }
 
 impl SelectorRequirement {
-    /// True if Kubernetes accepts the requirement on a label: the operator is known and has as many values as it
-    /// needs, the key is a qualified name, and every value is one that a label may have.
+    /// True if Kubernetes accepts the requirement on a label: a valid operator with the right number of values, a
+    /// qualified name as key, and valid label values. For example, `Exists` must not have values.
     pub fn is_valid(&self) -> bool {
         let values = match &*self.operator {
             "In" | "NotIn" => !self.values.is_empty(),
@@ -85,7 +85,7 @@ fn parse_integer(text: &str) -> Option<i64> {
     text.parse().ok()
 }
 
-/// Term of a node selector: requirements, all of which a node has to meet.
+/// Term of a node selector. A node must meet all its requirements.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeSelectorTerm {
     /// Requirements on labels.

@@ -37,12 +37,12 @@ impl LabelSelector {
     }
 }
 
-/// Set of other pods, and the domain of nodes in which they count.
+/// Set of other pods, and the domain of nodes in which they are matched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodAffinityTerm {
     /// Selector of pods; `None`: it matches no pod.
     pub label_selector: Option<LabelSelector>,
-    /// Namespaces of those pods; empty, without a selector of namespaces: the pod's own.
+    /// Namespaces of the other pods. Empty, without a selector of namespaces: the pod's own namespace.
     pub namespaces: Vec<Arc<str>>,
     /// Selector of namespaces.
     pub namespace_selector: Option<LabelSelector>,
@@ -110,14 +110,14 @@ pub struct WeightedPodTerm {
 /// Terms of a pod about other pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodTerms {
-    /// Required terms, all of which have to hold.
+    /// Required terms. All terms must hold.
     pub required: Vec<PodAffinityTerm>,
     /// Preferred terms.
     pub preferred: Vec<WeightedPodTerm>,
 }
 
 impl PodTerms {
-    /// True if there is no term.
+    /// True if the affinity has no terms.
     pub fn is_empty(&self) -> bool {
         self.required.is_empty() && self.preferred.is_empty()
     }
@@ -135,12 +135,12 @@ impl PodTerms {
     }
 }
 
-/// Treatment of nodes that a pod cannot use, when pods are counted by domain.
+/// Treatment of nodes that a pod cannot use, in spread constraints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SpreadPolicy {
-    /// Such nodes do not count.
+    /// Such nodes are left out.
     Honor,
-    /// Such nodes count like others.
+    /// Such nodes are included.
     Ignore,
 }
 
@@ -153,7 +153,7 @@ pub struct SpreadConstraint {
     pub topology_key: Arc<str>,
     /// True: nodes that break the limit are rejected (`DoNotSchedule`); false: they score less (`ScheduleAnyway`).
     pub is_hard: bool,
-    /// Selector of pods; `None` or empty: it counts no pod.
+    /// Selector of pods. `None` or empty: no pods.
     pub label_selector: Option<LabelSelector>,
     /// With fewer domains the smallest number of pods is 0; `None`: 1.
     pub min_domains: Option<i32>,
@@ -177,7 +177,8 @@ impl SpreadConstraint {
             })
     }
 
-    /// True if the constraint of a pod with labels `own` counts no pod, although its selector matches every pod.
+    /// True if the constraint of a pod with labels `own` matches no pods, although its selector is empty or matches
+    /// every pod.
     pub fn counts_nothing(&self, own: &TextMap) -> bool {
         let selector = self.label_selector.as_ref();
         let mut keys = self.match_label_keys.iter();

@@ -17,7 +17,7 @@ pub enum TaintEffect {
 }
 
 impl TaintEffect {
-    /// Effect of a name; `None`: the name is none that Kubernetes knows.
+    /// Effect with this name, such as `NoSchedule`. `None`: the name is not an effect of Kubernetes.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "NoSchedule" => Self::NoSchedule,

@@ -107,8 +107,8 @@ impl CacheTrial {
         }
     }
 
-    /// Results of a query about one class, which equal those without a cache; and the numbers of chunks that were used again
-    /// and judged.
+    /// Runs a query about one class and checks that the results equal the results without a cache. Returns the numbers
+    /// of reused and evaluated chunks.
     fn ask(&self, class: usize, of: impl Fn(&mut ScoreQuery)) -> (u64, u64) {
         let mut query = all_classes(&self.state);
         query.node_query.tasks = vec![query.node_query.tasks[class].clone()];
