@@ -76,7 +76,8 @@ pub(crate) fn reciprocal(divisor: f64) -> Option<f64> {
 /// `dividend / divisor`, to the last bit; with `FUSED` by three multiplications instead of a division, and then 0 where
 /// the divisor is 0.
 ///
-/// `reciprocal` is that of the divisor; the dividend is 0, or lies between 2^-500 and 2^500. Then with u = 2^-53:
+/// `reciprocal` is the reciprocal of the divisor; the dividend is 0, or lies between 2^-500 and 2^500. Then with u =
+/// 2^-53:
 ///
 /// - y = (1/b)(1 + ε₁), q₀ = a·y rounded = (a/b)(1 + δ) with |δ| ≤ 2u + u², r = a − b·q₀ rounded = −a·δ·(1 + ε₃), all
 ///   |ε| ≤ u, nothing under- or overflows. The sum q₀ + r·y before it is rounded is (a/b)(1 − δ(ε₁ + ε₃ + ε₁ε₃)): off by

@@ -23,11 +23,11 @@ pub struct TaskTransition<'a> {
 /// Event of a cycle that plugins receive.
 #[derive(Clone, Copy, Debug)]
 pub enum PlacementEvent<'a> {
-    /// The task's requests begin to count: it was placed, or its eviction was undone.
+    /// The task's requests are added: the task was placed, or its eviction was undone.
     Allocate(TaskTransition<'a>),
-    /// The task's requests begin to count, on amounts that are being released.
+    /// The task's requests are added, on amounts that are being released.
     Pipeline(TaskTransition<'a>),
-    /// The task's requests cease to count.
+    /// The task's requests are removed.
     Deallocate(TaskTransition<'a>),
     /// Job that is enqueued for good.
     Enqueue(&'a str),
@@ -38,7 +38,7 @@ pub enum PlacementEvent<'a> {
 }
 
 impl<'a> PlacementEvent<'a> {
-    /// Task whose requests begin to count, if the event is of that kind.
+    /// Task whose requests the event adds. `None`: the event removes requests.
     pub fn counted_task(&self) -> Option<&TaskTransition<'a>> {
         match self {
             Self::Allocate(moved) | Self::Pipeline(moved) => Some(moved),
@@ -46,7 +46,7 @@ impl<'a> PlacementEvent<'a> {
         }
     }
 
-    /// True if both events are of tasks of one job that begin to count.
+    /// True if both events add requests of tasks of the same job.
     pub fn counts_same_job(&self, other: &Self) -> bool {
         let both = self.counted_task().zip(other.counted_task());
         both.is_some_and(|(one, other)| one.after.job == other.after.job)
@@ -65,7 +65,7 @@ pub trait PluginState: Any + Debug + Send + Sync {
     /// changed, other than the task's own queue.
     ///
     /// # Errors
-    /// The plugin cannot count it: the changes of the event are rejected, and the caller discards this value.
+    /// The plugin cannot apply the event: its changes are rejected, and the caller must discard this value.
     fn apply(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem>;
 
     /// Applies events of tasks in their order; `cluster_state` already shows all of them. Returns the queues as
@@ -86,8 +86,8 @@ pub trait PluginState: Any + Debug + Send + Sync {
     }
 
     /// Applies the event of one task `times` times, for tasks that differ only in name and that the plugin declared
-    /// repeatable ([`QuotaPlugin::repeatable_admissions`](super::plugin::QuotaPlugin::repeatable_admissions)). Each of these
-    /// tasks moves once, so a plugin need not remember its holdings by name.
+    /// repeatable ([`QuotaPlugin::repeatable_admissions`](super::plugin::QuotaPlugin::repeatable_admissions)). Each
+    /// task moves once, so a plugin need not store holdings by name.
     ///
     /// # Errors
     /// The errors of [`Self::apply`].
@@ -196,7 +196,7 @@ impl PluginStates {
     /// the task's own queue; a queue may repeat.
     ///
     /// # Errors
-    /// A plugin cannot count it. Others may have: the caller discards the set.
+    /// A plugin cannot apply the event. Other plugins may have applied it, so the caller must discard the set.
     pub fn apply(
         &mut self,
         cluster_state: &ClusterState,

@@ -1,5 +1,5 @@
-//! Short lock: the crate's only mutex. Its interface takes a closure, so that what happens under the lock can be read in
-//! one place, and debug builds check that no thread writes to a store under it.
+//! Short lock: the crate's only mutex. Its interface takes a closure: all code under the lock is in one place. Debug
+//! builds check that threads do not write to a store under it.
 
 #![expect(
     clippy::disallowed_types,
@@ -56,7 +56,8 @@ impl Drop for HeldMark {
     }
 }
 
-/// Checks, in debug builds, that this thread holds no short lock. Whatever may wait for a disk calls this first.
+/// Checks, in debug builds, that this thread does not hold a short lock. Code that may wait for a disk calls this
+/// first.
 pub fn assert_unlocked() {
     debug_assert_eq!(HELD.get(), 0, "a short lock is held across I/O");
 }

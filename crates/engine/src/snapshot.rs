@@ -51,10 +51,10 @@ pub struct PolicyInForce {
 }
 
 impl PolicyInForce {
-    /// Same policy for a profile; an empty name means the only one.
+    /// Same policy for a profile. An empty name selects the only profile.
     ///
     /// # Errors
-    /// There is no such profile, or there are several and the name is empty.
+    /// The profile does not exist, or the name is empty and the policy has several profiles.
     pub fn of_profile(self: &Arc<Self>, profile: &str) -> Result<Arc<Self>, UnknownProfileError> {
         Ok(match self.policy.profile(profile)? {
             None => Arc::clone(self),
@@ -83,7 +83,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Kinds of records of which policies in force, or relations between records, read all labels.
+    /// Kinds of records whose labels active policies, or relations between records, read completely.
     pub fn read_labels(&self) -> LabelKinds {
         let policies = self.policies.values().map(|own| own.policy.all_labels());
         policies.fold(self.state.labels_of_relations(), LabelKinds::union)
@@ -100,7 +100,7 @@ impl Snapshot {
         }
     }
 
-    /// Plugin states of a policy for this state. The first caller computes them, if possible by advancing those of an
+    /// Plugin states of a policy for this state. The first caller computes them, if possible from the states of an
     /// older snapshot. This may take long.
     pub fn plugin_states(&self, policy: &PolicyInForce) -> PluginStates {
         let cells = &self.plugin_state_cache.cells;
@@ -179,7 +179,7 @@ impl PluginStateCache {
         ready.collect()
     }
 
-    /// Stores known plugin states of a policy, so that nobody computes them again.
+    /// Stores known plugin states of a policy. Later callers then need not compute them.
     pub fn seed(&self, policy: &Arc<str>, derived: PluginStates) {
         let known = Arc::new(OnceLock::from(derived));
         self.cells.with(|cells| cells.insert(Arc::clone(policy), known));

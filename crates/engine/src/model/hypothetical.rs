@@ -1,4 +1,4 @@
-//! Hypothetical chunk: nodes after more tasks of one kind, so that kernels judge many such states at once.
+//! Hypothetical chunk: nodes after more tasks of one kind. Kernels evaluate many such states at once.
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ pub(crate) struct HypotheticalNodes<'v> {
 }
 
 impl<'v> HypotheticalNodes<'v> {
-    /// Empty list. The tasks are those that a cycle under `compatibility: corrected` counts. `spare` is the chunk of an earlier
-    /// list, whose columns are used again.
+    /// Empty list. Tasks are added as in a cycle under `compatibility: corrected`. `spare` is the chunk of an earlier
+    /// list, whose columns are reused.
     pub(crate) fn new(cluster_state: &'v ClusterState, arrival: &'v UniformArrival, spare: Option<NodeChunk>) -> Self {
         let chunks = cluster_state.chunks();
         let mut ids = arrival.resources();

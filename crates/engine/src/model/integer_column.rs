@@ -8,7 +8,7 @@ use super::column::ChunkColumn;
 use super::mask::{CHUNK_SIZE, NodeMask};
 use crate::kernel::{floor, kernel};
 
-/// Amount from which hundredfold amounts are no exact floats.
+/// Amount from which hundredfold amounts are not exact as floats.
 pub(crate) const SMALL_LIMIT: i64 = 1 << 46;
 
 /// Vectors of a node in Kubernetes' counting.
@@ -20,7 +20,7 @@ pub enum WholeVector {
     Requested = 1,
 }
 
-/// Number of these vectors.
+/// Number of vectors with whole amounts.
 pub(super) const WHOLE_VECTOR_COUNT: usize = 2;
 
 /// Column of one vector of one resource: thousandths of cpu, whole units of anything else. Absent values are 0.
@@ -140,7 +140,8 @@ const FLOOR_LIMIT: f64 = (1_u64 << 51) as f64;
 const WHOLE_BITS: u64 = 0x4330 << 48;
 
 kernel! {
-    /// Cuts the fractions of floats off; those that are negative or large are left to the caller, who is told so.
+    /// Truncates the fractions of floats. Negative and large floats are left to the caller; the return value marks
+    /// them.
     fn cut_fractions / cut_fractions_portable(floats: &[f64; CHUNK_SIZE], integers: &mut IntegerColumn) -> bool {
         let mut small = true;
         for (whole, float) in integers.iter_mut().zip(floats) {

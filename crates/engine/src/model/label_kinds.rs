@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Kinds of records whose labels are meant, whatever their names.
+/// Kinds of records whose labels are read, for any label names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LabelKinds {
     /// Labels of nodes.
@@ -36,7 +36,7 @@ impl LabelKinds {
         self.nodes && other.nodes || self.tasks && other.tasks
     }
 
-    /// True if there is no kind.
+    /// True if the set is empty.
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }

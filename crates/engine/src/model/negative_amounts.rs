@@ -1,4 +1,4 @@
-//! Negative amounts of queues and jobs. The reference counts with them, and so does a policy under `upstream`; under
+//! Negative amounts of queues and jobs. The reference and policies under `upstream` compute with them. Under
 //! `corrected` they are a problem of the record.
 
 use super::{
@@ -8,7 +8,7 @@ use super::{
 
 /// Code of the problem.
 pub const NEGATIVE_QUANTITY: &str = "NEGATIVE_QUANTITY";
-/// Remedy for an amount that only a policy under `upstream` counts with.
+/// Remedy for an amount that only policies under `upstream` compute with.
 pub const NEGATIVE_REMEDY: &str = "set it to 0 or more, or leave it out; only policies under `compatibility: upstream` count with it, as the reference does";
 
 impl ResourceAmounts {

@@ -73,7 +73,7 @@ impl NodeUsage {
             + self.devices.held_bytes()
     }
 
-    /// True if no task is counted.
+    /// True if the node has no usage by tasks.
     pub fn is_empty(&self) -> bool {
         self.used.is_empty()
             && self.releasing.is_empty()
@@ -116,7 +116,7 @@ pub struct UpstreamNode {
     pub kubernetes_delta: AmountDelta,
     /// Number of pods as filters of Kubernetes see it: an evicted one is gone at once.
     pub pods: i128,
-    /// Ports of those pods.
+    /// Host ports of the pods.
     pub ports: PortCounts,
     /// Differences of the sums over pods that scores of Kubernetes read: an evicted pod is gone at once.
     pub pod_sums: PodSumDelta,

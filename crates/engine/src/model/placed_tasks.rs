@@ -13,7 +13,7 @@ use super::table::TableCursor;
 use super::uniform_arrival::UniformArrival;
 use crate::devices::DeviceMask;
 
-/// Task that was given a node. Before, it had none or was not counted there.
+/// Task that was assigned to a node. Before, it had no node or was not charged to the node.
 #[derive(Clone, Debug)]
 pub(crate) struct PlacedTask {
     /// Record before the placement.
@@ -25,8 +25,8 @@ pub(crate) struct PlacedTask {
 }
 
 impl ClusterState {
-    /// Gives a task that counts nowhere a status and an existing node. [`Self::count_placed`] then counts it on the
-    /// node and in its job. The task was found at the cursor. `None`: there is no such node, and nothing changes.
+    /// Sets status and node of a task that is not charged to any node. [`Self::count_placed`] then charges it to the
+    /// node and its job. The task was found at the cursor. `None`: the node does not exist, and nothing changes.
     pub(crate) fn assign_node(
         &mut self,
         before: Arc<StoredRecord<TaskRecord>>,
@@ -54,7 +54,7 @@ impl ClusterState {
         Some(PlacedTask { before, after, slot })
     }
 
-    /// Counts placed tasks on their nodes and in the holdings of their jobs.
+    /// Charges placed tasks to their nodes and to the holdings of their jobs.
     pub(crate) fn count_placed(&mut self, arrivals: &[PlacedTask]) {
         for arrival in arrivals {
             self.count_pod(&arrival.after.record, true);
@@ -86,7 +86,7 @@ impl ClusterState {
         }
     }
 
-    /// Counts tasks of one job in the job's holdings.
+    /// Adds tasks of one job to the job's holdings.
     fn count_batch_in_job(&mut self, arrivals: &[PlacedTask]) {
         let Some(job) = arrivals.first().map(|first| &first.after.record.job) else {
             return;
@@ -113,24 +113,24 @@ impl ClusterState {
 }
 
 impl PlacedTask {
-    /// True if both tasks count alike on a node.
+    /// True if both tasks change a node's usage equally.
     fn is_uniform_with(&self, other: &Self) -> bool {
         let (one, other) = (&self.after.record, &other.after.record);
         one.status == other.status && Arc::ptr_eq(&one.shape, &other.shape)
     }
 }
 
-/// Task that is counted on a node.
+/// Task that is charged to a node.
 #[derive(Clone, Copy, Debug)]
 struct NodeArrival<'a> {
     slot: NodeSlot,
-    /// Index of the task's kind; tasks of one kind count alike.
+    /// Index of the task's kind. Tasks of one kind change a node's usage equally.
     arrival_index: usize,
     task: &'a TaskRecord,
 }
 
 impl NodeChunk {
-    /// Counts tasks on the node that all of them are placed on.
+    /// Charges tasks to their common node.
     fn add_tasks(&mut self, comers: &[NodeArrival<'_>], kinds: &[UniformArrival]) {
         let Some(offset) = comers.first().map(|first| first.slot as usize % CHUNK_SIZE) else {
             return;

@@ -10,7 +10,7 @@ use super::records::{TaskRecord, TaskStatus};
 pub enum PodSum {
     /// Non-zero requests of cpu and memory.
     NonzeroRequests,
-    /// Requests as kube-scheduler counts them.
+    /// Requests by the rules of kube-scheduler.
     Requests,
 }
 
@@ -25,7 +25,7 @@ struct PodSumDeltas {
 }
 
 impl TaskRecord {
-    /// Request of a resource as kube-scheduler counts it: thousandths of cpu, whole units of anything else.
+    /// Request of a resource by the rules of kube-scheduler: thousandths of cpu, whole units of other resources.
     pub fn kubernetes_request(&self, id: ResourceId) -> i64 {
         let counted = self.kubernetes_requests.as_deref().unwrap_or(&self.requests);
         counted.whole_units(id).unwrap_or(0)
@@ -40,12 +40,12 @@ impl PodSumDelta {
         own
     }
 
-    /// Counts a task.
+    /// Adds a task.
     pub(crate) fn add(&mut self, task: &TaskRecord) {
         self.change(task, 1);
     }
 
-    /// Ceases to count a task that was counted in this status.
+    /// Removes a task that was added with this status.
     pub(crate) fn subtract(&mut self, task: &TaskRecord) {
         self.change(task, -1);
     }
@@ -135,8 +135,8 @@ impl PodSumDelta {
     }
 }
 
-/// Resources of a task, with the amount that columns show of each and the amount that kube-scheduler counts. Columns show
-/// used scalars in whole units of each task, and pipelined ones in a sum of thousandths.
+/// Resources of a task, each with the amount in the columns and the amount of kube-scheduler. Columns have used scalars
+/// in whole units of each task, and pipelined scalars as a sum of thousandths.
 fn requested(task: &TaskRecord, pipelined: bool) -> impl Iterator<Item = (ResourceId, i128, i128)> + '_ {
     let counted = task.kubernetes_requests.as_deref();
     let ids = task.requests.iter().map(|(id, _)| id);

@@ -1,5 +1,5 @@
-//! Sums over the pods of a node as scores of Kubernetes count them: pipelined tasks are part of them, requests are those of
-//! kube-scheduler, and an eviction under `compatibility: upstream` takes a pod off at once.
+//! Sums over the pods of a node for scores of Kubernetes. They include pipelined tasks, and requests follow the rules
+//! of kube-scheduler. Under `compatibility: upstream` an eviction removes a pod at once.
 //!
 //! The columns show nearly all of these sums. A node stores only the differences from its columns.
 

@@ -59,7 +59,7 @@ impl PortCounts {
             .flat_map(|counts| counts.iter().map(|(port, count)| (port, *count)))
     }
 
-    /// Bytes that the counts hold.
+    /// Bytes of memory that the table of ports holds.
     pub(super) fn held_bytes(&self) -> usize {
         self.0
             .as_ref()

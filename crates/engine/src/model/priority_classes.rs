@@ -16,7 +16,7 @@ pub struct PriorityClassRecord {
     pub name: Arc<str>,
     /// Value of the class; a larger number goes first.
     pub value: i32,
-    /// True if the value also counts for records without a class.
+    /// True if the value also applies to records without a class.
     pub global_default: bool,
 }
 

@@ -27,7 +27,7 @@ pub struct NodeRecord {
     pub allocatable: ResourceAmounts,
     /// Amounts added to `allocatable`.
     pub oversubscription: Option<ResourceAmounts>,
-    /// Ready condition; `None`: not reported, which counts as ready.
+    /// Ready condition. `None`: not reported, which is treated as ready.
     pub ready: Option<bool>,
     /// True if the node is cordoned.
     pub unschedulable: bool,
@@ -52,8 +52,8 @@ impl NodeRecord {
         self.properties.as_ref()?.devices.as_ref()
     }
 
-    /// True if the node has a taint that keeps pods away, beside those of a cordoned or unready node, which
-    /// `unschedulable` and `ready` carry.
+    /// True if the node has a taint that rejects pods, other than the taints of cordoned and unready nodes, which
+    /// `unschedulable` and `ready` represent.
     pub fn has_rejecting_taint(&self) -> bool {
         let is_carried = |taint: &Taint| match &*taint.key {
             "node.kubernetes.io/unschedulable" => self.unschedulable,
@@ -140,9 +140,9 @@ pub enum JobPhase {
     Pending,
     /// Job that is admitted and does not run yet.
     Inqueue,
-    /// Job of which at least `min_member` tasks run.
+    /// At least `min_member` tasks of the job run.
     Running,
-    /// Job of which some tasks run, fewer than `min_member`.
+    /// Some tasks of the job run, fewer than `min_member`.
     Unknown,
     /// Job that is done.
     Completed,
@@ -230,12 +230,12 @@ pub enum TaskStatus {
 }
 
 impl TaskStatus {
-    /// True if the task counts in its job's `allocated`.
+    /// True if the job's `allocated` includes the task.
     pub fn is_allocated(self) -> bool {
         matches!(self, Self::Allocated | Self::Binding | Self::Bound | Self::Running)
     }
 
-    /// True if the task counts in its job's `allocated`, or succeeded.
+    /// True if the job's `allocated` includes the task, or the task succeeded.
     pub fn is_started(self) -> bool {
         self.is_allocated() || self == Self::Succeeded
     }
@@ -245,7 +245,7 @@ impl TaskStatus {
         self.is_on_node() && self != Self::Pipelined
     }
 
-    /// True if the task, on a node, counts in that node's vectors.
+    /// True if a task with this status occupies its node.
     pub fn is_on_node(self) -> bool {
         !matches!(self, Self::Pending | Self::Succeeded | Self::Failed)
     }
@@ -270,9 +270,10 @@ pub struct TaskShape {
     pub nonzero_requests: Option<Box<ResourceAmounts>>,
     /// Amounts that `NodeResourcesFitPlus` adds for this pod.
     pub counted_requests: Option<Box<ResourceAmounts>>,
-    /// Non-zero requests of the containers alone, cpu and memory only; `None`: those of the pod.
+    /// Non-zero requests of the containers alone, cpu and memory only. `None`: equal to the non-zero requests of the
+    /// pod.
     pub container_nonzero_requests: Option<Box<ResourceAmounts>>,
-    /// Requests as kube-scheduler counts them; `None`: the requests.
+    /// Requests by the rules of kube-scheduler. `None`: equal to `requests`.
     pub kubernetes_requests: Option<Box<ResourceAmounts>>,
     /// Card of the task's committed placement; empty: none. No source reports it.
     pub card: Arc<str>,
@@ -329,7 +330,8 @@ impl TaskRecord {
             .map_or(&[], |constraints| &constraints.host_ports)
     }
 
-    /// Namespace of the task: that of its name, else of its job; `default` for a task in a query that has neither.
+    /// Namespace of the task, from its name or its job: for example `ml` for `ml/bert-0`. `default` for a task in a
+    /// query without both.
     pub fn namespace(&self) -> &str {
         let named = self.name.split_once('/').or_else(|| self.job.split_once('/'));
         named.map_or("default", |(namespace, _)| namespace)
@@ -379,9 +381,10 @@ pub struct TaskFields {
     pub nonzero_requests: Option<Box<ResourceAmounts>>,
     /// Amounts that `NodeResourcesFitPlus` adds for this pod.
     pub counted_requests: Option<Box<ResourceAmounts>>,
-    /// Non-zero requests of the containers alone, cpu and memory only; `None`: those of the pod.
+    /// Non-zero requests of the containers alone, cpu and memory only. `None`: equal to the non-zero requests of the
+    /// pod.
     pub container_nonzero_requests: Option<Box<ResourceAmounts>>,
-    /// Requests as kube-scheduler counts them; `None`: the requests.
+    /// Requests by the rules of kube-scheduler. `None`: equal to `requests`.
     pub kubernetes_requests: Option<Box<ResourceAmounts>>,
     /// Card of the task's committed placement; empty: none. No source reports it.
     pub card: Arc<str>,

@@ -1,4 +1,4 @@
-//! Reservation: the amounts promised to a job, charged to its queue until the job's tasks hold them.
+//! Reservation: amounts that are reserved for a job and charged to its queue until the job's tasks hold them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ pub struct Reservation {
     pub attempt: u64,
     /// Queue of the job.
     pub queue: Arc<str>,
-    /// Promised amounts, by name: milli-cores of `cpu`, bytes of `memory`, thousandths of cards. `|` joins the cards of
-    /// a choice.
+    /// Reserved amounts, by name: milli-cores of `cpu`, bytes of `memory`, thousandths of cards. `|` joins the cards of
+    /// a choice, such as `A100|H100`.
     pub amounts: NamedAmounts,
-    /// Hash of the request's content, which tells one request from another.
+    /// Hash of the request's content, to distinguish requests.
     pub content: [u8; 16],
-    /// Source that owns the job's records. The lease runs only while that source is heard. Empty: unknown, and the
-    /// lease always runs.
+    /// Source that owns the job's records. The lease is paused while the source is stale. Empty: unknown, and the lease
+    /// never pauses.
     pub source: Arc<str>,
     /// Time of confirmation, since 1970.
     pub confirmed: Duration,

@@ -1,4 +1,5 @@
-//! Resource names: which schedulers count a resource, and in which unit.
+//! Resource names: which schedulers use a resource, and in which unit. For example, `nvidia.com/gpu` is a scalar for
+//! Volcano and Kubernetes.
 
 use super::quantity::{Quantity, QuantityFormat, RangeError};
 
@@ -16,9 +17,10 @@ pub enum ResourceKind {
     /// Huge pages, attachable volumes, names of the `kubernetes.io/` family and extended resources such as
     /// `nvidia.com/gpu`.
     Scalar,
-    /// Scalar whose name begins with `count/`: Kubernetes counts it, Volcano takes it for an object quota and drops it.
+    /// Scalar with the prefix `count/`, such as `count/pods`. Kubernetes uses it; Volcano treats it as an object quota
+    /// and drops it.
     CountQuota,
-    /// Any other name: no scheduler counts it.
+    /// Any other name, for example `gpu`. Schedulers ignore it.
     Uncounted,
 }
 
@@ -55,12 +57,12 @@ impl ResourceKind {
         }
     }
 
-    /// True if Volcano counts resources of this kind.
+    /// True if Volcano schedules by resources of this kind.
     pub fn counted_by_volcano(self) -> bool {
         !matches!(self, Self::CountQuota | Self::Uncounted)
     }
 
-    /// True if Kubernetes and Koordinator count resources of this kind.
+    /// True if Kubernetes and Koordinator schedule by resources of this kind.
     pub fn counted_by_kubernetes(self) -> bool {
         self != Self::Uncounted
     }

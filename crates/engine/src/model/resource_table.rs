@@ -17,9 +17,8 @@ pub struct TooManyResourcesError {
 
 /// Table of resource names and their ids.
 ///
-/// An id keeps its name for as long as any table of the same *era* is held, and a name can be forgotten: that begins a new
-/// era. The owner of a lineage gives an id to another name only when nobody holds a table of an era in which it had the
-/// old one.
+/// An id has the same name in all tables of an *era*. Forgetting a name starts a new era. The owner of a lineage reuses
+/// an id for another name only after all tables of eras with the old name have been dropped.
 #[derive(Clone, Debug)]
 pub struct ResourceTable {
     names: Vec<Option<Arc<str>>>,
@@ -104,8 +103,8 @@ impl ResourceTable {
         id
     }
 
-    /// Forgets names, which begins a new era. Returns the old one: when nobody holds it, nor one before it, the ids can be
-    /// [`Self::free`]. The names of cpu, memory and pods stay.
+    /// Forgets names and starts a new era. Returns the old era: after it and all earlier eras are dropped, the ids can
+    /// be [`Self::free`]. The names of cpu, memory and pods cannot be forgotten.
     pub fn forget(&mut self, ids: impl IntoIterator<Item = ResourceId>) -> Weak<NameEra> {
         for id in ids.into_iter().filter(|id| *id > ResourceId::PODS) {
             if let Some(name) = self.names.get_mut(id.index()).and_then(Option::take) {
@@ -136,12 +135,12 @@ impl ResourceTable {
         self.is_of_same_era(other) && self.name_count() == other.name_count()
     }
 
-    /// Name of an id; empty for one that has no name here.
+    /// Name of an id. Empty: the id has no name in this table.
     pub fn name(&self, id: ResourceId) -> &str {
         self.shared_name(id).map_or("", |name| name)
     }
 
-    /// Shared name of an id; `None` for one that has no name here.
+    /// Shared name of an id. `None`: the id has no name in this table.
     pub fn shared_name(&self, id: ResourceId) -> Option<&Arc<str>> {
         self.names.get(id.index())?.as_ref()
     }
@@ -157,12 +156,12 @@ impl ResourceTable {
         self.ids.len()
     }
 
-    /// Number of ids, with those that have no name at present.
+    /// Number of ids, including ids that currently have no name.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Always false: every table knows cpu, memory and pods.
+    /// Always false: every table has cpu, memory and pods.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }

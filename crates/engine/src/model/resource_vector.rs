@@ -1,9 +1,9 @@
-//! Resource vectors as Volcano's quota plugins and gangs compare them: amounts as floats, and its different comparisons by
-//! name.
+//! Resource vectors with the comparisons of Volcano's quota plugins and gangs: amounts are floats, and each of
+//! Volcano's comparisons has a name.
 //!
-//! Cpu and memory are always there. Any other resource (a *scalar*, `pods` among them) may be missing, and a missing one
-//! differs from 0 in some of the comparisons. The resources named by the last argument of a comparison are those that a
-//! request names: others do not matter.
+//! Cpu and memory are always present. Any other resource (a *scalar*, including `pods`) may be missing; some
+//! comparisons distinguish a missing scalar from 0. The last argument of a comparison is a request: only its resources
+//! are compared.
 
 use smallvec::SmallVec;
 
@@ -158,7 +158,7 @@ impl ResourceVector {
             .chain(self.scalars())
     }
 
-    /// Resources of which there is at least [`MIN_AMOUNT`] (NAMES).
+    /// Resources with at least [`MIN_AMOUNT`] (NAMES).
     pub fn named_resources(&self) -> impl Iterator<Item = ResourceId> + '_ {
         self.iter()
             .filter(|(_, amount)| *amount >= MIN_AMOUNT)
@@ -215,8 +215,8 @@ impl ResourceVector {
         self.iter().all(|(id, amount)| is_at_most(amount, other.amount(id)))
     }
 
-    /// Requested resources, but not pods, of which this vector has more than `limit`, without a tolerance (the opposite of
-    /// FIT). If this vector has no scalars at all, only cpu and memory are looked at.
+    /// Requested resources except pods that exceed `limit` in this vector, without a tolerance (the opposite of FIT).
+    /// If this vector has no scalars, only cpu and memory are compared.
     pub fn misfits<'a>(&'a self, limit: &'a Self, request: &'a Self) -> impl Iterator<Item = ResourceId> + 'a {
         let with_scalars = self.has_scalars();
         request
@@ -232,8 +232,8 @@ impl ResourceVector {
         self.misfits(limit, request).next().is_none()
     }
 
-    /// True if some requested resource but pods, of which one of the two has [`MIN_AMOUNT`], is at most the limit's, with a
-    /// tolerance of [`MIN_AMOUNT`] (PART).
+    /// True if some requested resource except pods is at most the limit's amount, with a tolerance of [`MIN_AMOUNT`]
+    /// (PART). Resources below [`MIN_AMOUNT`] in both vectors are ignored.
     pub fn fits_partly(&self, limit: &Self, request: &Self) -> bool {
         request.iter().any(|(id, requested)| {
             let (own, limit) = (self.amount(id), limit.amount(id));
@@ -255,8 +255,9 @@ impl ResourceVector {
         })
     }
 
-    /// Amounts above those of another vector (EXC). A scalar that is not above is missing. The reference takes a scalar of
-    /// -1 for unlimited: here it stays as it is, in the other vector nothing is above it.
+    /// Amounts above the amounts of another vector (EXC). A scalar that is not above is missing in the result. As in
+    /// the reference, a scalar of -1 is unlimited: in this vector it is unchanged, and in the other vector nothing
+    /// exceeds it.
     #[must_use]
     pub fn excess_over(&self, other: &Self) -> Self {
         let mark = f64::from(UNLIMITED_MARK);
@@ -291,7 +292,7 @@ impl ResourceVector {
         larger
     }
 
-    /// Lowers amounts to those of a limit, which limits cpu, memory and the scalars that it has (`MIN_INF`).
+    /// Lowers amounts to the amounts of a limit (`MIN_INF`). The limit applies to cpu, memory and its own scalars.
     pub fn lower_to_limit(&mut self, limit: &Self) {
         self.cpu = self.cpu.min(limit.cpu);
         self.memory = self.memory.min(limit.memory);
@@ -302,8 +303,8 @@ impl ResourceVector {
         }
     }
 
-    /// Largest part of any amount of `deserved` that is allocated here, at least 0 (SHARE). Amounts below [`MIN_AMOUNT`]
-    /// in `deserved` do not count.
+    /// Largest ratio of an amount here to the amount in `deserved`, at least 0 (SHARE). For example, 6 of 8 deserved
+    /// GPUs is 0.75. Amounts below [`MIN_AMOUNT`] in `deserved` are ignored.
     pub fn share_of(&self, deserved: &Self) -> f64 {
         let parts = deserved.iter().filter(|(_, amount)| *amount >= MIN_AMOUNT);
         parts

@@ -29,12 +29,12 @@ impl TaskShape {
         Some((&gang.priority_class, gang.priority_from_class?))
     }
 
-    /// Names of the task's scheduling gates, as far as the sender tells them.
+    /// Names of the task's scheduling gates, if the sender reports them.
     pub fn scheduling_gates(&self) -> &[Arc<str>] {
         self.gang.as_ref().map_or(&[], |gang| &gang.scheduling_gates)
     }
 
-    /// True if the task has a scheduling gate, and not only the one that Volcano sets itself.
+    /// True if the task has a scheduling gate other than Volcano's own gate.
     pub fn has_foreign_gate(&self) -> bool {
         let gates = self.scheduling_gates();
         self.gated && !(gates.len() == 1 && gates.iter().all(|gate| **gate == *VOLCANO_GATE))

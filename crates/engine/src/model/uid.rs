@@ -136,7 +136,8 @@ impl fmt::Display for Uid {
     }
 }
 
-/// Seconds since 1970; an unreported time is older than any. The earliest representable second counts as unreported.
+/// Seconds since 1970, for example 1764288000. An unreported time is older than any other. The earliest representable
+/// second is treated as unreported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CreationTime(i64);
 

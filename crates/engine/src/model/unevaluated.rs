@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub struct UnevaluatedFields(Option<Arc<Vec<Arc<str>>>>);
 
 impl UnevaluatedFields {
-    /// True if there are no names.
+    /// True if the list has no names.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -17,7 +17,7 @@ impl UnevaluatedFields {
         self.0.iter().flat_map(|names| names.iter())
     }
 
-    /// Shared storage of the names, for an interner. `None`: there are no names.
+    /// Shared storage of the names, for an interner. `None`: the list is empty.
     pub fn shared_mut(&mut self) -> Option<&mut Arc<Vec<Arc<str>>>> {
         self.0.as_mut()
     }

@@ -17,7 +17,7 @@ pub(crate) struct UniformArrival {
     amounts: Vec<(ResourceId, i64)>,
     /// Integers added to the used amount in Kubernetes' counting.
     integers: Vec<(ResourceId, i64)>,
-    /// True if Kubernetes counts the same amounts.
+    /// True if Kubernetes uses the same amounts.
     pub(super) same_in_kubernetes: bool,
     /// Differences of the sums over pods, which no column shows.
     pub(super) pod_sums: PodSumDelta,

@@ -99,7 +99,7 @@ pub trait PluginAccounts: Debug {
         Vec::new()
     }
 
-    /// Gauges of all queues, for plugins whose registry entry says that they have some.
+    /// Gauges of all queues, for plugins whose registry entry declares gauges.
     fn queue_gauges(&self, cluster_state: &ClusterState) -> Vec<QueueGauge> {
         let _ = cluster_state;
         Vec::new()

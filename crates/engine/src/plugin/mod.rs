@@ -37,7 +37,8 @@ pub trait Plugin: Debug + Send + Sync {
     /// Arguments after defaults and repairs, in the spelling of the policy document.
     fn effective_arguments(&self) -> YamlValue;
 
-    /// Constraints between pods and nodes that the filter evaluates; a result names those that no hook evaluates.
+    /// Constraints between pods and nodes that the filter evaluates. Results list constraints that are not evaluated by
+    /// any hook.
     fn filter_evaluates(&self) -> ConstraintSet {
         ConstraintSet::NONE
     }
@@ -73,8 +74,8 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Computes the plugin's state from a cluster state; `None`: the plugin has none. `switches` are those of the first
-    /// entry of its name, which hold for all entries.
+    /// Computes the plugin's state from a cluster state. `switches` come from the first entry with its name and apply
+    /// to all entries. `None`: the plugin has no state.
     fn build_state(&self, cluster_state: &ClusterState, switches: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
         let _ = (cluster_state, switches);
         None
@@ -97,7 +98,7 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// Comparison of these queues, by their positions, where keys cannot tell; `None`: the keys tell.
+    /// Comparison of these queues, by position, if keys are not sufficient. `None`: the keys are sufficient.
     fn queue_comparison<'a>(
         &'a self,
         context: PluginContext<'a>,
@@ -114,19 +115,19 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// True if a queue holds so much that it is served no more tasks; `None`: the plugin abstains.
+    /// True if a queue holds too much to be served more tasks. `None`: the plugin abstains.
     ///
     /// # Errors
-    /// The queue cannot be judged.
+    /// The queue cannot be evaluated.
     fn overused(&self, context: PluginContext<'_>, queue: &str) -> Result<Option<bool>, Problem> {
         let _ = (context, queue);
         Ok(None)
     }
 
-    /// True if a queue may preempt or reclaim for these tasks together; `None`: the plugin abstains.
+    /// True if a queue may preempt or reclaim for these tasks together. `None`: the plugin abstains.
     ///
     /// # Errors
-    /// The queue cannot be judged.
+    /// The queue cannot be evaluated.
     fn may_preempt(
         &self,
         context: PluginContext<'_>,
@@ -137,8 +138,8 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Order keys of tasks, in their order, smaller first; `None`: the plugin does not order tasks. The status and the node of
-    /// a task do not count: its key stays the same through a cycle.
+    /// Order keys of tasks, in the order of `tasks`; smaller keys first. Keys must not depend on status and node of a
+    /// task: they are constant during a cycle. `None`: the plugin does not order tasks.
     fn task_keys(&self, tasks: &[&TaskRecord]) -> Option<Vec<OrderKey>> {
         let _ = tasks;
         None
@@ -156,30 +157,31 @@ pub trait Plugin: Debug + Send + Sync {
         GroupOpinion::default()
     }
 
-    /// Order key of a group among those of its job, smaller first; `None`: the plugin does not order groups.
+    /// Order key of a group among the groups of its job, smaller first. `None`: the plugin does not order groups.
     fn group_key(&self, context: PluginContext<'_>, group: TaskGroup<'_>) -> Option<Vec<f64>> {
         let _ = (context, group);
         None
     }
 
-    /// Opinion on whether a job may be enqueued; `None`: the plugin abstains.
+    /// Opinion on whether a job may be enqueued, for example a rejection because its queue lacks 4 GPUs. `None`: the
+    /// plugin abstains.
     ///
     /// # Errors
-    /// The job cannot be judged.
+    /// The job cannot be evaluated.
     fn admit_job(&self, context: PluginContext<'_>, job: &JobRecord) -> Result<Option<AdmitOpinion>, Problem> {
         let _ = (context, job);
         Ok(None)
     }
 
-    /// False: the plugin abstains on every task, so that Place need not ask it about each.
+    /// False if the plugin abstains on every task. Place then does not call it for each task.
     fn judges_tasks(&self) -> bool {
         true
     }
 
-    /// Opinion on whether a task of a queue may be allocated; `None`: the plugin abstains.
+    /// Opinion on whether a task of a queue may be allocated. `None`: the plugin abstains.
     ///
     /// # Errors
-    /// The task cannot be judged.
+    /// The task cannot be evaluated.
     fn admit_task(
         &self,
         context: PluginContext<'_>,
@@ -190,10 +192,10 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// True for each candidate that may be evicted; `None`: the plugin abstains.
+    /// True for each candidate that may be evicted. `None`: the plugin abstains.
     ///
     /// # Errors
-    /// The query cannot be judged.
+    /// The query cannot be evaluated.
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
         let _ = (context, query);
         Ok(None)
@@ -224,7 +226,7 @@ pub trait Plugin: Debug + Send + Sync {
         false
     }
 
-    /// Least and greatest score that the plugin gives to a node on which the task fits; `None`: there is no bound.
+    /// Minimum and maximum score of a node on which the task fits, such as (0.0, 100.0). `None`: unbounded.
     fn score_bounds(&self) -> Option<(f64, f64)> {
         None
     }
@@ -239,7 +241,7 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// The plugin as one that keeps quotas; `None`: it keeps none.
+    /// The plugin as a quota plugin. `None`: the plugin has no quotas.
     fn quota(&self) -> Option<&dyn QuotaPlugin> {
         None
     }
@@ -253,10 +255,10 @@ pub struct PluginContext<'a> {
     /// Plugin states of the cluster state. For filters and scores empty unless a plugin of the query declares
     /// [`PluginHooks::accounts`].
     pub plugin_states: &'a PluginStates,
-    /// True if nodes are judged as they will be once the tasks that are being released are gone.
+    /// True if nodes are evaluated as they will be after all releasing tasks have ended.
     pub after_release: bool,
-    /// Time of the decision, in seconds since 1970, as the query gives it; `None`: it gives none.
-    /// Nothing else tells a plugin the time.
+    /// Time of the decision from the query, in seconds since 1970. Plugins must not use another clock. `None`: the
+    /// query has no time.
     pub now: Option<i64>,
 }
 
@@ -267,9 +269,9 @@ pub struct AdmitOpinion {
     pub reasons: Vec<(Reason, Vec<Measurement>)>,
     /// Cards that a task may use, best first, each with the number of such tasks that the queue still admits on it.
     pub cards: Vec<(Arc<str>, u64)>,
-    /// Number of tasks like this one that the queue still admits; `None`: without limit, or for a job.
+    /// Number of equal tasks that the queue still admits. `None`: unlimited, or a job.
     pub headroom: Option<u64>,
-    /// Amounts promised to an admitted job, by name.
+    /// Amounts to reserve for an admitted job, by name.
     pub reserve: NamedAmounts,
 }
 
@@ -415,11 +417,11 @@ pub struct PluginHooks {
     /// True if the filter or the score reads the task's queue and limits, and plugin states. Task classes become
     /// smaller then, and queries wait until the plugin states are computed.
     pub accounts: bool,
-    /// True if the filter or the score reads the devices of nodes, which no column shows: Place judges nodes by their
-    /// entries then.
+    /// True if the filter or the score reads the devices of nodes. Columns do not have devices, so Place then evaluates
+    /// nodes from their entries.
     pub devices: bool,
-    /// Annotation that names the template of a task, if the filter judges all tasks of a template by the first one in
-    /// the query.
+    /// Annotation that names the template of a task, if the filter evaluates only the first task of a template in the
+    /// query.
     pub template_annotation: Option<&'static str>,
 }
 
@@ -469,7 +471,7 @@ pub struct PluginDef {
 }
 
 impl PluginDef {
-    /// Kinds of records of which the plugin reads all labels.
+    /// Kinds of records whose labels the plugin reads completely.
     pub fn all_labels(&self) -> LabelKinds {
         LabelKinds {
             nodes: self.node_labels.contains(&EVERY_LABEL),

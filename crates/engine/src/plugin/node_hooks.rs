@@ -31,8 +31,8 @@ pub trait NodeScorer {
         MAX_PARTS
     }
 
-    /// True if scores depend on the candidates, such as one that is relative to the best candidate. The caller then shows
-    /// all candidates to [`Self::survey`] and calls [`Self::finish_survey`] before it asks for any score.
+    /// True if scores depend on the candidates, such as a score relative to the best candidate. The caller then passes
+    /// all candidates to [`Self::survey`] and calls [`Self::finish_survey`] before it computes scores.
     fn needs_survey(&self) -> bool {
         false
     }
@@ -57,15 +57,15 @@ pub trait NodeScorer {
         Ok(())
     }
 
-    /// Inputs of the scores from outside of a chunk, asked after the survey; `None`: the scores read more than that. With
-    /// `Some` the scores of the nodes of a chunk follow from the chunk, the class, the policy, the table of resource names, and
-    /// these numbers, so that a caller may use scores of the same chunk again.
+    /// Inputs of the scores that are not in the chunk, read after the survey. `Some`: the scores of a chunk depend only
+    /// on the chunk, the class, the policy, the table of resource names, and these numbers. A caller may then reuse
+    /// scores of the same chunk. `None`: the scores have further inputs.
     fn outside_inputs(&self) -> Option<HookNumbers> {
         None
     }
 
-    /// Notes that a surveyed node is no candidate any more. True: the scores of others change by that, and the caller
-    /// surveys the candidates again.
+    /// Removes a surveyed node from the candidates. Returns true if this changes the scores of other nodes: the caller
+    /// then surveys the candidates again.
     fn leave(&self, slot: NodeSlot) -> bool {
         let _ = slot;
         false
@@ -96,19 +96,19 @@ pub trait NodeScorer {
 
 /// Prepared filter of one task class.
 pub trait NodeFilter {
-    /// Judges the nodes of the chunk that are in `among`. Returns the rejected ones, and records a reason for each of
-    /// them if reasons are read.
+    /// Evaluates the nodes of the chunk that are in `among`. Returns the rejected nodes, and records a reason for each
+    /// if reasons are read.
     fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask;
 
-    /// Inputs of the verdicts from outside of a chunk; `None`: the verdicts read more than that. With `Some` the verdict on each
-    /// node of a chunk follows from the chunk, the class, the policy, the table of resource names, whether nodes are judged after
-    /// release, and these numbers, so that a caller may use verdicts on the same chunk again. A plugin that has such a filter for a
-    /// class has one on every state with the same table of names.
+    /// Inputs of the verdicts that are not in the chunk. `Some`: the verdicts on a chunk depend only on the chunk, the
+    /// class, the policy, the table of resource names, `after_release`, and these numbers. A caller may then reuse
+    /// verdicts on the same chunk. `None`: the verdicts have further inputs. A plugin with such a filter for a class
+    /// must have it on every state with the same table of names.
     fn outside_inputs(&self) -> Option<HookNumbers> {
         None
     }
 
-    /// Splits off the checks that depend on other nodes: from then on the filter judges without them.
+    /// Splits off the checks that depend on other nodes. The filter no longer performs them.
     fn split_peers(&mut self) -> Vec<Box<dyn PeerFilter>> {
         Vec::new()
     }
@@ -116,8 +116,8 @@ pub trait NodeFilter {
     /// Reason of this number, without measurements.
     fn reason(&self, number: u16) -> Reason;
 
-    /// True if the filter rejects nodes for reasons that hold whatever tasks leave them, such as a taint. Such a reason
-    /// counts before one that evictions remove.
+    /// True if the filter rejects nodes for reasons that evictions cannot remove, such as a taint. Such a reason has
+    /// precedence over a reason that evictions can remove.
     fn has_lasting_reasons(&self) -> bool {
         false
     }
@@ -142,7 +142,7 @@ impl ChunkRejections {
         }
     }
 
-    /// True if nobody reads the reasons, so that the filter need not determine them.
+    /// True if reasons are not read. The filter then need not determine them.
     pub fn ignores_reasons(&self) -> bool {
         self.ignore_reasons
     }
@@ -159,7 +159,7 @@ impl ChunkRejections {
         }
     }
 
-    /// Takes the groups; no node counts as rejected afterwards.
+    /// Removes and returns the groups of rejected nodes.
     pub fn drain(&mut self) -> impl Iterator<Item = (u16, NodeMask)> + '_ {
         self.groups.drain(..)
     }

@@ -1,5 +1,6 @@
-//! Hooks whose verdicts on other nodes each placement changes, split into peers: nodes with equal keys are judged alike, so
-//! that a placement changes a few keys and verdicts instead of every node.
+//! Hooks for which each placement changes verdicts on other nodes. Nodes are grouped into peers: nodes with equal keys
+//! have equal verdicts. A placement then changes a few keys and verdicts instead of every node. For example, with three
+//! zones a spread constraint has at most three keys.
 
 use smallvec::SmallVec;
 
@@ -8,12 +9,12 @@ use crate::model::{NodeSlot, Problem, TopologyDomains};
 /// Numbers of a node by which hooks judge it. Nodes with equal keys are peers.
 pub type PeerKey = SmallVec<[i64; 8]>;
 
-/// Number in place of that of a domain, for a node that has none.
+/// Sentinel: the node does not belong to a domain.
 pub const NO_DOMAIN: i64 = i64::MIN;
 
-/// Hook that judges peers, and follows the placements of its task class.
+/// Hook that evaluates peers and is updated with the placements of its task class.
 pub trait PeerHook {
-    /// Appends the numbers by which the hook judges a node: always as many.
+    /// Appends the numbers that determine the hook's verdict on a node. Their number is constant.
     fn append_key(&self, slot: NodeSlot, key: &mut PeerKey);
 
     /// True if no placement changes a key.
@@ -21,7 +22,7 @@ pub trait PeerHook {
         false
     }
 
-    /// Counts a task of the class on a node, which is ready. Appends the other nodes whose numbers are different now.
+    /// Adds a task of the class to a ready node. Appends the other nodes whose numbers changed.
     fn place(&mut self, slot: NodeSlot, changed: &mut Vec<NodeSlot>);
 }
 
@@ -50,7 +51,7 @@ const SMALL_DOMAIN: usize = 16;
 /// domain is the number, and its nodes change keys with it.
 #[derive(Clone, Debug, Default)]
 pub struct DomainPeers {
-    /// Nodes by domain; `None`: the number of a node is that of its domain.
+    /// Nodes by domain. `None`: the number of a node is the number of its domain.
     nodes: Option<Vec<Vec<NodeSlot>>>,
 }
 
@@ -69,7 +70,7 @@ impl DomainPeers {
         Self { nodes: Some(nodes) }
     }
 
-    /// Number of a node in a domain; `value` is that of the domain.
+    /// Number of a node in a domain. `value` computes the number of the domain.
     pub fn number(&self, domain: Option<usize>, value: impl FnOnce(usize) -> i64) -> i64 {
         match (domain, &self.nodes) {
             (None, _) => NO_DOMAIN,

@@ -50,10 +50,11 @@ pub trait QuotaPlugin: Plugin {
     /// A reservation cannot be released.
     fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem>;
 
-    /// Number of tasks like this one, itself included, that the plugin surely permits one after the other, on whichever
-    /// nodes. The task is permitted and holds nothing yet. These tasks use no cards, and each changes the plugin's
-    /// state alike ([`PluginState::apply_repeated`](crate::plugin_state::PluginState::apply_repeated)). 1: each task
-    /// must be judged.
+    /// Number of equal tasks, including this task, that the plugin certainly permits one after the other on any nodes.
+    /// For example, 5 if 10 GPUs are left and each task requests 2. The task is permitted and holds nothing yet. The
+    /// tasks must not use cards, and each must change the plugin's state equally
+    /// ([`PluginState::apply_repeated`](crate::plugin_state::PluginState::apply_repeated)). 1: each task must be
+    /// evaluated.
     fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
         let _ = (context, queue, task);
         1
@@ -80,7 +81,7 @@ pub trait QuotaPlugin: Plugin {
     }
 
     /// Amounts other than the node's resources that the preemptor lacks on a node, each with the gain from every
-    /// candidate; empty: the plugin permits the preemptor there.
+    /// candidate. Empty: the plugin permits the preemptor on the node.
     ///
     /// # Errors
     /// The query cannot be judged.

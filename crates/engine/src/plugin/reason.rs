@@ -35,7 +35,7 @@ pub struct Measurement {
     pub name: String,
     /// Value in `unit`.
     pub value: f64,
-    /// Unit: `cores`, `bytes`, `cards`, or empty for a plain count.
+    /// Unit: `cores`, `bytes` or `cards`. Empty: a plain number.
     pub unit: &'static str,
 }
 

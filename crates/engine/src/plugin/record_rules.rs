@@ -1,4 +1,5 @@
-//! Rules of plugins about records: what a record has to say so that the plugin can count with it.
+//! Rules of plugins about records: requirements for a record that the plugin uses. For example, the annotation
+//! `volcano.sh/card.quota` must be valid JSON.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use crate::model::{ClusterState, Problem, QueueRecord, RecordKind};
 use crate::policy::Policy;
 
-/// Rules of a plugin about records, whatever policy is in force.
+/// Rules of a plugin about records, independent of the active policy.
 pub trait RecordRules: Debug + Sync {
     /// True if a policy needs queues to follow the rules. Without such a policy a queue that breaks them is accepted with
     /// a warning, because such a policy may come.
@@ -15,7 +16,7 @@ pub trait RecordRules: Debug + Sync {
     /// Problem of a queue by itself. Its field begins with `queues[<name>]`.
     fn queue_problem(&self, queue: &QueueRecord) -> Option<Problem>;
 
-    /// True if a queue that breaks the rules is rejected even if there is no good record of it to keep.
+    /// True if a queue that breaks the rules is rejected even without an earlier good record.
     fn reject_new_queues(&self) -> bool;
 
     /// Problems of all queues, by themselves or because they contradict each other, by name.
@@ -53,9 +54,9 @@ pub struct RecordWarning {
 /// Kind of a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordWarningKind {
-    /// An annotation cannot be read; the message says why.
+    /// An annotation is unreadable. The message has the reason.
     AnnotationInvalid(String),
-    /// A label or a resource makes no card; the message says why.
+    /// A label or a resource does not define a card. The message has the reason.
     CardLabelIgnored(String),
     /// A record names a card that no node has.
     UnknownCard(Arc<str>),

@@ -109,8 +109,8 @@ impl StrategyMean {
         }
     }
 
-    /// Scores every place of a chunk. The operations are the reference's, in its order, so that results are
-    /// bit-identical: `fin · w / cap`, summed, divided by the sum of weights, times 100 · weight.
+    /// Scores every node of a chunk: `fin · w / cap`, summed, divided by the sum of weights, times 100 · weight. The
+    /// operations have the reference's order, so results are bit-identical.
     pub(super) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
         // A division by 1 changes no bit.
         let divisor = (self.weight_sum.max(1)) as f64;
@@ -160,8 +160,8 @@ impl AllocationTerm {
 }
 
 kernel! {
-    /// Weighted mean, and 0 where something requested does not fit. `GAPS`: some nodes lack some resource, which does
-    /// not count there.
+    /// Weighted mean, and 0 for nodes on which the request does not fit. `GAPS`: some nodes lack a resource, which is
+    /// then ignored.
     fn weighted_mean / weighted_mean_portable<const GAPS: bool>(
         stocks: &[TermColumns<'_>],
         scale: MeanScale,
@@ -249,7 +249,7 @@ fn add_terms<const FUSED: bool, const GAPS: bool, const N: usize>(
 /// Part of one resource at one node, and whether the task would exceed the capacity there.
 ///
 /// If free nodes are preferred: `(cap − fin) · w / cap`. If full nodes are preferred: `(0 − fin) · −w`, which equals
-/// `fin · w`, so that one formula without a branch serves both.
+/// `fin · w`. One formula without a branch therefore computes both.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[expect(
     clippy::indexing_slicing,

@@ -26,7 +26,7 @@ pub(super) fn check_name_list(names: &[String], at: &DocumentLocation, report: &
     }
 }
 
-/// Warns of a name that no counted resource has.
+/// Warns about a name that Volcano does not use for resources.
 pub(super) fn check_volcano_name(name: &str, at: &DocumentLocation, report: &mut DiagnosticReport) {
     if !ResourceKind::of(name).counted_by_volcano() {
         let hint = report.suggestion(Severity::Warning, name, &NATIVE_RESOURCES);

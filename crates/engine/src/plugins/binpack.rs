@@ -99,7 +99,7 @@ fn lenient_int(arguments: &PluginArguments, key: &str, report: &mut DiagnosticRe
     })
 }
 
-/// Weight of a resource: 0 switches it off, a negative one counts as 1.
+/// Weight of a resource. 0 switches the resource off; a negative weight is treated as 1.
 fn weight_of(arguments: &PluginArguments, key: &str, report: &mut DiagnosticReport) -> i64 {
     let weight = lenient_int(arguments, key, report);
     if weight < 0 {

@@ -83,7 +83,7 @@ impl DeviceNodeScorer<'_> {
     }
 }
 
-/// Least and greatest score as numbers; none if there is no score.
+/// Minimum and maximum score as numbers. Empty without scores.
 fn range_numbers(range: Option<(i64, i64)>) -> HookNumbers {
     let ends = range.into_iter().flat_map(|(least, greatest)| [least, greatest]);
     ends.map(i64::cast_unsigned).collect()

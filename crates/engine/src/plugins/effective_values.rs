@@ -2,7 +2,7 @@
 
 use crate::policy::{YamlNode, YamlValue};
 
-/// Map of these entries, in this order.
+/// Map with these entries, in this order.
 pub(super) fn value_map(entries: impl IntoIterator<Item = (String, YamlValue)>) -> YamlValue {
     let node = |value| YamlNode::new(value);
     let pairs = entries

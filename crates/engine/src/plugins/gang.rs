@@ -24,7 +24,7 @@ pub(super) const DEF: PluginDef = PluginDef {
 
 pub(super) const NAME: &str = "gang";
 
-/// Reason of a job of which a role or a group has too few tasks.
+/// Reason code of a job with too few tasks of a role or a group.
 const TOO_FEW_OF_TASK: &str = "NotEnoughPodsOfTask";
 /// Reason of a job that has too few tasks.
 const TOO_FEW: &str = "NotEnoughTasks";
@@ -51,12 +51,12 @@ struct CountedJob<'a> {
     tally: &'a JobTally,
 }
 
-/// Tasks that count for a role or a group: ready ones and pending ones without requests.
+/// Ready tasks of a role or a group, including pending tasks without requests.
 fn ready(counts: &StatusCounts) -> i64 {
     counts.ready() + counts.without_requests()
 }
 
-/// Ready tasks and those that wait for resources that are being released.
+/// Ready tasks, and tasks that wait for resources that are being released.
 fn pipelined(counts: &StatusCounts) -> i64 {
     ready(counts) + counts.of(TaskStatus::Pipelined)
 }
@@ -87,7 +87,7 @@ impl CountedJob<'_> {
         })
     }
 
-    /// Size and number of groups by policy; of two policies of one name the last number counts.
+    /// Size and number of groups by policy. If two policies have the same name, the last number applies.
     fn group_minimums(&self) -> BTreeMap<&str, (i64, i64)> {
         let policies = self.job.gang.iter().flat_map(|gang| &gang.sub_groups);
         let mut minimums: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
@@ -124,7 +124,7 @@ impl CountedJob<'_> {
         }
     }
 
-    /// True if the number of tasks alone is enough, whatever their roles are: such a job goes behind others.
+    /// True if the number of tasks alone is enough, ignoring roles. Such a job is served after other jobs.
     fn has_enough_ready(&self) -> bool {
         ready(&self.tally.tasks) >= self.min_available()
     }

@@ -85,7 +85,7 @@ fn parse_digits(digits: &str) -> Option<u64> {
     digits.bytes().try_fold(0, next)
 }
 
-/// Digits behind the point as a number, and its power of ten. Digits beyond 63 bits do not count.
+/// Digits after the point as a number, and its power of ten. Digits beyond 63 bits are ignored.
 fn parse_fraction(digits: &str) -> (u64, f64) {
     let (mut number, mut scale) = (0_u64, 1.0);
     for digit in digits.bytes() {

@@ -24,6 +24,7 @@ impl DeviceFormula for BestFit {
     }
 }
 
-/// Cpu, in thousandths, and thousandths of devices that count as 1: those of the largest node of the published experiments.
+/// Amounts that correspond to 1: cpu in thousandths and thousandths of devices of the largest node of the published
+/// experiments.
 const LARGEST_CPU: f64 = 128_000.0;
 const LARGEST_DEVICES: f64 = 8_000.0;

@@ -1,4 +1,4 @@
-//! `gpu-packing`: fills devices that are in use before free ones, and free ones of used nodes before those of idle nodes.
+//! `gpu-packing`: fills partly used devices first, then free devices of used nodes, then devices of idle nodes.
 
 use smallvec::SmallVec;
 

@@ -29,7 +29,7 @@ fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut Diagnosti
     device_plugin(RandomChoice { weight, seed }, [map_entry("seed", YamlValue::Int(seed))])
 }
 
-/// Largest score: below 2^31, so that a weighted sum stays exact.
+/// Upper bound of scores. Below 2^31, a weighted sum is exact.
 const SCORES: u64 = 1 << 31;
 
 impl DeviceScorer for RandomChoice {

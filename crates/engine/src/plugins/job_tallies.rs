@@ -74,7 +74,7 @@ pub(super) struct JobTally {
     pub(super) tasks: StatusCounts,
     /// Tasks by role, for roles that have a name.
     roles: BTreeMap<Arc<str>, StatusCounts>,
-    /// Tasks by group, for those that are in a group.
+    /// Tasks by group. Tasks without a group are not included.
     groups: BTreeMap<Arc<str>, StatusCounts>,
 }
 
@@ -97,7 +97,7 @@ impl JobTally {
         }
     }
 
-    /// Number of tasks of a role, by a count; the empty role is that of tasks without one.
+    /// Number of tasks of a role, by a count. The empty role represents tasks without a role.
     pub(super) fn of_role(&self, role: &str, count: impl Fn(&StatusCounts) -> i64) -> i64 {
         if role.is_empty() {
             return count(&self.tasks) - self.roles.values().map(&count).sum::<i64>();
@@ -105,7 +105,7 @@ impl JobTally {
         self.roles.get(role).map_or(0, count)
     }
 
-    /// Number of tasks of a group, by a count; the empty group is that of tasks that no policy is about.
+    /// Number of tasks of a group, by a count. The empty group represents tasks without a policy.
     pub(super) fn of_group(&self, group: &str, count: impl Fn(&StatusCounts) -> i64) -> i64 {
         if group.is_empty() {
             return count(&self.tasks) - self.groups.values().map(&count).sum::<i64>();
@@ -167,7 +167,7 @@ impl JobTallies {
         self.jobs.get(job).map(|tally| &**tally)
     }
 
-    /// Counts a task in its job, or stops counting it.
+    /// Adds a task to its job, or removes it.
     fn change(&mut self, task: &TaskRecord, joins: bool) {
         if task.job.is_empty() {
             return;
@@ -187,7 +187,7 @@ impl JobTallies {
         }
     }
 
-    /// Counts a task as it is after a change, and no longer as it was before.
+    /// Replaces a task's record before a change by its record after the change.
     fn transfer(&mut self, before: &TaskRecord, after: &TaskRecord) {
         let same_job = before.job == after.job;
         if let Some(tally) = self.jobs.get_mut(&after.job).filter(|_| same_job) {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     proptest! {
-        /// Tallies that followed changes equal tallies that were counted again.
+        /// Tallies after incremental changes equal recomputed tallies.
         #[test]
         fn tallies_follow_changes(steps in prop::collection::vec((0_u8..8, 0_u8..12, 0_u8..7, 0_u8..2), 1..40)) {
             let mut state = ClusterState::new(Arc::new(SortedTable::<NodeSlot>::default()), 0);

@@ -39,11 +39,11 @@ mod strict_arguments;
 
 use super::plugin::PluginDef;
 
-/// Name in place of a plugin in reasons about a gang as a whole: that of the plugin that judges gangs.
+/// Plugin name in reasons about a gang as a whole: the name of the gang plugin.
 pub const GANG: &str = gang::NAME;
 
-/// Registry of all served plugins. Order and weights of decisions come from the policy; the order of
-/// entries only decides which of two problems of one queue is told first.
+/// Registry of all implemented plugins. Order and weights of decisions come from the policy. The order of entries only
+/// decides which of two problems of one queue is reported first.
 pub const REGISTRY: &[PluginDef] = &[
     binpack::DEF,
     capacity::DEF,

@@ -23,8 +23,8 @@ enum StoredValues {
 }
 
 impl<'a, F: Fn(&NodeChunk, &mut ChunkScores) -> Option<f64>> RecordValues<'a, F> {
-    /// Values in a cluster state. `compute` fills in those of one of its chunks, or returns the value that all nodes of the
-    /// chunk have.
+    /// Values in a cluster state. `compute` fills in the values of one chunk, or returns the common value of all its
+    /// nodes.
     pub(super) fn new(state: &'a ClusterState, compute: F) -> Self {
         Self {
             state,

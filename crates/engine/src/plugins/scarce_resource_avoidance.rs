@@ -109,7 +109,7 @@ impl Plugin for ScarceResourceAvoidance {
     }
 }
 
-/// Score of a node with `left` counted resources that the task does not request, `hit` of which are scarce.
+/// Score of a node with `left` resources that the task does not request; `hit` of the resources are scarce.
 fn node_score(left: u32, hit: u32) -> u32 {
     if hit == 0 {
         return MAX_SCORE;
@@ -117,7 +117,8 @@ fn node_score(left: u32, hit: u32) -> u32 {
     left.saturating_sub(hit) * MAX_SCORE / left.max(1)
 }
 
-/// Nodes of a chunk, grouped by the number of these sets that have them; there is at most one group more than sets.
+/// Nodes of a chunk, grouped by the number of sets that contain them. The number of groups is at most the number of
+/// sets plus 1.
 fn group_by_count(sets: impl Iterator<Item = NodeMask>) -> SmallVec<[(NodeMask, u32); 8]> {
     let mut groups: SmallVec<[(NodeMask, u32); 8]> = SmallVec::from_iter([(NodeMask::ALL, 0)]);
     for set in sets {
@@ -138,7 +139,7 @@ fn group_by_count(sets: impl Iterator<Item = NodeMask>) -> SmallVec<[(NodeMask, 
 }
 
 struct ScarceScorer {
-    /// Counted resources that the task does not request, and whether each is scarce.
+    /// Resources that the task does not request, and whether each is scarce.
     unrequested: Vec<(ResourceId, bool)>,
 }
 

@@ -17,9 +17,9 @@ pub(super) const DEF: PluginDef = PluginDef {
     ..PluginDef::new("sla", compile)
 };
 
-/// Argument, and annotation of a job that counts where the other one does not.
+/// Argument, and annotation of a job that applies if [`OWN_WAITING_TIME`] is absent or invalid.
 const WAITING_TIME: &str = "sla-waiting-time";
-/// Annotation of a job that counts first.
+/// Annotation of a job with precedence, for example `volcano.sh/sla-waiting-time: 1h`.
 const OWN_WAITING_TIME: &str = "volcano.sh/sla-waiting-time";
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;

@@ -8,8 +8,8 @@ use crate::policy::{DiagnosticReport, DocumentLocation, PluginArgument, PluginAr
 pub(super) const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 const RESOURCES: &str = "resources";
 
-/// Reads arguments with the key `resources`, and optionally `apiVersion` and `kind`, which must be right. Null counts
-/// as absent. Any other key is an error.
+/// Reads arguments with the key `resources`, and optionally `apiVersion` and `kind`, which must be correct. Null is
+/// treated as absent. Any other key is an error.
 pub(super) fn read_resources<'a>(
     arguments: &'a PluginArguments,
     kind: &str,
@@ -64,7 +64,7 @@ pub(super) fn report_type_mismatch(
     report.error(code::ARGUMENT_TYPE, at, message);
 }
 
-/// Warns of a name that these plugins never count, and so never match.
+/// Warns about a name that these plugins never match, because Kubernetes does not use it for resources.
 pub(super) fn check_kubernetes_name(name: &str, at: &DocumentLocation, report: &mut DiagnosticReport) {
     let kind = ResourceKind::of(name);
     let why = if name.contains('*') {

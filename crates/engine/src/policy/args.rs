@@ -49,7 +49,7 @@ impl PluginArguments {
         self.path.at(self.mark)
     }
 
-    /// True if there is no argument.
+    /// True if the plugin has no arguments.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -152,7 +152,7 @@ impl<'a> PluginArgument<'a> {
         matches!(self.node.value, YamlValue::Null)
     }
 
-    /// Values of a list, with their locations; `None`: the value is no list.
+    /// Values of a list, with their locations. `None`: the value is not a list.
     pub fn items(&self) -> Option<Vec<PluginArgument<'a>>> {
         let YamlValue::List(items) = self.value() else {
             return None;
@@ -292,7 +292,7 @@ impl<'a> PluginArgument<'a> {
         }
     }
 
-    /// Map; null counts as an empty one (see [`PluginArgument::is_null`]).
+    /// Map. null is treated as an empty map (see [`PluginArgument::is_null`]).
     pub fn decode_map(&self, report: &mut DiagnosticReport) -> Option<ArgumentMap<'a>> {
         let pairs = match self.value() {
             YamlValue::Null => &[],
@@ -409,7 +409,8 @@ impl<'a> ArgumentMap<'a> {
         entries
     }
 
-    /// Warns of every key that is none of these fields, ignoring case.
+    /// Warns about every key that is not one of these fields, ignoring case. For example, `wieght` with the suggestion
+    /// `weight`.
     pub fn warn_unknown(&self, report: &mut DiagnosticReport, fields: &[&str]) {
         for (key, _) in self.pairs {
             let mut path = self.path.clone();

@@ -74,8 +74,8 @@ pub(super) fn check_configurations(spec: &PolicySpec, report: &mut DiagnosticRep
     }
 }
 
-/// Warns of a setting of the metrics source whose key or type is nearly one that Volcano reads. Other keys are left
-/// alone: a fork may read them.
+/// Warns about a setting of the metrics source whose key or type is close to a name that Volcano reads. Other keys are
+/// ignored: a fork may read them.
 pub(super) fn check_metrics_setting(key: &str, value: &str, at: &DocumentLocation, report: &mut DiagnosticReport) {
     let message = if !METRICS_SETTINGS.contains(&key) {
         let hint = report.suggestion(Severity::Warning, key, &METRICS_SETTINGS);

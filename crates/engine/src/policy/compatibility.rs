@@ -1,6 +1,7 @@
-//! Compatibility: the reference, or the promises of this project.
+//! Compatibility: exact behaviour of the reference, or corrected behaviour.
 
-/// Compatibility: whether decisions follow the reference literally or keep this project's promises.
+/// Compatibility: whether decisions follow the reference exactly, or correct its known defects. `docs/compatibility.md`
+/// lists the differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Compatibility {
     /// Exactly Volcano's results, surprises included.

@@ -57,11 +57,11 @@ pub mod code {
     pub const ARGUMENT_LEGACY: &str = "ARGUMENT_LEGACY";
     /// An argument that its plugin cannot use.
     pub const ARGUMENT_INVALID: &str = "ARGUMENT_INVALID";
-    /// A weight that counts nothing, or that may push scores out of their range.
+    /// Weight without effect, or weight that may move scores out of their range.
     pub const ARGUMENT_WEIGHT: &str = "ARGUMENT_WEIGHT";
     /// Strategy that its plugin does not have.
     pub const ARGUMENT_STRATEGY: &str = "ARGUMENT_STRATEGY";
-    /// Name of a resource that its plugin never counts.
+    /// Name of a resource that its plugin never uses.
     pub const ARGUMENT_RESOURCE: &str = "ARGUMENT_RESOURCE";
     /// Arguments with which the plugin scores all nodes alike.
     pub const ARGUMENT_MUTE: &str = "ARGUMENT_MUTE";

@@ -25,9 +25,8 @@ pub fn loaded_document(spec: &PolicySpec) -> String {
     })
 }
 
-/// Effective document: every switch (the two without a default as false, which is how they count), and the
-/// compatibility. `arguments` returns the effective arguments of a plugin by tier and place; `None` leaves them as
-/// written.
+/// Effective document with every switch and the compatibility. The two switches without a default are written as false.
+/// `arguments` returns the effective arguments of a plugin by tier and position; `None` leaves them unchanged.
 pub fn effective_document(
     spec: &PolicySpec,
     compatibility: Compatibility,

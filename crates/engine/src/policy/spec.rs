@@ -72,7 +72,8 @@ impl PluginSwitches {
         self.0.get(switch as usize).copied().flatten()
     }
 
-    /// Effective value: the document's, or the default; `None` for the two without a default, which count as off.
+    /// Effective value: the document's value or the default. `None` for the two switches without a default, which are
+    /// treated as off.
     pub fn effective(&self, switch: Switch) -> Option<bool> {
         self.written(switch).or(switch.default_on().then_some(true))
     }
@@ -99,7 +100,7 @@ pub struct PluginSpec {
     pub at: DocumentLocation,
     /// Switches of the plugin.
     pub switches: PluginSwitches,
-    /// Arguments; `None` if there is no block, not even an empty one.
+    /// Arguments. `None`: the entry has no block of arguments. An empty block is `Some`.
     pub arguments: Option<PluginArguments>,
 }
 

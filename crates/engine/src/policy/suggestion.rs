@@ -3,9 +3,9 @@
 /// Most characters of a misspelt name that are compared with known names.
 const MAX_COMPARED_CHARS: usize = 100;
 
-/// Known name nearest to `written`, if one is near. Case, dashes, underscores and blanks do not count, nor does the
-/// order of words (`hierarchyEnable` is `enableHierarchy`). One edit per four characters is near: at least one, at most
-/// three. Of two equally near names the first is taken.
+/// Known name closest to `written`, if a name is close enough. Case, dashes, underscores, blanks and the order of words
+/// are ignored: for example, `hierarchyEnable` matches `enableHierarchy`. A close name has at most one edit for four
+/// characters, at least one and at most three. Among equally close names the first is returned.
 pub fn nearest_name<'c>(written: &str, candidates: &[&'c str]) -> Option<&'c str> {
     let folded = fold(written);
     if folded.is_empty() || folded.len() > MAX_COMPARED_CHARS {

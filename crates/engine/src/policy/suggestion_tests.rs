@@ -81,7 +81,7 @@ pumice:
   compatibility: upstream
 ";
 
-/// Words of a document with the place of each: whatever begins with a letter.
+/// Words of a document that start with a letter, with the position of each.
 fn words(text: &str) -> Vec<(usize, &str)> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "./-_".contains(c);
     let mut words = Vec::new();

@@ -1,5 +1,5 @@
-//! Counting of the pods of a cluster state. The index is computed at the first question, and changes follow it; a state
-//! that nobody asks pays for a flag per task.
+//! Numbers of pods of a cluster state. The index is computed at the first query, and updated with each change. A state
+//! without queries only stores a flag for each task.
 
 use std::sync::{Arc, OnceLock};
 
@@ -53,7 +53,7 @@ impl PodBook {
         None
     }
 
-    /// Counts the terms of pods.
+    /// Adds or removes the terms of pods.
     fn count_terms(&mut self, constraints: &PodConstraints, count: usize, add: bool) {
         let change = |total: &mut usize| {
             *total = if add {
@@ -136,7 +136,7 @@ impl ClusterState {
         }
     }
 
-    /// Counts the pod of a task, or stops counting it.
+    /// Adds the pod of a task, or removes it.
     pub(in crate::model) fn count_pod(&mut self, task: &TaskRecord, add: bool) {
         if !self.has_pod_on_node(task) {
             return;

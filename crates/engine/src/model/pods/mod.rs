@@ -1,5 +1,5 @@
-//! Pods on nodes by class: equal pods are one class with a number on each node, so that a selector of pods is matched
-//! once per class.
+//! Pods on nodes by class. A class has its number of pods on each node, so a selector of pods is matched once per
+//! class. For example, 500 replicas of a Deployment are one class.
 
 mod counting;
 #[cfg(test)]
@@ -19,7 +19,7 @@ pub(super) use counting::PodBook;
 pub(super) use topology::TopologyCache;
 pub use topology::TopologyDomains;
 
-/// Class of pods that no selector and no term tells apart.
+/// Class of pods that selectors and terms do not distinguish.
 #[derive(Clone, Debug)]
 pub struct PodClass {
     /// Namespace and labels.
@@ -52,7 +52,7 @@ impl PartialEq for PodClass {
     }
 }
 
-/// Parts of a task by which classes of pods are told apart.
+/// Parts of a task that define its class.
 #[derive(Clone, Copy)]
 struct PodClassKey<'a> {
     namespace: &'a str,

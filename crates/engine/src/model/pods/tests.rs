@@ -1,4 +1,4 @@
-//! The index of pods and the topology domains against a rebuild and against counts by hand.
+//! The index of pods and the topology domains, compared with a rebuild and with numbers computed by hand.
 
 use std::collections::BTreeMap;
 

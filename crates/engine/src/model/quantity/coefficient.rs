@@ -18,7 +18,8 @@ impl Coefficient {
         (value < LIMIT).then_some(Self(value))
     }
 
-    /// Number with these decimal digits (0 to 9, not ASCII), the most significant first, if at most 38 count.
+    /// Number with these decimal digits (0 to 9, not ASCII), the most significant first. `None` with more than 38
+    /// significant digits.
     pub(super) fn from_digits(digits: impl Iterator<Item = u8>) -> Option<Self> {
         let value = digits.into_iter().try_fold(0_u128, |value, digit| {
             let value = value.checked_mul(10)?.checked_add(u128::from(digit))?;
@@ -99,7 +100,7 @@ impl Coefficient {
         }
     }
 
-    /// Number divided by 1024, if there is no remainder.
+    /// Number divided by 1024, if the remainder is 0.
     pub(super) fn divide_1024(self) -> Option<Self> {
         self.0.is_multiple_of(1024).then_some(Self(self.0 / 1024))
     }

@@ -87,10 +87,10 @@ enum QuantityForm {
     Capped,
 }
 
-/// Exact decimal number with the format in which it was written.
+/// Exact decimal number with its original format, for example `500m`, `16Gi` or `2e3`.
 ///
-/// Two quantities compare with [`Quantity::cmp_value`]. There is no `==`, because `1000m` and `1` are the same amount
-/// with different texts.
+/// Two quantities compare with [`Quantity::cmp_value`]. The type does not implement `==`, because `1000m` and `1` are
+/// equal amounts with different texts.
 #[derive(Clone, Debug)]
 pub struct Quantity {
     negative: bool,
@@ -185,7 +185,7 @@ impl Quantity {
     /// Whole units, rounded away from zero.
     ///
     /// # Errors
-    /// The number does not fit, or is a negative one that Kubernetes rounds wrongly.
+    /// The number does not fit, or it is a negative number that Kubernetes rounds incorrectly.
     pub fn value(&self) -> Result<i64, RangeError> {
         self.scaled(0)
     }
@@ -193,7 +193,7 @@ impl Quantity {
     /// Thousandths, rounded away from zero.
     ///
     /// # Errors
-    /// The number does not fit, or is a negative one that Kubernetes rounds wrongly.
+    /// The number does not fit, or it is a negative number that Kubernetes rounds incorrectly.
     pub fn milli(&self) -> Result<i64, RangeError> {
         self.scaled(-3)
     }
@@ -242,7 +242,7 @@ impl Quantity {
         float::approximate(self)
     }
 
-    /// Exact sum. Its format is that of the first summand that is not 0.
+    /// Exact sum, in the format of the first summand that is not 0.
     ///
     /// # Errors
     /// The sum needs more than 38 digits.

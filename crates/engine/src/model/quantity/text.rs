@@ -1,4 +1,4 @@
-//! Text of a quantity: the canonical form of Kubernetes, and one that never loses a factor.
+//! Text of a quantity: the canonical form of Kubernetes, and a form that never loses a factor.
 
 use super::coefficient::{Coefficient, MAX_DIGITS};
 use super::{MAX_WRITTEN_EXPONENT, Quantity, QuantityFormat};

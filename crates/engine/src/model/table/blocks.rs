@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::COUNT_BYTES;
 use super::{BlockTable, TableBlock, TableLeaf, last_block_not_after};
 
-/// Bytes of a shared block besides its items: two counts, and the list's own words.
+/// Bytes of a shared block besides its items: two reference counts and the list's header.
 const BLOCK_HEAD: usize = COUNT_BYTES + size_of::<Vec<usize>>();
 
 fn block_bytes<T>(items: &Arc<Vec<T>>) -> usize {

@@ -10,7 +10,8 @@ pub use cursor::TableCursor;
 
 /// Most entries in a leaf, and most leaves in a branch, of a table that weighs little.
 const BLOCK_ITEMS: usize = 128;
-/// Most of both in a table of which single entries change often: a change copies, counts and frees a quarter as many pointers.
+/// Maximum of both in a table with frequent changes of single entries. A change then copies and frees a quarter as many
+/// pointers.
 const FEW_ITEMS: usize = 32;
 
 type TableEntry<V> = (Arc<str>, V);
@@ -52,7 +53,7 @@ pub type SortedTable<V> = BlockTable<V, BLOCK_ITEMS>;
 /// Table with small blocks, for what follows each change of a task.
 pub(crate) type NimbleTable<V> = BlockTable<V, FEW_ITEMS>;
 
-/// Names and values, sorted by name. Clones share everything that neither of them changes.
+/// Names and values, sorted by name. Clones share all unchanged blocks.
 ///
 /// Three levels of arrays. With blocks of 128 a branch has up to 128 × 128 entries, so that a million entries are a list of
 /// some hundred branches.
@@ -79,7 +80,7 @@ impl<V, const ITEMS: usize> Default for BlockTable<V, ITEMS> {
     }
 }
 
-/// Order of two names, byte by byte. Eight bytes are compared at once, so that short names need no call.
+/// Order of two names, byte by byte. Eight bytes are compared at once, which avoids a call for short names.
 pub(crate) fn name_order(name: &str, other: &str) -> Ordering {
     let (name, other) = (name.as_bytes(), other.as_bytes());
     let ((words, _), (other_words, _)) = (name.as_chunks::<8>(), other.as_chunks::<8>());
@@ -119,7 +120,7 @@ impl<V: Clone, const ITEMS: usize> BlockTable<V, ITEMS> {
         self.len
     }
 
-    /// True if there is no entry.
+    /// True if the table has no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -185,7 +186,7 @@ impl<V: Clone, const ITEMS: usize> BlockTable<V, ITEMS> {
         self.get(name).is_some()
     }
 
-    /// Sets the value of a name and returns the one before.
+    /// Sets the value of a name and returns the previous value.
     pub fn insert(&mut self, name: Arc<str>, value: V) -> Option<V> {
         match self.search(&name) {
             Some(Ok((at, leaf_at, found))) => {

@@ -36,7 +36,7 @@ fn follow_plain_map<const ITEMS: usize>(steps: &[(bool, u16)]) -> Result<(), Tes
     Ok(())
 }
 
-/// Compares the differences of a table from an earlier clone with those of plain maps.
+/// Compares the differences between a table and an earlier clone with the differences between plain maps.
 fn compare_differences<const ITEMS: usize>(steps: &[(bool, u16)], cut: usize) -> Result<(), TestCaseError> {
     let mut table = BlockTable::<usize, ITEMS>::default();
     let mut clones = table.clone();

@@ -1,5 +1,6 @@
-//! `fgd`: prefers nodes that a task leaves least fragmented, by what typical tasks could still use (Weng et al., "Beware of
-//! Fragmentation", USENIX ATC 2023). The typical tasks are arguments, so that they have the policy's version.
+//! `fgd`: prefers the nodes that a task fragments least (Weng et al., "Beware of Fragmentation", USENIX ATC 2023).
+//! Fragmentation is the free device capacity that typical tasks cannot use. The typical tasks are arguments, and so
+//! have the policy's version.
 
 mod typical;
 

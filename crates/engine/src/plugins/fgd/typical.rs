@@ -10,7 +10,7 @@ use crate::policy::{ArgumentMap, DiagnosticReport, PluginArgument, PluginArgumen
 
 /// Argument with the list of classes.
 pub(super) const TASKS: &str = "typicalTasks";
-/// Argument with the number of all tasks of the workload, those of rare classes included.
+/// Argument with the number of all tasks of the workload, including rare classes.
 pub(super) const TOTAL: &str = "totalTasks";
 
 const FIELDS: [&str; 5] = ["cpuMilli", "devices", "deviceMilli", "models", "tasks"];

@@ -20,13 +20,13 @@ pub(in crate::plugins) struct AffinityFilter {
     repelling: DomainMarks,
     /// Domains with a pod whose anti-affinity matches the class.
     repelled_by: DomainMarks,
-    /// Nodes whose pods with anti-affinity count, sorted; `None`: all.
+    /// Nodes whose pods with anti-affinity are included, sorted. `None`: all nodes.
     known: Option<Vec<NodeSlot>>,
     /// Marks that each further pod of the class makes; empty unless the filter follows placements.
     own: OwnMarks,
 }
 
-/// Positions of the topology keys of which a pod of the class marks its domains.
+/// Positions of the topology keys whose domains a pod of the class marks.
 #[derive(Debug, Default)]
 struct OwnMarks {
     attracting: Vec<usize>,
@@ -49,10 +49,10 @@ pub(in crate::plugins) struct AffinityRejections {
 type KeyedTerm<'a> = (&'a PodAffinityTerm, usize);
 
 impl AffinityFilter {
-    /// Filter of a class; `None`: no node is rejected.
+    /// Filter of a class. `None`: the class never rejects nodes.
     ///
     /// # Errors
-    /// No record tells whether a pod keeps the class away: the labels of the class's namespace are not known.
+    /// It is unknown whether a pod rejects the class: the labels of the class's namespace are missing.
     pub(in crate::plugins) fn new(view: &PodView<'_>) -> Result<Option<Self>, Problem> {
         let (attracts, repels) = (&view.constraints.pod_affinity, &view.constraints.pod_anti_affinity);
         if attracts.required.is_empty() && repels.required.is_empty() && !view.cluster_state.has_repelling_pods() {
@@ -152,13 +152,13 @@ impl AffinityFilter {
     }
 }
 
-/// True if the pods of a node with anti-affinity count.
+/// True if the pods with anti-affinity on this node are included.
 fn is_known(known: Option<&[NodeSlot]>, slot: NodeSlot) -> bool {
     known.is_none_or(|known| known.binary_search(&slot).is_ok())
 }
 
 impl AffinityFilter {
-    /// Filter that follows placements of the class, all of whose terms can be judged.
+    /// Filter that is updated with placements of the class. All its terms can be evaluated.
     pub(in crate::plugins) fn following(mut self, view: &PodView<'_>) -> Self {
         let (attracts, repels) = (&view.constraints.pod_affinity, &view.constraints.pod_anti_affinity);
         let state = view.cluster_state;
@@ -243,8 +243,8 @@ fn keyed_terms<'a>(view: &PodView<'_>, terms: &'a [PodAffinityTerm], marks: &mut
         .collect()
 }
 
-/// Slots of the nodes that had a pod with such constraints at the beginning of the cycle, sorted; `None`: all nodes count.
-/// Volcano lists these nodes when it opens a session.
+/// Slots of the nodes that had a pod with such constraints at the start of the cycle, sorted. Volcano lists these nodes
+/// when it opens a session. `None`: all nodes.
 pub(super) fn known_at_beginning(
     view: &PodView<'_>,
     is_listed: impl Fn(&PodConstraints) -> bool,

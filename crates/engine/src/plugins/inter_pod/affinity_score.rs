@@ -26,7 +26,7 @@ pub(in crate::plugins) struct AffinityScore {
     own_points: PodPoints,
     /// Least and largest points of the surveyed peers.
     extremes: Option<(i64, i64)>,
-    /// Term of another pod that needs labels of namespaces, which nobody knows.
+    /// Term of another pod that needs unknown labels of namespaces.
     unknown: Option<Problem>,
 }
 
@@ -177,7 +177,7 @@ impl AffinityScore {
         }
     }
 
-    /// Notes that nobody knows whether a term of another pod matches the class.
+    /// Records that it is unknown whether a term of another pod matches the class.
     fn note_unknown(&mut self, view: &PodView<'_>, other: &PodClass) {
         if self.unknown.is_none() {
             self.unknown = Some(unknown_namespaces(view, other, "preferred", "the score leaves it out"));
@@ -277,7 +277,7 @@ fn has_preferences(constraints: &PodConstraints) -> bool {
     !(constraints.pod_affinity.preferred.is_empty() && constraints.pod_anti_affinity.preferred.is_empty())
 }
 
-/// Preferred terms with their weights; those of anti-affinity are negative.
+/// Preferred terms with their weights. Weights of anti-affinity are negative.
 fn signed_terms(constraints: &PodConstraints) -> impl Iterator<Item = (&WeightedPodTerm, i32)> {
     let attracts = constraints.pod_affinity.preferred.iter();
     let repels = constraints.pod_anti_affinity.preferred.iter();
@@ -317,7 +317,7 @@ impl TopologyPoints {
         }
     }
 
-    /// Points of a node: those of its domains.
+    /// Points of a node: the sum of the points of its domains.
     fn at(&self, slot: NodeSlot) -> i64 {
         let of_key = |own: &DomainPoints| own.points.get(own.domains.domain(slot)?).copied();
         self.0.iter().filter_map(of_key).fold(0, i64::wrapping_add)

@@ -23,7 +23,7 @@ struct ExtremeValue {
 }
 
 impl ExtremeValue {
-    /// Adds a candidate, whose value becomes the extreme one if it exceeds the one before.
+    /// Adds a candidate. Its value becomes the extreme value if it exceeds the present one.
     fn add(&mut self, value: i64, exceeds: fn(&i64, &i64) -> bool) {
         match self.value {
             Some(own) if own == value => self.count.set(self.count.get() + 1),

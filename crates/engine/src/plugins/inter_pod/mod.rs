@@ -54,8 +54,8 @@ impl<'a> PodView<'a> {
         classes.filter(move |(class, _)| !(after_release && class.is_releasing))
     }
 
-    /// True if a term of the class selects another pod; `None`: it depends on labels that the records do not have. The
-    /// reference finds no namespace then, so that it selects none.
+    /// True if a term of the class selects another pod. `None`: this depends on labels that the records do not have. In
+    /// that case the reference does not find a namespace and selects no pod.
     fn selects(&self, term: &PodAffinityTerm, other: &PodIdentity) -> Option<bool> {
         if self.opens_selectors && term.matches_without_labels(&self.pod.namespace, other) {
             return Some(true);
@@ -84,7 +84,7 @@ impl<'a> PodView<'a> {
         self.compatibility == Compatibility::Upstream || !self.cluster_state.leaves_open(term, self.pod)
     }
 
-    /// True if pods on this node count. The reference has no nodes that are not ready.
+    /// True if pods on this node are included. The reference only has ready nodes.
     fn sees_node(&self, slot: NodeSlot) -> bool {
         self.compatibility == Compatibility::Corrected
             || self
@@ -94,7 +94,7 @@ impl<'a> PodView<'a> {
     }
 }
 
-/// Problem of a term of another pod that selects namespaces by their labels: those of the class are not known.
+/// Problem of a term of another pod that selects namespaces by label: the labels of the class's namespace are unknown.
 fn unknown_namespaces(view: &PodView<'_>, other: &PodClass, kind: &str, effect: &str) -> Problem {
     let of_class = |constraints: &Arc<PodConstraints>| {
         let terms = other.constraints.as_ref();

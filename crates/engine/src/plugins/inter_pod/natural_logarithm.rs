@@ -1,4 +1,4 @@
-//! Natural logarithm in the operations of Go's `math.Log`, so that its last bit depends on no library.
+//! Natural logarithm with the operations of Go's `math.Log`. Its last bit therefore does not depend on a library.
 
 /// Parts of the logarithm of 2.
 const LN_2_HIGH: f64 = 0.693_147_180_369_123_8;

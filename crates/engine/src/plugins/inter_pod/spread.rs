@@ -17,13 +17,13 @@ pub(in crate::plugins) struct SpreadFilter {
 #[derive(Debug)]
 struct SpreadRule {
     domains: Arc<TopologyDomains>,
-    /// Number of pods in each domain that count; `None`: the domain has no node that counts.
+    /// Number of matching pods in each domain. `None`: the domain has no eligible node.
     counts: Vec<Option<i64>>,
     /// Smallest number to which others are compared.
     least: LeastCount,
-    /// Largest difference, less the pod itself if it counts.
+    /// Maximum difference, minus 1 if the pod itself matches.
     max_difference: i64,
-    /// Nodes whose pods of the class count, chunk by chunk; empty if these count nowhere.
+    /// Nodes on which pods of the class match, chunk by chunk. Empty if they match nowhere.
     own: Vec<NodeMask>,
     peers: DomainPeers,
 }
@@ -136,7 +136,7 @@ impl LeastCount {
     }
 }
 
-/// True if pods of the class count in a constraint of its own.
+/// True if pods of the class match the class's own constraint.
 pub(super) fn counts_itself(view: &PodView<'_>, constraint: &SpreadConstraint) -> bool {
     let labels = &view.pod.labels;
     !constraint.counts_nothing(labels) && constraint.selects(labels, labels)
@@ -192,7 +192,7 @@ impl PeerFilter for SpreadFilter {
     }
 }
 
-/// Domains in which pods are counted.
+/// Domains of a constraint, with their numbers of pods.
 #[derive(Clone, Debug)]
 pub(super) struct CountedDomains {
     pub(super) domains: Arc<TopologyDomains>,
@@ -210,7 +210,7 @@ impl CountedDomains {
         }
     }
 
-    /// Number of domains, with one that may be empty.
+    /// Number of domains, including a domain that may be empty.
     pub(super) fn count(&self) -> usize {
         self.domains.count() + usize::from(self.with_unlabelled)
     }
@@ -255,7 +255,7 @@ pub(super) fn selected_pods<'a>(
     selected.flat_map(|(_, on_nodes)| on_nodes)
 }
 
-/// Nodes whose pods count, for the constraints of one class.
+/// Eligible nodes for the constraints of one class. Pods on other nodes are ignored.
 pub(super) struct EligibleNodes<'a> {
     view: PodView<'a>,
     /// Nodes with all topology keys, chunk by chunk.
@@ -288,7 +288,7 @@ impl<'a> EligibleNodes<'a> {
         }
     }
 
-    /// All nodes, whatever their labels.
+    /// All nodes, independently of their labels.
     pub(super) fn with_any_labels(view: &PodView<'a>) -> Self {
         Self::with_labels(view, std::iter::empty())
     }

@@ -1,4 +1,4 @@
-//! Default topology spread constraints: those of pods that have none of their own and belong to a Service or a workload.
+//! Default topology spread constraints, for pods of a Service or a workload without their own constraints.
 
 use std::borrow::Cow;
 

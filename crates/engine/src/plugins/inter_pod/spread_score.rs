@@ -12,7 +12,7 @@ use std::cell::Cell;
 /// Largest score.
 const MAX_SCORE: i64 = 100;
 
-/// Topology key by which each node is a domain of its own; its pods are counted on the node alone.
+/// Topology key for which each node is a separate domain.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Prepared score of the spread constraints with `ScheduleAnyway`: pods in the domains of each node, relative to the
@@ -39,7 +39,7 @@ struct SoftSpreadRule {
     weight: f64,
     /// Points of a domain without pods.
     base: f64,
-    /// Nodes whose pods of the class count, chunk by chunk; `None`: all; empty if these count nowhere.
+    /// Nodes on which pods of the class match, chunk by chunk. `None`: all nodes. Empty: they match nowhere.
     own: Option<Vec<NodeMask>>,
 }
 

@@ -11,7 +11,7 @@ const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// Read `NodeAffinityArgs`.
 pub(super) struct AddedAffinity {
-    /// Required terms, of which one must match; `None`: there is no such list.
+    /// Required terms. At least one term must match. `None`: every node matches.
     pub(super) required: Option<Vec<NodeSelectorTerm>>,
     /// Preferred terms.
     pub(super) preferred: Vec<PreferredTerm>,

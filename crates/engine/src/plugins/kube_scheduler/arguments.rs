@@ -19,7 +19,7 @@ const TYPE_FIELDS: [&str; 2] = ["apiVersion", "kind"];
 /// Value with its location.
 pub(super) type Located<'a> = (&'a YamlValue, DocumentLocation);
 
-/// Arguments by key, without those of the type. A key that is not known is an error.
+/// Arguments by key, without the keys of the type. An unknown key is an error.
 pub(super) fn fields<'a>(
     arguments: &'a PluginArguments,
     known: &[&str],
@@ -179,7 +179,7 @@ pub(super) fn read_balanced(
 
 const RESOURCES: &str = "resources";
 
-/// Resources with their weights; 0 counts as 1.
+/// Resources with their weights. 0 is treated as 1.
 fn read_resources(located: &Located<'_>, most: i64, report: &mut DiagnosticReport) -> Vec<NodeFitResource> {
     let mut resources = Vec::new();
     for item in items(located, report) {
@@ -232,7 +232,7 @@ pub(super) struct IgnoredResources {
 }
 
 impl IgnoredResources {
-    /// True if the amounts of a resource are not checked. Those of Kubernetes itself always are.
+    /// True if the amounts of a resource are not checked. Kubernetes' own resources, such as cpu, are always checked.
     pub(super) fn contains(&self, name: &str) -> bool {
         let Some((group, _)) = name.split_once('/') else {
             return false;

@@ -110,7 +110,7 @@ pub(super) const NODE_PORTS: PluginDef = PluginDef {
     })
 };
 
-/// Registry entry of `NodeResourcesFit`. The filter on resources belongs to no plugin; this one counts pods.
+/// Registry entry of `NodeResourcesFit`. The built-in filter checks resources; this plugin checks the number of pods.
 pub(super) const NODE_RESOURCES_FIT: PluginDef = PluginDef {
     families: FILTER_AND_SCORE,
     profile_points: ALL_POINTS,
@@ -221,7 +221,7 @@ struct KubePlugin {
     checks: Option<PredicateArguments>,
     score: KubeScore,
     existing_pods: ExistingPodTerms,
-    /// Rules that the profile adds to those of each pod.
+    /// Rules that the profile adds to the rules of each pod.
     added: AddedRules,
     /// Preferred terms of the node affinity that the profile adds.
     added_preferences: Vec<PreferredTerm>,

@@ -1,4 +1,4 @@
-//! Score of a node, in integers: cut twice, per resource and in the weighted mean.
+//! Score of a node, in integers: truncated per resource and in the weighted mean.
 //!
 //! If amounts are small enough, as nearly always, floats give the same integers for many nodes at a time:
 //!
@@ -6,8 +6,9 @@
 //!   quotient. The quotient rounds up to an integer k ≤ 100 only if it is nearer to it than 2^-47, half a unit in the
 //!   last place below 128; but it is at least 1/c > 2^-46 away. The same holds for the weighted mean, which is at most
 //!   100.
-//! - A started unit counts: `⌈m / 1000⌉` of thousandths m < 2^50 is the float quotient rounded up. The quotient is an
-//!   integer, or at least 0.001 away from the next, and integers below 2^41 have floats nearer than that.
+//! - A started unit is a whole unit: `⌈m / 1000⌉` of thousandths m < 2^50 is the float quotient rounded up. The
+//!   quotient is an integer, or at least 0.001 away from the next, and floats near integers below 2^41 are closer
+//!   together than that.
 //! - Without an instruction for truncation, adding and subtracting 2^52 rounds to the nearest integer. That is at most
 //!   one too large (or too small for rounding up), and a comparison with the value shows it.
 
@@ -27,7 +28,7 @@ pub(super) enum FitPlusStrategy {
     Most,
     /// Prefers free nodes.
     Least,
-    /// Unknown strategy: it scores 0, and its weight still counts.
+    /// Unknown strategy. Its score is 0, but its weight is included in the mean.
     Unknown,
 }
 

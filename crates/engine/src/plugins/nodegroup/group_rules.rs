@@ -22,7 +22,7 @@ const MISMATCH: u16 = 2;
 
 /// Score of a group in the required list.
 const REQUIRED_SCORE: f64 = 100.0;
-/// Score of a group in the preferred list, of its first place if the order counts.
+/// Score of a group in the preferred list, or of the first group if the order matters.
 const PREFERRED_SCORE: f64 = 50.0;
 /// Score of a group that the queue would rather avoid.
 const AVOIDED_SCORE: f64 = -1.0;
@@ -65,8 +65,8 @@ pub(super) fn group_scores(
     scores
 }
 
-/// Place of each group in a list, with the number of different groups. Of a group that is listed twice the last place
-/// counts under `upstream`, however many the groups are; under `corrected` its first place among the different groups.
+/// Position of each group in a list, with the number of distinct groups. A repeated group has its last position under
+/// `upstream`, and its first position among the distinct groups under `corrected`.
 fn preferred_places(list: &[Arc<str>], compatibility: Compatibility) -> BTreeMap<Arc<str>, (f64, f64)> {
     let mut places: BTreeMap<Arc<str>, u32> = BTreeMap::new();
     for (group, place) in list.iter().zip(0_u32..) {

@@ -50,7 +50,7 @@ fn compile(
     })
 }
 
-/// Affinity of the queue of a class that is not empty, its own or that of its nearest ancestor.
+/// Non-empty affinity of the queue of a class: its own affinity or the affinity of its nearest ancestor.
 fn affinity<'a>(context: PluginContext<'a>, class: &TaskClass) -> Option<&'a QueueAffinity> {
     let charge = class.charge.as_ref()?;
     let inherits = context
@@ -61,8 +61,8 @@ fn affinity<'a>(context: PluginContext<'a>, class: &TaskClass) -> Option<&'a Que
     (!affinity.is_empty()).then_some(affinity)
 }
 
-/// Affinity of a queue, or with `inherits` that of its nearest ancestor that has one. A tree with a cycle ends at the
-/// first queue that comes again.
+/// Affinity of a queue, or with `inherits` the affinity of its nearest ancestor with an affinity. In a cyclic tree the
+/// search ends at the first repeated queue.
 fn queue_affinity<'a>(cluster_state: &'a ClusterState, name: &str, inherits: bool) -> Option<&'a QueueAffinity> {
     let queue = |name: &str| Some(&cluster_state.queues().get(name)?.record);
     let mut next: Option<&QueueRecord> = queue(name);

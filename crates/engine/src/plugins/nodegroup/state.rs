@@ -9,7 +9,7 @@ use crate::policy::{PluginSwitches, Switch};
 /// Switch of the policy that lets queues inherit, which no cluster state changes.
 #[derive(Clone, Debug)]
 pub(super) struct InheritanceState {
-    /// True if a queue without an affinity has that of its nearest ancestor.
+    /// True if a queue without an affinity inherits the affinity of its nearest ancestor.
     pub(super) inherits: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Parts by resources over columns of floats: most chunks show all amounts in them, so that no integer is made.
+//! Parts of scores by resources, over columns of floats. Most chunks have all amounts in float columns and need no
+//! integers.
 
 use super::resources::{BalancedDemand, COMPARED, NonzeroDemand};
 use crate::kernel::{BLOCK_SIZE, BlockPlaces, block_of, floor, kernel, quotient};
@@ -42,7 +43,8 @@ impl<'k> ComparedFloats<'k> {
         [[own, first, cpu], [other, second, memory]]
     }
 
-    /// Calls a kernel with the columns of these sums of the pods of each node; false: some sum is negative or too large.
+    /// Calls a kernel with the columns of these sums of the pods of each node. Returns false if a sum is negative or
+    /// too large.
     fn with_sums(&self, cluster_state: &ClusterState, sum: PodSum, run: impl FnOnce(ComparedColumns<'_>)) -> bool {
         let [cpu, memory] = COMPARED.map(|id| self.chunk.shown_pod_floats(id, sum));
         if let (Some(cpu), Some(memory)) = (cpu, memory) {
@@ -193,7 +195,7 @@ impl UsedFractions {
     }
 }
 
-/// Balance like [`balance_of`], without a branch. Its divisions by 3 are those of [`quotient`].
+/// Balance like [`balance_of`], without a branch. It divides by 3 with [`quotient`].
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
 fn balance_at<const FUSED: bool, const DEVICE: bool>(

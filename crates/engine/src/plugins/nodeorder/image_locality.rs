@@ -8,9 +8,9 @@ use crate::plugin::ChunkScores;
 use crate::plugins::record_values::RecordValues;
 
 const MEBIBYTE: i64 = 1 << 20;
-/// Size below which images count nothing.
+/// Size below which images do not increase the score.
 const MIN_SIZE: i64 = 23 * MEBIBYTE;
-/// Size for each container above which images count no more.
+/// Size for each container above which images do not increase the score further.
 const MAX_CONTAINER_SIZE: i64 = 1000 * MEBIBYTE;
 
 /// Values of the nodes by the images that they have.
@@ -33,10 +33,10 @@ pub(super) struct ImageLocality<'a> {
 }
 
 impl<'a> ImageLocality<'a> {
-    /// Values for a class; `None`: no node has an image of it.
+    /// Values for a class. `None`: its images are not on any node.
     ///
-    /// An image has the size that the first node reports. Every node that has it counts, where the reference counts those
-    /// that it knew when it last heard of the scored node.
+    /// An image has the size that the first node reports. All nodes with the image are included. The reference includes
+    /// only nodes that it had seen at the last update of the scored node.
     pub(super) fn of(cluster_state: &'a ClusterState, constraints: &'a PodConstraints) -> Option<Self> {
         let wanted = wanted_images(cluster_state, constraints);
         if wanted.is_empty() {

@@ -401,8 +401,8 @@ impl PodScorer<'_> {
 /// Largest weight whose products with scores are exact floats.
 const MAX_FLOAT_WEIGHT: u64 = 1 << 46;
 
-/// Multiplies scores by a weight. The product wraps at 64 bits, as in the reference, but for that of image locality, which is
-/// one of floats.
+/// Multiplies scores by a weight. As in the reference, the product wraps at 64 bits, except for image locality, which
+/// uses floats.
 fn multiply(kind: ScorePartKind, weight: i64, scores: &mut ChunkScores) {
     if kind == ScorePartKind::ImageLocality || weight.unsigned_abs() <= MAX_FLOAT_WEIGHT {
         let weight = weight as f64;

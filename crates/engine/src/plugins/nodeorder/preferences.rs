@@ -22,7 +22,7 @@ pub(super) struct RelativePreference<'a> {
 /// Direction of a preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
-    /// A large value is good. The values count as they are if none is above 0.
+    /// A large value is better. The values are used unchanged if none is above 0.
     Large,
     /// A small value is good. All nodes score 100 if no value is above 0.
     Small,

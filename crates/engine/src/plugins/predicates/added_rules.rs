@@ -1,16 +1,16 @@
-//! Rules that a policy adds to those of each pod.
+//! Rules that a policy adds to the rules of each pod.
 
 use crate::model::constraints::NodeSelectorTerm;
 use crate::plugins::inter_pod::{NO_SPREAD_DEFAULTS, SpreadDefaults};
 
-/// Rules that a policy adds to those of each pod.
+/// Rules that a policy adds to the rules of each pod.
 #[derive(Clone, Debug)]
 pub(in crate::plugins) struct AddedRules {
-    /// Required terms of the node affinity, of which one must match; `None`: there is no such list.
+    /// Required terms of the node affinity. At least one term must match. `None`: every node matches.
     pub(in crate::plugins) required_node_terms: Option<Vec<NodeSelectorTerm>>,
     /// Spread constraints of pods that have none of their own.
     pub(in crate::plugins) spread_defaults: SpreadDefaults,
-    /// True: selectors of namespaces are read as kube-scheduler 1.36 reads them, whatever the compatibility.
+    /// True: selectors of namespaces follow kube-scheduler 1.36 under any compatibility.
     pub(in crate::plugins) opens_selectors: bool,
 }
 

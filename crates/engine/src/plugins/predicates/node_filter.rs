@@ -24,7 +24,7 @@ const CORDON: &str = "node.kubernetes.io/unschedulable";
 #[derive(Debug)]
 struct RecordChecks<'a> {
     constraints: &'a PodConstraints,
-    /// Required terms that can match; `None`: there is no such list, or the check is off.
+    /// Required terms that can match. `None`: the pod has no terms, or the check is off.
     terms: Option<Vec<&'a NodeSelectorTerm>>,
     affinity: bool,
     taints: bool,
@@ -129,7 +129,8 @@ pub(in crate::plugins) struct PodFilter<'a> {
     /// Rules that the arguments and the compatibility set.
     rules: PodFilterRules,
     checks: RecordChecks<'a>,
-    /// Checks of the first task of the template, whose verdict holds for this one; `None`: the class is judged by itself.
+    /// Checks of the first task of the template, whose verdict applies to this task. `None`: the class is evaluated by
+    /// itself.
     cached: Option<RecordChecks<'a>>,
     ports: &'a [HostPort],
     /// True if no node can match: every required term names nodes, and none in common.
@@ -138,10 +139,10 @@ pub(in crate::plugins) struct PodFilter<'a> {
 }
 
 impl<'a> PodFilter<'a> {
-    /// Filter of a class, with the checks that the arguments switch on, under the name of a plugin.
+    /// Filter of a class with the enabled checks, under the name of a plugin.
     ///
     /// # Errors
-    /// The class has a constraint that nobody can judge.
+    /// The class has a constraint that cannot be evaluated.
     pub(in crate::plugins) fn new(
         plugin: &'static str,
         (arguments, added): (&PredicateArguments, &'a AddedRules),
@@ -292,7 +293,7 @@ kernel! {
 }
 
 kernel! {
-    /// Nodes without a place beside the pods that hold one, where no other pods count.
+    /// Nodes whose `used` pods reach the allocatable number, ignoring pipelined and releasing pods.
     fn without_place_beside / without_place_beside_portable(
         allocatable: &[f64; CHUNK_SIZE],
         used: &[f64; CHUNK_SIZE],

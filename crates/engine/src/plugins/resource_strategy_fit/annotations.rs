@@ -35,8 +35,8 @@ pub(super) enum WeightsError {
     Syntax(usize),
 }
 
-/// Reads the weights as Go's encoding/json reads a map of integers: null is 0, or an empty object; of equal names the
-/// last counts; a fraction, an exponent, or text after the object is rejected.
+/// Reads the weights like Go's encoding/json reads a map of integers, for example `{"cpu": 1}`. null is 0, or an empty
+/// object. The last of equal names applies. A fraction, an exponent, or text after the object is rejected.
 pub(super) fn parse_weights(text: &str) -> Result<BTreeMap<String, i64>, WeightsError> {
     if text.is_empty() {
         return Err(WeightsError::Missing);

@@ -72,7 +72,7 @@ impl NamePattern {
 }
 
 impl<T: Copy> ResourcePatterns<T> {
-    /// Patterns of these entries. A malformed key is left out, and a repeated key replaces the earlier one.
+    /// Patterns from these entries. A malformed key is left out, and a repeated key replaces the earlier key.
     pub(super) fn new(entries: impl IntoIterator<Item = (String, T)>, compatibility: Compatibility) -> Self {
         let mut keys: BTreeMap<String, T> = entries.into_iter().collect();
         keys.retain(|key, _| ResourceKeyKind::of(key, compatibility) != ResourceKeyKind::Malformed);
@@ -106,7 +106,7 @@ impl<T: Copy> ResourcePatterns<T> {
         self.keys.iter().map(|(key, &entry)| (key.as_str(), entry))
     }
 
-    /// True if there is no entry.
+    /// True if the list has no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

@@ -19,7 +19,7 @@ const FIELDS: [&str; 4] = ["enable", "resources", "weight", "resourceWeight"];
 pub(super) struct SraConfig {
     /// Weight of the part; 0 or less: inactive.
     weight: i64,
-    /// Scarce resources in the order of the list; a repeated one counts twice in the sum of weights.
+    /// Scarce resources in the order of the list. The weight of a repeated resource is added for each repetition.
     listed: Vec<String>,
     /// Weights of the scarce resources.
     weights: BTreeMap<String, i64>,

@@ -39,7 +39,8 @@ impl Policy {
         self.filters.iter().find_map(|hook| hook.plugin.device_pick())
     }
 
-    /// Filters that a query asks: those of these plugins, whatever the switches say; empty: those that are switched on.
+    /// Filters that a query evaluates: filters of `plugins`, ignoring the switches. Empty `plugins`: all filters that
+    /// are switched on.
     fn asked_filters<'p>(&'p self, plugins: &'p [Arc<str>]) -> impl Iterator<Item = &'p Arc<dyn Plugin>> {
         let named = plugins.iter().filter_map(|name| self.registered(name)?.filter.as_ref());
         named.chain(switched_on(&self.filters, plugins))
@@ -51,8 +52,8 @@ impl Policy {
         named.chain(switched_on(&self.scorers, plugins))
     }
 
-    /// True if a filter or a score that a query asks reads the devices of nodes. The query names these plugins, whatever the switches
-    /// say; empty: it asks what is switched on.
+    /// True if a filter or a score of a query reads the devices of nodes. The query evaluates `plugins`, ignoring the
+    /// switches. Empty `plugins`: all that are switched on.
     pub fn reads_devices(&self, plugins: &[Arc<str>]) -> bool {
         let mut hooks = self.asked_filters(plugins).chain(self.asked_scorers(plugins));
         hooks.any(|plugin| plugin.hooks().devices)
@@ -63,36 +64,36 @@ impl Policy {
         self.registered.get(name)
     }
 
-    /// Annotation of the template of a task, if a filter that a query asks judges all tasks of a template by the first one in the query.
-    /// The query names these plugins, whatever the switches say; empty: it asks what is switched on.
+    /// Annotation of the template of a task, if a filter of a query evaluates only the first task of a template. The
+    /// query evaluates `plugins`, ignoring the switches. Empty `plugins`: all that are switched on.
     pub fn template_annotation(&self, plugins: &[Arc<str>]) -> Option<&'static str> {
         let mut filters = self.asked_filters(plugins);
         filters.find_map(|plugin| plugin.hooks().template_annotation)
     }
 
-    /// Constraints between pods and nodes that the plugins evaluate which a query asks. The query names these plugins, whatever the
-    /// switches say; empty: it asks what is switched on.
+    /// Constraints between pods and nodes that a query evaluates. The query evaluates `plugins`, ignoring the switches.
+    /// Empty `plugins`: all that are switched on.
     pub fn evaluated_constraints(&self, plugins: &[Arc<str>]) -> ConstraintSet {
         let filters = self.asked_filters(plugins).map(|plugin| plugin.filter_evaluates());
         let scorers = self.asked_scorers(plugins).map(|plugin| plugin.score_evaluates());
         filters.chain(scorers).fold(ConstraintSet::NONE, ConstraintSet::union)
     }
 
-    /// Constraints that Filter or Score of these plugins evaluate, whatever the switches say; empty: of all plugins.
+    /// Constraints that Filter or Score of these plugins evaluate, ignoring the switches. Empty `plugins`: all plugins.
     pub fn registered_constraints(&self, plugins: &[Arc<str>]) -> ConstraintSet {
         let hooks = self.registered_hooks(plugins);
         let both = hooks.map(|plugin| plugin.filter_evaluates().union(plugin.score_evaluates()));
         both.fold(ConstraintSet::NONE, ConstraintSet::union)
     }
 
-    /// Filters and scorers of these plugins, whatever the switches say; empty: of all plugins of the document.
+    /// Filters and scorers of these plugins, ignoring the switches. Empty `plugins`: all plugins of the document.
     fn registered_hooks<'p>(&'p self, plugins: &'p [Arc<str>]) -> impl Iterator<Item = &'p Arc<dyn Plugin>> {
         let named = plugins.iter().filter_map(|name| self.registered(name));
         let all = self.registered.values().filter(|_| plugins.is_empty());
         named.chain(all).flat_map(|own| own.filter.iter().chain(&own.score))
     }
 
-    /// Kinds of records of which some plugin of the policy, in any profile, reads all labels.
+    /// Kinds of records whose labels a plugin of the policy, in any profile, reads completely.
     pub fn all_labels(&self) -> LabelKinds {
         let own = self.registered.values().map(|own| own.all_labels);
         let profiles = self.profiles.iter().map(|(_, policy)| policy.all_labels());
@@ -105,8 +106,8 @@ impl Policy {
         self.registered.values().filter(lacks)
     }
 
-    /// True if a plugin of the policy makes the filter on resources leave out the amounts of a resource. That filter is no plugin's, so
-    /// that neither switches nor names of plugins in a query change it.
+    /// True if a plugin of the policy excludes a resource from the built-in filter on resources. Switches and plugin
+    /// names in a query do not affect the built-in filter.
     pub fn ignores_resource(&self, name: &str) -> bool {
         self.registered_hooks(&[]).any(|plugin| plugin.ignores_resource(name))
     }
@@ -171,7 +172,7 @@ impl Policy {
         &self.allocators
     }
 
-    /// True if Filter or Score of these plugins reads plugin states; empty: of any plugin of the document.
+    /// True if Filter or Score of these plugins reads plugin states. Empty `plugins`: any plugin of the document.
     pub fn reads_plugin_state(&self, plugins: &[Arc<str>]) -> bool {
         self.registered_hooks(plugins).any(|plugin| plugin.hooks().accounts)
     }
@@ -219,14 +220,14 @@ impl Policy {
         self.registered.values().any(decides_by_state) || self.reads_plugin_state(&[])
     }
 
-    /// Computes the plugin states of a cluster state, whatever the switches say. If a name has several entries, the
-    /// first one decides.
+    /// Computes the plugin states of a cluster state, ignoring the switches. If a name has several entries, the first
+    /// entry is used.
     pub fn compute_plugin_states(&self, cluster_state: &ClusterState) -> PluginStates {
         self.advance_plugin_states(cluster_state, None)
     }
 
-    /// Computes the plugin states of a newer cluster state, faster, from those of an older one. `before` must be as
-    /// computed, without changes of a cycle.
+    /// Computes the plugin states of a newer cluster state from the states of an older one, which is faster. `before`
+    /// must not contain changes of a cycle.
     pub fn advance_plugin_states(
         &self,
         cluster_state: &ClusterState,

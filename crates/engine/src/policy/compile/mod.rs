@@ -50,14 +50,14 @@ pub struct JobStateHooks {
     pub group_orders: Vec<PolicyHook>,
 }
 
-/// Plugin of the policy by name, with its hooks whatever its switches say.
+/// Plugin of the policy, with all its hooks. Switches are ignored.
 #[derive(Clone, Debug)]
 pub struct RegisteredPlugin {
     /// Name of the plugin.
     pub name: Arc<str>,
     /// True if this service has the plugin.
     pub is_served: bool,
-    /// Filter hook: that of the last entry of the name that has it.
+    /// Filter hook, from the last entry with this name that has the hook.
     pub filter: Option<Arc<dyn Plugin>>,
     /// Score hook, likewise.
     pub score: Option<Arc<dyn Plugin>>,
@@ -67,13 +67,13 @@ pub struct RegisteredPlugin {
     pub victims: Option<Arc<dyn Plugin>>,
     /// Hook that admits jobs and tasks, likewise.
     pub admit: Option<Arc<dyn Plugin>>,
-    /// Hook that judges the state of jobs, likewise.
+    /// Hook that evaluates the state of jobs, from the last entry that has the hook.
     pub job_state: Option<Arc<dyn Plugin>>,
     /// Hook that orders tasks, likewise.
     pub task_order: Option<Arc<dyn Plugin>>,
     /// Factor of the scores, see [`PolicyHook::weight`].
     pub weight: i32,
-    /// Kinds of records of which the plugin reads all labels.
+    /// Kinds of records whose labels the plugin reads completely.
     pub all_labels: LabelKinds,
 }
 
@@ -82,7 +82,7 @@ fn all_labels(plugin: &str, is_served: bool) -> LabelKinds {
     def.map_or_else(LabelKinds::default, PluginDef::all_labels)
 }
 
-/// Error: there is no such profile, or the name is empty and there are several.
+/// Error: the profile does not exist, or the name is empty and the policy has several profiles.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct UnknownProfileError {
     /// Name from the request; empty: none.
@@ -281,10 +281,10 @@ impl Policy {
         Self { profiles, ..only }
     }
 
-    /// Policy of a profile; `None`: this one. An empty name means the only profile.
+    /// Policy of a profile. `None`: this policy. An empty name selects the only profile.
     ///
     /// # Errors
-    /// There is no such profile, or there are several and the name is empty.
+    /// The profile does not exist, or the name is empty and the policy has several profiles.
     pub fn profile(&self, name: &str) -> Result<Option<&Arc<Self>>, UnknownProfileError> {
         if name.is_empty() && self.profiles.len() < 2 {
             return Ok(None);
@@ -328,8 +328,8 @@ impl Policy {
         policy
     }
 
-    /// Compiles one entry. As upstream stores functions by name, the entry replaces those of earlier entries, even if
-    /// it is switched off itself; a hook that it lacks replaces nothing.
+    /// Compiles one entry. Upstream stores functions by name, so an entry replaces the hooks of earlier entries, even
+    /// if it is switched off. A hook that the entry lacks is not replaced.
     fn register(&mut self, spec: &PluginSpec, report: &mut DiagnosticReport) -> Option<Arc<dyn Plugin>> {
         let name: Arc<str> = Arc::from(spec.name.as_str());
         let registered = self

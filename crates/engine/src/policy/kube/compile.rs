@@ -169,14 +169,14 @@ fn entry_at<'p>(profile: &'p KubeProfile, point: &str, name: &str) -> Option<&'p
     enabled.into_iter().find(|entry| entry.name == name)
 }
 
-/// True if a plugin cannot do without a point before the one that it is enabled at.
+/// True if a plugin requires an earlier extension point that is not enabled.
 fn lacks(profile: &KubeProfile, point: &str, name: &str) -> bool {
     let prepares_itself = plugins::find(name).is_some_and(|def| def.prepares_itself);
     let needs = points_of(name).contains(&point) && !prepares_itself;
     needs && entry_at(profile, point, name).is_none()
 }
 
-/// Plugins enabled at an extension point, including those of `multiPoint` that are not disabled at the point
+/// Plugins enabled at an extension point, including plugins of `multiPoint` that are not disabled at the point
 /// (Kubernetes, `pkg/scheduler/framework/runtime`, `expandMultiPointPlugins`).
 fn enabled_at_point<'p>(profile: &'p KubeProfile, point: &str) -> Vec<&'p PluginEntry> {
     let own = profile.plugins.get(point);
@@ -195,7 +195,7 @@ fn enabled_at_point<'p>(profile: &'p KubeProfile, point: &str) -> Vec<&'p Plugin
     enabled
 }
 
-/// Plugins of a profile that filter or score, and those that are not served here.
+/// Plugins of a profile that filter or score, and plugins that are not implemented.
 fn profile_plugins(
     profile: &KubeProfile,
     compatibility: Compatibility,

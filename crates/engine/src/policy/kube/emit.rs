@@ -46,7 +46,7 @@ pub(super) fn effective(
     print(&document, Some(pair("pumice", section)))
 }
 
-/// List of arguments in which those of served plugins are replaced or added.
+/// List of arguments, with the arguments of implemented plugins replaced or added.
 fn configs(profile: &YamlNode, arguments: &BTreeMap<&str, YamlValue>) -> YamlValue {
     let written = match field(profile, "pluginConfig").map(|node| &node.value) {
         Some(YamlValue::List(configs)) => configs.as_slice(),

@@ -17,7 +17,7 @@ impl<'r> SpecLoader<'r> {
         self.report.error(code::WRONG_TYPE, &decoder.path.at(mark), message);
     }
 
-    /// Checks a scalar in place of a structure, list or map: null counts as absent.
+    /// Checks a scalar in the position of a structure, list or map. null is treated as absent.
     pub(super) fn expect_null(
         &mut self,
         decoder: &YamlDecoder<'_>,

@@ -37,8 +37,8 @@ pub struct LoadOptions<'a> {
 /// Loaded document with its diagnostics.
 #[derive(Debug, Clone)]
 pub struct LoadedSpec {
-    /// Document; `None` if the text is not YAML. After other errors it is present, so that more errors can be found,
-    /// but must not be used.
+    /// Document. `None`: the text is not YAML. After other errors the document is present to find further errors, but
+    /// must not be used.
     pub spec: Option<PolicySpec>,
     /// Diagnostics, in order.
     pub report: DiagnosticReport,

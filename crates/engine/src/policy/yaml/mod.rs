@@ -22,7 +22,7 @@ pub use resolve::ResolvedScalar;
 pub(crate) use value::same_key;
 pub use value::{Mark, YamlNode, YamlValue};
 
-/// Largest number of errors, and of warnings, that a report on a document lists; it counts the rest.
+/// Maximum number of errors, and of warnings, that a report lists. For further ones it has only their number.
 pub const MAX_DIAGNOSTICS: usize = 1000;
 
 /// Reads the first document of a text; null if there is none.
@@ -51,7 +51,7 @@ pub struct YamlLimits {
     pub depth: usize,
     /// Largest number of values (scalars, lists, maps, aliases) in the text.
     pub nodes: usize,
-    /// Largest number of values read; a value behind an alias counts each time.
+    /// Maximum number of values to read, including each repetition by an alias.
     pub reads: usize,
     /// Largest number of bytes of text read, likewise.
     pub read_bytes: usize,

@@ -107,10 +107,11 @@ impl YamlTag {
     }
 }
 
-/// Resolves the type of a scalar. `plain`: without a tag the type is guessed; otherwise the scalar is a text.
+/// Resolves the type of a scalar. `plain`: without a tag, the type follows from the text. Otherwise the scalar is a
+/// text.
 ///
 /// # Errors
-/// The text does not match its tag; the message says why.
+/// The text does not match its tag. The message has the reason.
 pub(super) fn resolve(text: &str, tag: Option<YamlTag>, plain: bool) -> Result<ResolvedScalar, String> {
     let wrong = |name: &str| {
         let found = guess(text).kind();

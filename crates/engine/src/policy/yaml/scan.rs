@@ -217,7 +217,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Skips to the next token. A tab is no indentation: it separates only where no key may begin.
+    /// Skips to the next token. A tab is not indentation: it separates tokens only where a key cannot start.
     fn skip_to_token(&mut self) -> Result<(), YamlError> {
         loop {
             self.source.need(1)?;
@@ -370,8 +370,8 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Leaves a flow collection. After an empty one the reference does not wait for a `:`, so that `{}` or `[]` cannot
-    /// be a key at the top of a document.
+    /// Leaves a flow collection. After an empty collection the reference does not expect a `:`. Therefore `{}` or `[]`
+    /// cannot be a key at the top of a document.
     fn forget_empty_collection(&mut self) {
         let closed = self.keys.pop().unwrap_or_default();
         for key in &mut self.keys {

@@ -248,8 +248,8 @@ impl Scanner<'_> {
         Ok(c)
     }
 
-    /// Collects the white space between two words. `after_break`: a line break was already read, so that blanks are
-    /// indentation; `tab_limit` is the column below which a tab is rejected.
+    /// Collects the white space between two words. `after_break`: a line break was already read, and blanks are
+    /// indentation. `tab_limit`: column below which a tab is rejected.
     fn scan_between(
         &mut self,
         mut after_break: bool,

@@ -2,11 +2,11 @@
 
 use super::{Mark, YamlError};
 
-/// Number of bytes per check. The reference checks control characters in windows of this size, so that an invalid one
-/// in a later document counts only if it is close to the first document.
+/// Number of bytes per check. The reference checks control characters in windows of this size. An invalid character in
+/// a later document is therefore found only close to the first document.
 const WINDOW: usize = 512;
 
-/// Number of read characters that stay in memory before they are discarded, so that a large text is not held twice.
+/// Number of read characters that stay in memory before they are discarded. A large text is therefore not held twice.
 const RETAINED_CHARS: usize = 64 * WINDOW;
 
 /// Position in the text: characters, lines and columns from 0.
@@ -145,14 +145,14 @@ impl<'t> CharSource<'t> {
         self.chars.get(self.next_char_index() + ahead).copied().unwrap_or('\0')
     }
 
-    /// Skips one character that is no line break.
+    /// Skips one character that is not a line break.
     pub(super) fn skip(&mut self) {
         self.position.index += 1;
         self.position.column += 1;
     }
 
-    /// Takes a line break (CR LF counts as one) and returns its value inside text: U+2028 and U+2029 stay, the others
-    /// become a line feed.
+    /// Takes a line break (CR LF is a single break) and returns its value inside text: U+2028 and U+2029 are kept,
+    /// others become a line feed.
     pub(super) fn take_break(&mut self) -> Option<char> {
         let c = self.peek(0);
         if !is_break(c) {
@@ -164,7 +164,7 @@ impl<'t> CharSource<'t> {
         Some(if matches!(c, '\u{2028}' | '\u{2029}') { c } else { '\n' })
     }
 
-    /// Takes one character that is no line break.
+    /// Takes one character that is not a line break.
     pub(super) fn take(&mut self) -> char {
         let c = self.peek(0);
         self.skip();
@@ -202,7 +202,7 @@ impl<'t> CharSource<'t> {
         found.then_some(c)
     }
 
-    /// Counts the end of the text as the end of a line.
+    /// Treats the end of the text as the end of a line.
     pub(super) fn end_line(&mut self) {
         if self.position.column != 0 {
             self.position.column = 0;

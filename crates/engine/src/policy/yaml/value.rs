@@ -1,6 +1,6 @@
 //! Typed values with their positions in the text.
 
-/// Position in a document, counted from 1 in lines and characters.
+/// Position in a document: line and column in characters, both from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark {
     /// Line, from 1.
@@ -56,7 +56,7 @@ pub enum YamlValue {
     String(String),
     /// A list.
     List(Vec<YamlNode>),
-    /// Map in the order of the text; keys differ from each other and are no lists or maps.
+    /// Map in the order of the text. Keys are unique and are neither lists nor maps.
     Map(Vec<(YamlNode, YamlNode)>),
 }
 

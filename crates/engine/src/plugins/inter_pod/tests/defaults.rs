@@ -57,8 +57,8 @@ fn matches(selector: &LabelSelector, labels: &TextMap) -> bool {
     selector.matches(labels)
 }
 
-/// Scores of the nodes by the system's defaults: pods that the owners select, by node with skew 3 and by zone with skew 5.
-/// A node without a label is in no domain of it, but counts as one of the empty value.
+/// Scores of the nodes with the system's defaults: pods that the owners select, by node with skew 3 and by zone with
+/// skew 5. A node without the label belongs to the domain with the empty value.
 fn expected(nodes: &[NodeRecord], pods: &[TaskRecord], selector: &LabelSelector) -> Vec<i64> {
     let counted = |node: &NodeRecord| {
         let on_node = pods

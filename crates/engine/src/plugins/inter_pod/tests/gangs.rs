@@ -1,4 +1,4 @@
-//! Gangs whose tasks are about each other against a loop that judges all nodes again after each task.
+//! Gangs whose tasks constrain each other, compared with a loop that evaluates all nodes again after each task.
 
 use std::sync::Arc;
 
@@ -176,7 +176,7 @@ fn one_by_one(state: &ClusterState, policy: &Policy, names: &[Arc<str>]) -> Resu
     Ok(went)
 }
 
-/// Nodes of a group of these tasks.
+/// Nodes of a group with these tasks.
 fn together(state: &ClusterState, policy: &Policy, names: &[Arc<str>]) -> Result<Vec<(NodeSlot, bool)>, Problem> {
     let group = PlaceGroup {
         task: Arc::new(state.tasks().get(&names[0]).unwrap().record.clone()),

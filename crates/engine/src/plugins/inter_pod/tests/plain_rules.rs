@@ -46,9 +46,9 @@ pub(super) fn pair(key: &Arc<str>, node: &NodeRecord) -> Option<TopologyPair> {
 }
 
 impl PlainRules<'_> {
-    /// True if a term of `owner` selects another pod. A term of the class lists the namespaces that its selector matches, and
-    /// under `upstream` selects every pod if the selector matches no labels; that of another pod looks at the labels of the
-    /// class's namespace.
+    /// True if a term of `owner` selects another pod. A term of the class lists the namespaces that its selector
+    /// matches. Under `upstream` it selects every pod if the selector matches no labels. A term of another pod uses the
+    /// labels of the class's namespace.
     pub(super) fn holds(&self, term: &PodAffinityTerm, owner: &TaskRecord, other: &TaskRecord) -> bool {
         let namespace = other.namespace();
         let known = self.namespaces.get(namespace);
@@ -138,14 +138,14 @@ impl PlainRules<'_> {
         self.wanted(constraint).is_some_and(|own| selects(&own, labels))
     }
 
-    /// True if a node's pods count for a constraint, by its policy about node affinity.
+    /// True if a node is eligible for a constraint, by its policy about node affinity.
     pub(super) fn honors(&self, constraint: &SpreadConstraint, at: &NodeRecord) -> bool {
         let mut pairs = self.constraints.node_selector.iter();
         constraint.node_affinity_policy == SpreadPolicy::Ignore
             || pairs.all(|(key, value)| find_text(&at.labels, key) == Some(value))
     }
 
-    /// Number of pods on a node that count for a constraint.
+    /// Number of pods on a node that match a constraint.
     pub(super) fn counted_pods(&self, constraint: &SpreadConstraint, at: &NodeRecord) -> i64 {
         let is_empty = self.wanted(constraint).is_some_and(|own| own.is_empty());
         let counted = self.pods.iter().filter(|(other, on)| {

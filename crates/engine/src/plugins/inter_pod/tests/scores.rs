@@ -40,7 +40,7 @@ fn document(affinity: i32, spread: i32) -> String {
     )
 }
 
-/// Scores of these nodes for a task.
+/// Scores of the given nodes for a task.
 pub(super) fn sheet(
     state: &ClusterState,
     task: TaskRecord,
