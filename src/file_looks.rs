@@ -1,6 +1,7 @@
-//! Looks at files that change while the server runs: content counts once two looks in a row saw it, and is tried once.
+//! Polling of files that change while the server runs. Content is used after two consecutive polls have read it, and is
+//! tried once. A half-written file is therefore never loaded.
 
-/// What the looks at some files have seen.
+/// State of the polls of some files.
 #[derive(Debug)]
 pub(crate) struct FileLooks<C> {
     /// Content that is in force.
@@ -11,14 +12,14 @@ pub(crate) struct FileLooks<C> {
     seen: Option<C>,
 }
 
-/// What one look says.
+/// Result of one poll.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FileLook<C, E> {
     /// Nothing to do.
     Nothing,
     /// The files cannot be read, and not only for a moment, in which they may be being replaced.
     Unreadable(E),
-    /// The files are those that are in force.
+    /// The files have the active content.
     InForce,
     /// The files have other content, which is to be tried.
     Changed(C),

@@ -1,6 +1,7 @@
 //! The service of Pumice: decisions over gRPC, probes and metrics, and the process around them.
 //!
-//! Arrows point down, and the compiler refuses one that points up: the boxes below `server` are crates of their own.
+//! Dependencies point down. The compiler rejects upward dependencies, because the boxes below `server` are separate
+//! crates.
 //!
 //! ```text
 //! command line (cli) ─► app ─► server ─► state ─► engine

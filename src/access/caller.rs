@@ -1,4 +1,4 @@
-//! Who a caller is at this moment, and what he may do.
+//! Identity and permissions of a caller at the time of a call.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use pumice_live::TokenVerdict;
 /// How a caller is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallerKind {
-    /// The server has no identities: whoever can connect has all roles.
+    /// The server has no identities: every client that can connect has all roles.
     Unrestricted,
     /// By the certificate of the connection.
     Certificate,
@@ -50,22 +50,22 @@ impl CallerKind {
 /// Kind of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessRejectionKind {
-    /// The server does not know the caller.
+    /// The caller is not authenticated (UNAUTHENTICATED).
     Unknown,
-    /// The server knows the caller, and he may not.
+    /// The caller is authenticated but not authorized (PERMISSION_DENIED).
     Forbidden,
-    /// The server cannot find out who the caller is, for now.
+    /// The caller cannot be authenticated at present, for example because the API server is unreachable.
     Unverified,
 }
 
-/// Rejection of a call: who was refused what, and what it takes.
+/// Rejection of a call because of missing roles or an unknown identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRejection {
     /// Kind of the rejection.
     pub kind: AccessRejectionKind,
-    /// What is refused to whom, and what it takes.
+    /// Text with the caller, the rejected method and the required roles.
     pub message: String,
-    /// Roles of which one is needed.
+    /// Roles that permit the call. One of the roles is enough.
     pub needed: RoleSet,
 }
 
@@ -73,7 +73,7 @@ pub struct AccessRejection {
 #[derive(Clone, PartialEq, Eq)]
 enum ShownToken {
     None,
-    /// The header is no bearer token.
+    /// The header is not a bearer token.
     Malformed,
     Digest(TokenDigest),
     /// A token that may be one of a service account.
@@ -98,7 +98,7 @@ pub struct KnownCaller {
     pub kind: CallerKind,
     /// Name for people: of the identity, or of what was shown.
     pub name: String,
-    /// Identity of the caller; `None`: he has none.
+    /// Identity of the caller. `None`: the caller has no identity.
     pub identity: Option<Arc<Identity>>,
     /// True if what the caller showed is not known.
     pub unknown_token: bool,
@@ -190,14 +190,14 @@ impl CallerAccess {
         table.as_deref().is_some_and(is_asked) && !self.review.as_ref().is_some_and(counts)
     }
 
-    /// True if the API server has to be asked before the method at a path: one that the caller may call anyhow needs no answer,
-    /// unless it says who the caller is.
+    /// True if the API server must review the token before the method at a path. A method that the caller may call
+    /// anyway needs a review only if it returns the caller's identity.
     pub(crate) fn needs_review(&self, path: &str) -> bool {
         let says_who = matches!(access_of(path), Some(MethodAccess::Open));
         self.awaits_review() && (says_who || self.check(path).is_err())
     }
 
-    /// The caller as he is known now: his token may have ended since his call began.
+    /// The caller's present identity: the token may have expired since the call began.
     pub(crate) async fn renewed(&self) -> Self {
         let access = self.clone();
         if access.awaits_review() {
@@ -207,7 +207,7 @@ impl CallerAccess {
         }
     }
 
-    /// The caller with what the API server says about his token.
+    /// The caller with the API server's verdict on the token.
     pub(crate) async fn reviewed(mut self) -> Self {
         if let (ShownToken::Reviewable(digest, token), Some(table)) = (&self.token, self.keeper.table())
             && !table.audiences.is_empty()
@@ -218,7 +218,7 @@ impl CallerAccess {
         self
     }
 
-    /// The caller by his token.
+    /// Identity of the caller's token.
     fn known_by_token(&self, table: &IdentityTable, shown: &TokenDigest) -> KnownCaller {
         if let Some(identity) = table.by_token.get(shown) {
             return KnownCaller::new(CallerKind::Token, &*identity.name, Some(identity));
@@ -278,7 +278,7 @@ impl CallerAccess {
     /// Checks whether the caller may call the method at a path.
     ///
     /// # Errors
-    /// He may not.
+    /// The caller lacks a required role.
     pub fn check(&self, path: &str) -> Result<(), AccessRejection> {
         let Some(table) = self.keeper.table() else {
             return Ok(());
@@ -294,10 +294,10 @@ impl CallerAccess {
         self.check_roles(&table, path.trim_start_matches('/'), needed)
     }
 
-    /// Checks whether the caller may read the page of metrics.
+    /// Checks whether the caller may read the metrics page.
     ///
     /// # Errors
-    /// He may not.
+    /// The caller lacks a required role.
     pub fn check_page(&self, is_metrics: bool) -> Result<(), AccessRejection> {
         match self.keeper.table() {
             Some(table) if is_metrics && !table.metrics_open => {
@@ -308,10 +308,10 @@ impl CallerAccess {
         }
     }
 
-    /// Checks whether the caller may ask by an extender protocol, which decides and holds pods as a scheduler does.
+    /// Checks whether the caller may use an extender protocol, which decides and holds pods like a scheduler.
     ///
     /// # Errors
-    /// He may not.
+    /// The caller lacks a required role.
     pub fn check_extender(&self, path: &str) -> Result<(), AccessRejection> {
         match self.keeper.table() {
             Some(table) => self.check_roles(&table, path, RoleSet::of(&[Role::Decide])),
@@ -343,7 +343,7 @@ impl CallerAccess {
     /// Checks whether the caller may send records of a source.
     ///
     /// # Errors
-    /// He may not.
+    /// The caller lacks a required role.
     pub fn check_source(&self, source: &str) -> Result<(), AccessRejection> {
         let Some(table) = self.keeper.table() else {
             return Ok(());
@@ -383,7 +383,7 @@ impl CallerAccess {
         });
     }
 
-    /// Counts and logs a rejection.
+    /// Records a rejection in metrics and log.
     pub(crate) fn record_rejection(&self, rejection: &AccessRejection, what: &str) {
         self.keeper.record_rejection(self, rejection, what);
     }
@@ -418,7 +418,7 @@ fn unknown_token() -> KnownCaller {
     }
 }
 
-/// Names of roles of which one is enough.
+/// Names of alternative roles, joined by `or`.
 fn either(roles: RoleSet) -> String {
     let names: Vec<&str> = roles.iter().map(Role::name).collect();
     names.join(" or ")

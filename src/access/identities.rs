@@ -1,4 +1,5 @@
-//! The file of identities: who a caller is, by certificate or token, and which roles and sources he has.
+//! Identities file: maps certificates and tokens to callers, with their roles and sources. For example, `team-*`
+//! permits all sources with this prefix.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -47,7 +47,7 @@ pub struct AccessKeeper {
     poll: Duration,
     metrics: Arc<Metrics>,
     audit: Arc<AuditLog>,
-    /// `None`: there are no identities, and whoever can connect has all roles.
+    /// `None`: the server has no identities, and every client that can connect has all roles.
     table: ArcSwapOption<IdentityTable>,
     problem: ArcSwapOption<AccessError>,
     rejections: WarningGate,
@@ -166,7 +166,7 @@ impl AccessKeeper {
         Ok(AccessStart { keeper, content })
     }
 
-    /// Keeper without identities: whoever can connect has all roles.
+    /// Keeper without identities: every client that can connect has all roles.
     pub fn unrestricted(metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             path: None,
@@ -180,7 +180,7 @@ impl AccessKeeper {
         })
     }
 
-    /// Identities in force; `None`: there are none, and whoever can connect has all roles.
+    /// Active identities. `None`: the server has no identities, and every client that can connect has all roles.
     pub(super) fn table(&self) -> Option<Arc<IdentityTable>> {
         self.table.load_full()
     }
@@ -195,7 +195,7 @@ impl AccessKeeper {
         self.table.load().is_some()
     }
 
-    /// What is in force, for people; `None`: there are no identities.
+    /// Description of the active identities, for people. `None`: the server has no identities.
     pub fn status(&self) -> Option<String> {
         let count = self.table.load().as_ref()?.count;
         Some(match self.problem.load_full() {
@@ -217,7 +217,7 @@ impl AccessKeeper {
         &self.audit
     }
 
-    /// Counts and logs a rejection. Texts of the caller are escaped and cut.
+    /// Records a rejection in metrics and log. Texts of the caller are escaped and truncated.
     pub(crate) fn record_rejection(&self, caller: &CallerAccess, rejection: &AccessRejection, method: &str) {
         self.metrics.security().record_rejection(rejection.kind);
         let details = vec![("reason", rejection.message.as_str().into())];

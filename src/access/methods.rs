@@ -1,4 +1,5 @@
-//! The matrix of methods and roles: the one place that says which roles a call needs.
+//! Matrix of methods and roles: the only definition of the roles that a call needs. For example, Filter needs `read` or
+//! `decide`.
 
 use std::fmt::Write as _;
 
@@ -11,7 +12,7 @@ pub enum MethodAccess {
     Open,
     /// Everybody, as long as probes are open; otherwise each role.
     Probe,
-    /// A caller with one of these roles.
+    /// Callers with at least one role of this set.
     Roles(RoleSet),
 }
 
@@ -47,13 +48,13 @@ const fn by(path: &'static str, roles: &[Role]) -> MethodRule {
 
 use Role::{Admin, Decide, Read, Sync};
 
-/// Condition of Admit beside its path: a confirmation makes a reservation.
+/// Condition of Admit in addition to its path: a confirmation creates a reservation.
 pub(crate) const ADMIT_CONFIRM: &str = "/pumice.v1.DecisionService/Admit (CONFIRM)";
 
-/// Condition of Place beside its path: a commit makes placements count for everybody.
+/// Condition of Place in addition to its path: a commit affects the decisions of all callers.
 pub(crate) const PLACE_COMMIT: &str = "/pumice.v1.DecisionService/Place (COMMIT)";
 
-/// All methods, in the order of their paths. A path that is not here is refused to everybody but callers with all roles.
+/// All methods, sorted by path. A path that is not in the list requires all roles.
 pub static METHODS: &[MethodRule] = &[
     probe("/grpc.health.v1.Health/Check"),
     probe("/grpc.health.v1.Health/Watch"),
@@ -96,7 +97,7 @@ pub static METHODS: &[MethodRule] = &[
     open("/pumice.v1.StateService/WhoAmI"),
 ];
 
-/// Who may call the method at a path; `None`: there is no such method.
+/// Callers that may call the method at a path. `None`: the method does not exist.
 pub(super) fn access_of(path: &str) -> Option<MethodAccess> {
     let at = METHODS.binary_search_by(|rule| rule.path.cmp(path)).ok()?;
     METHODS.get(at).map(|rule| rule.access)

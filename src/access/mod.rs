@@ -1,7 +1,7 @@
-//! Who may do what: roles, the methods that they allow, and the identities that have them.
+//! Access control: roles, the methods that they permit, and the identities that have them.
 //!
-//! Identities come from a file that is read again when it changes. Without one, whoever can connect has all roles: the
-//! transport decides who that is.
+//! Identities come from a file that is reloaded when it changes. Without the file, every client that can connect has
+//! all roles; only the transport restricts access.
 
 mod caller;
 mod identities;

@@ -43,7 +43,7 @@ impl RoleSet {
     /// Every role.
     pub const ALL: Self = Self::of(&Role::ALL);
 
-    /// Set of these roles.
+    /// Set with the given roles.
     pub const fn of(roles: &[Role]) -> Self {
         let mut bits = 0;
         let mut rest = roles;
@@ -64,7 +64,7 @@ impl RoleSet {
         self.0 & other.0 != 0
     }
 
-    /// True if there is no role in the set.
+    /// True if the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -1,8 +1,8 @@
-//! Verdicts on tokens of service accounts: asked of the API server, and cached for a short time.
+//! Verdicts on tokens of service accounts: requested from the API server, and cached for a short time.
 //!
-//! A verdict on a token that holds is cached for [`HELD_TIME`], and one on a token that does not for [`REJECTED_TIME`]; no more than
-//! [`MAX_VERDICTS`] are cached. One request is made for all calls with one token, few at a time, and a call waits for its answer on
-//! no thread.
+//! A verdict on a valid token is cached for [`HELD_TIME`], a verdict on an invalid token for [`REJECTED_TIME`], and at
+//! most [`MAX_VERDICTS`] verdicts are cached. All calls with the same token share one request. The number of concurrent
+//! requests is limited, and waiting calls do not block threads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(super) struct CachedVerdict {
 }
 
 impl CachedVerdict {
-    /// True if the verdict still counts.
+    /// True if the verdict has not expired.
     pub(super) fn counts(&self) -> bool {
         Instant::now() < self.until
     }

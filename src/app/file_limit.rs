@@ -4,7 +4,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::limits::EdgeLimits;
 
-/// Files that are no connections: listeners, logs, the store, files of the runtime, and connections that are being closed.
+/// File descriptors for uses other than open connections: listeners, logs, the store, the runtime, and connections that
+/// are being closed.
 const OTHER_FILES: usize = 128;
 /// Least number of connections, however few files there are.
 const LEAST_CONNECTIONS: usize = 8;

@@ -1,10 +1,10 @@
-//! HTTP front for probes, metrics and extender protocols: no caller can keep probes out.
+//! HTTP front for probes, metrics and extender protocols. Callers cannot block probes.
 //!
-//! A connection counts as *unheard* until its request is a scrape. When too many are open, the oldest one makes room for
-//! the newest: a prober sends its request at once and is answered at once, so that only connections that do neither are
-//! closed. Scrapes take longer; each takes a place of its own, of which there are fewer than connections. One that has not
-//! taken its page for a while makes room for another. A connection for probes and metrics ends with its response. A scheduler that asks
-//! by an extender protocol keeps its connection, in a place of a third kind.
+//! A connection is *unheard* until its request turns out to be a scrape. If too many unheard connections are open, the
+//! newest replaces the oldest. Probes send their request and get the response at once, so only idle connections are
+//! closed. Scrapes take longer and have a separate, smaller limit. A scrape whose client does not read its page for a
+//! while is closed in favour of another. A connection for probes and metrics ends with its response. Connections of
+//! extender protocols stay open, with a third limit.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -105,12 +105,12 @@ struct HttpPlace {
     places: Arc<HttpPlaces>,
     number: u64,
     closing: Arc<Notify>,
-    /// Place as that of a scheduler, once it has asked.
+    /// Permit of an extender connection, after its first request.
     scheduler: ShortLock<Option<OwnedSemaphorePermit>>,
 }
 
 impl HttpPlace {
-    /// Makes the place that of a scheduler, which keeps its connection. Returns false if there are too many.
+    /// Marks the connection as an extender connection, which stays open. Returns false if there are too many.
     fn begin_scheduler(&self) -> bool {
         if self.scheduler.with(|scheduler| scheduler.is_some()) {
             return true;
@@ -124,8 +124,8 @@ impl HttpPlace {
         true
     }
 
-    /// Takes a place among the scrapes until the connection ends. The oldest scrape is closed if there are too many and it
-    /// has not taken its page in time. Returns false if there is no place.
+    /// Takes a place among the scrapes until the connection ends. If there are too many and the oldest client has not
+    /// read its page in time, the oldest scrape is closed. Returns false if all places are taken.
     fn begin_scrape(&self) -> bool {
         let now = Instant::now();
         let oldest = self.places.scrapes.with(|scrapes| {
@@ -280,7 +280,7 @@ async fn serve_connection(
     let _ = connection.await;
 }
 
-/// What the front looks at before it answers.
+/// Checks of the front before it responds.
 pub(super) struct HttpGuard {
     pub(super) metrics: Arc<Metrics>,
     /// TLS of the listener.
@@ -297,7 +297,7 @@ struct HttpCaller {
 }
 
 impl HttpCaller {
-    /// Checks whether the caller may read the page. A rejection is counted, logged and audited.
+    /// Checks whether the caller may read the page. A rejection is recorded in metrics, log and audit log.
     async fn check(&self, request: &Request<Incoming>) -> Result<(), AccessRejection> {
         let (identities, facts) = (Arc::clone(&self.identities), self.facts.clone());
         let mut access = CallerAccess::new(identities, facts, Some(self.address), request.headers());

@@ -1,7 +1,7 @@
 //! Pages of 4 KiB for the whole process.
 //!
-//! The allocator asks the kernel for pages of 2 MiB where it may. One small block that lives keeps all of such a page
-//! resident, so that a server that had held a thousand connections kept a third of its memory for nothing.
+//! By default the allocator requests pages of 2 MiB from the kernel. One small live block keeps the whole page
+//! resident. For example, after a thousand closed connections a third of a server's memory was still resident.
 
 /// Asks the kernel for no huge pages from now on. Nothing depends on it but the memory that the process holds.
 pub(super) fn decline() {

@@ -26,12 +26,12 @@ pub enum InProcessError {
     /// The state does not start.
     #[error(transparent)]
     State(#[from] StateStartError),
-    /// The built-in policy is refused.
+    /// The built-in policy is rejected.
     #[error("the built-in policy: {0}")]
     Policy(#[from] Box<tonic::Status>),
 }
 
-/// Policy that reads no labels but those that plugins name.
+/// Policy that reads only labels that plugins name.
 const LABEL_FREE_POLICY: &str = "actions: allocate\ntiers: [{plugins: [{name: binpack}]}]\n";
 
 /// The services over their own state, which begins empty.

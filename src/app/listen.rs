@@ -48,7 +48,7 @@ pub(super) struct ListenerSecurity {
     pub(super) plain_too: bool,
     /// Time that a handshake has.
     pub(super) handshake_time: Duration,
-    /// Metrics that count handshakes.
+    /// Metrics of handshakes.
     pub(super) metrics: Arc<Metrics>,
     /// Handshakes under way.
     pub(super) handshakes: Arc<HandshakeTable>,

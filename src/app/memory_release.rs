@@ -1,10 +1,10 @@
-//! Returns memory that changes, sessions and calls have freed to the system.
+//! Returns freed memory of changes, sessions and calls to the system.
 //!
-//! The allocator holds freed memory for a second, in case it is needed again, and returns it when a large block is
-//! freed after that. An idle server frees no large block, so it would hold whatever a full sync needed while it was
-//! applied, or a large response while it was sent. The allocator also notices only now and then that other threads have
-//! freed what one allocated: when the owner has allocated ten thousand times more. This module therefore allocates and
-//! frees, on each kind of thread that owns much: the writer's, those of calls, and those of work.
+//! The allocator holds freed memory for a second and returns it when a large block is freed later. An idle server does
+//! not free large blocks, so it would hold the memory of a full sync or of a large response. The allocator also
+//! processes memory that other threads freed only rarely: after ten thousand further allocations of the owner. This
+//! module therefore allocates and frees a block on each kind of thread that owns much memory: the writer thread, call
+//! threads and worker threads.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use pumice_state::SharedState;
 /// Time between two looks, a little longer than the allocator holds freed memory.
 const PURGE_DELAY: Duration = Duration::from_millis(1_100);
 
-/// Number of purges when much is freed. The last ones come when threads that worked then, and nothing since, have ended:
-/// their memory is whoever's finds it.
+/// Number of purges after much memory was freed. The last purges run after idle worker threads have ended; any thread
+/// can then return their memory.
 const PURGES: usize = 16;
 
 /// Bytes that are worth a purge.
@@ -45,7 +45,7 @@ const COLLECT_BYTES: usize = 16 << 10;
 const PURGED_THREADS: usize = 4;
 /// Number of attempts to reach all async threads: a task runs on whichever is free.
 const PURGE_ATTEMPTS: usize = 8;
-/// Time for which a thread of work is kept, so that others take the other purges.
+/// Time for which a worker thread is held: the other purges then run on other threads.
 const HELD_THREAD: Duration = Duration::from_millis(10);
 
 /// Largest of the latest amounts.
@@ -131,7 +131,7 @@ pub(super) async fn release_freed_memory(state: Arc<SharedState>, freed: impl Fn
     }
 }
 
-/// Purges on the async threads, which own the memory of connections and calls. Returns the number of those reached.
+/// Purges on the async threads, which own the memory of connections and calls. Returns the number of reached threads.
 async fn purge_async_threads(purge: fn()) -> usize {
     let threads = Handle::current().metrics().num_workers();
     let mut reached: Vec<ThreadId> = Vec::new();

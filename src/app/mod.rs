@@ -152,7 +152,7 @@ pub async fn bind(config: ServerConfig) -> Result<BoundServer, ServeError> {
     bind_with(config, store, epoch, hangup).await
 }
 
-/// Does the same as [`bind`] over this store, instead of the one that `data_dir` names.
+/// Like [`bind`], with this store instead of the store in `data_dir`.
 ///
 /// # Errors
 /// The errors of [`bind`].
@@ -296,8 +296,9 @@ impl BoundServer {
         &self.state
     }
 
-    /// Serves until `shutdown` completes, then drains: reports `NOT_SERVING`, accepts no new connections, lets calls
-    /// under way finish, and cancels those that are left at the deadline.
+    /// Serves until `shutdown` completes, then drains: reports `NOT_SERVING`, rejects new connections, lets calls in
+    /// progress finish, and cancels remaining calls at the deadline. For example, with the default `drain_deadline_ms`
+    /// calls have 10 seconds.
     ///
     /// # Errors
     /// A listener fails.

@@ -1,6 +1,6 @@
 //! Stream of an accepted connection: plain, or with TLS whose handshake is part of its first reads and writes.
 //!
-//! So the task of the connection does the handshake, and one that stalls keeps nobody else from being accepted.
+//! The task of the connection performs the handshake, so a stalled handshake does not delay other connections.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -33,7 +33,7 @@ pub(super) struct StreamSecurity {
     pub(super) plain_too: bool,
     /// Time that a handshake has.
     pub(super) handshake_time: Duration,
-    /// Metrics that count handshakes.
+    /// Metrics of handshakes.
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -90,7 +90,7 @@ impl Drop for HandshakePlace {
 
 /// Stage of a connection that is not secured yet.
 enum SecuringStage {
-    /// The first byte is awaited, which tells TLS from plain text.
+    /// Waits for the first byte, which distinguishes TLS from plain text.
     Looking(TcpStream),
     /// The handshake is under way.
     Handshake(Box<Accept<TcpStream>>),

@@ -23,7 +23,7 @@ pub enum AuditAction {
     ForgetSource,
     /// The name of a resource was to be forgotten.
     ForgetResource,
-    /// A call was refused to its caller.
+    /// A call was rejected because of its caller.
     Call,
 }
 

@@ -12,7 +12,7 @@ use crate::telemetry::{CollectorTls, LogText, audit_logger};
 /// Name of the event of each record.
 const EVENT: &str = "pumice.audit";
 
-/// Exporter of lines. Lines wait in a queue of bounded length; a collector that does not answer delays nobody.
+/// Exporter of lines. Lines wait in a bounded queue; an unresponsive collector does not delay calls.
 #[derive(Debug)]
 pub(super) struct AuditExporter {
     provider: SdkLoggerProvider,

@@ -70,8 +70,8 @@ impl RefusedBudget {
 }
 
 impl AuditLog {
-    /// Opens the log and starts its thread. With a collector and the name of this service, lines are sent there, too: then it must be
-    /// called on the runtime, which sends them.
+    /// Opens the log and starts its thread. With a collector and the name of this service, lines are also sent to the
+    /// collector; the function must then be called on the runtime.
     ///
     /// # Errors
     /// The file cannot be opened, or the collector's address cannot be used.
@@ -191,7 +191,7 @@ impl AuditFiles {
         })
     }
 
-    /// Writes lines until nobody sends any. A line that cannot be written is counted; the next one tries again.
+    /// Writes lines until the channel is closed. A failed line is recorded in metrics; the next line is tried again.
     fn write_lines(&mut self, lines: &Receiver<String>, metrics: &Metrics) {
         let failures = WarningGate::new();
         while let Ok(line) = lines.recv() {

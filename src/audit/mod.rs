@@ -1,8 +1,9 @@
-//! The audit log: who changed or ended what, and who was refused, as JSON lines in files of their own.
+//! The audit log: changes with their callers, and rejected callers, as JSON lines in separate files. For example, a
+//! line records that `alice` activated version 5 of the policy `default`.
 //!
-//! A thread writes the lines, so that no call waits for the disk. Lines that it cannot take in time are counted. When a file is
-//! full, the ones before it move on by one, and the oldest goes. Refused attempts have a rate of their own, so that a flood of
-//! them drives nothing else out.
+//! A thread writes the lines, so calls never wait for the disk. Lines that exceed its queue are dropped and recorded in
+//! metrics. When a file is full, files are rotated and the oldest is deleted. Rejected attempts have a separate rate
+//! limit: a flood of rejections cannot displace other lines.
 
 mod entry;
 #[cfg_attr(not(feature = "opentelemetry"), path = "export_absent.rs")]

@@ -17,8 +17,7 @@ pub struct EdgeLimits {
     pub handshake: Duration,
     /// Maximum number of calls under way on one connection.
     pub connection_calls: usize,
-    /// Maximum number of calls under way, or with a response that is not yet taken, of all callers; health checks do
-    /// not count.
+    /// Maximum number of calls in progress, or with an unread response, of all callers, without health checks.
     pub calls: usize,
     /// Maximum number of calls that wait for a revision, for the writer or for the disk, of all callers.
     pub waits: usize,
@@ -66,7 +65,8 @@ pub struct EdgeLimits {
     pub worker_wait: Duration,
     /// Maximum number of tasks in one request.
     pub tasks: usize,
-    /// Maximum number of task-node pairs that one request makes the server look at.
+    /// Maximum number of task-node pairs that the server evaluates for one request. For example, 100 tasks on 5,000
+    /// nodes are 500,000 pairs.
     pub pairs: usize,
     /// Maximum number of task-node pairs in a response that names nodes.
     pub named_pairs: usize,

@@ -6,7 +6,7 @@ use super::LimitDef;
 
 /// Largest message in bytes: the protocol's lengths reach 2 GiB less one.
 const MAX_MESSAGE_BYTES: u64 = (1 << 31) - 1;
-/// Largest count: some counts are stored in 32 bits.
+/// Largest value: some numbers are stored in 32 bits.
 const MAX_COUNT: u64 = u32::MAX as u64;
 /// Largest memory limit in bytes: a tebibyte.
 const MAX_MEMORY_BYTES: u64 = 1 << 40;

@@ -20,8 +20,8 @@ pub(crate) const MAX_DISK_WAITS: usize = 64;
 /// Maximum number of further tasks by which Score looks ahead.
 pub(crate) const MAX_AHEAD: usize = 32;
 
-/// Greatest cost of a node with one more task on it, by that of a node that is judged as it is: where columns do not show the sums, the
-/// entry of the node is copied and changed. Elsewhere it is a third of that.
+/// Maximum cost of a node with one more task, relative to the cost of an unchanged node. It applies if columns cannot
+/// represent the sums and the node's entry must be copied and changed. Otherwise the cost is a third.
 const COST_AHEAD: usize = 25;
 
 /// Cost of a task-node pair with this number of further tasks to look ahead by, in pairs without any.

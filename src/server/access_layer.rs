@@ -14,7 +14,7 @@ use super::status::CallError;
 use super::transport_facts::PendingFacts;
 use crate::access::{AccessKeeper, AccessRejection, AccessRejectionKind, CallerAccess};
 
-/// Layer that refuses calls which their callers may not make.
+/// Layer that rejects calls of callers without the required roles.
 #[derive(Clone, Debug)]
 pub struct AccessLayer {
     /// Identities in force.
@@ -39,7 +39,7 @@ pub struct GuardedService<S> {
     keeper: Arc<AccessKeeper>,
 }
 
-/// Call that was refused, or that goes on.
+/// Rejected call, or accepted call in progress.
 #[expect(missing_debug_implementations, reason = "a call that waits has nothing to show")]
 pub enum GuardedFuture<F: Future> {
     /// The rejection; taken at the first poll.
@@ -104,7 +104,7 @@ where
     }
 }
 
-/// Checks whether the caller may make the call, which then knows its caller; otherwise the response.
+/// Checks whether the caller may make the call and attaches the caller to the request. Otherwise returns the response.
 fn checked(access: CallerAccess, request: &mut Request<Body>) -> Result<(), Box<Response<Body>>> {
     if let Err(rejection) = access.check(request.uri().path()) {
         let status = Status::from(refused(&access, rejection, request.uri().path()));
@@ -127,7 +127,7 @@ fn caller_access(keeper: &Arc<AccessKeeper>, request: &Request<Body>) -> CallerA
     )
 }
 
-/// Error of a call that was refused, which is counted and logged.
+/// Error of a rejected call, recorded in metrics and log.
 pub(super) fn refused(access: &CallerAccess, rejection: AccessRejection, what: &str) -> CallError {
     access.record_rejection(&rejection, what);
     let AccessRejection { kind, message, needed } = rejection;

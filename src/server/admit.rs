@@ -57,7 +57,7 @@ impl DecisionCall for AdmitCall {
 }
 
 impl ServerContext {
-    /// Judges whether jobs and tasks are admitted, in the request's mode.
+    /// Evaluates whether jobs and tasks are admitted, in the request's mode.
     pub(super) async fn admit(
         self: &Arc<Self>,
         rpc: Request<pb::AdmitRequest>,
@@ -75,7 +75,7 @@ impl ServerContext {
         }
     }
 
-    /// Admits jobs in a session, where the permits count.
+    /// Admits jobs in a session. The session is charged with the permits.
     async fn admit_in_session(
         self: &Arc<Self>,
         evaluation_ref: Option<pb::EvaluationRef>,

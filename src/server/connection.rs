@@ -47,7 +47,7 @@ pub struct CallerConnection {
     /// Retries of its rejected callers.
     pub(super) retries: ShortLock<RetryRecord>,
     closing: ShortLock<ClosingState>,
-    /// Time from the opening to the last begin of a stream, or whole message of one, in milliseconds.
+    /// Time from the opening to the last start of a stream or complete message of a stream, in milliseconds.
     last_stream: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ struct ClosingState {
     waker: Option<Waker>,
 }
 
-/// Guard that counts a call of a connection.
+/// Guard of a call in progress on a connection.
 #[derive(Debug)]
 pub(super) struct ConnectionCall(Arc<CallerConnection>);
 
@@ -111,7 +111,7 @@ impl CallerConnection {
         &self.peer
     }
 
-    /// What the transport knows about the caller.
+    /// The transport's information about the caller.
     pub(crate) fn facts(&self) -> &PendingFacts {
         &self.facts
     }
@@ -157,7 +157,7 @@ impl CallerConnection {
         self.number
     }
 
-    /// Counts a call until the guard is dropped.
+    /// Adds a call in progress until the guard is dropped.
     pub(super) fn begin_call(self: &Arc<Self>) -> ConnectionCall {
         self.calls.fetch_add(1, Ordering::Relaxed);
         ConnectionCall(Arc::clone(self))
@@ -198,8 +198,8 @@ impl CallerConnection {
         self.last_stream.store(self.age_ms(), Ordering::Relaxed);
     }
 
-    /// Order in which connections with silent streams make room: those without any other call first, then the longest
-    /// silent. `None`: it has no stream, or one that was heard of lately.
+    /// Order in which connections with silent streams are closed: connections without other calls first, then the
+    /// longest silent. `None`: the connection has no stream, or a recently active stream.
     pub(super) fn silence_rank(&self) -> Option<(bool, u64)> {
         let streams = self.held.streams.load(Ordering::Relaxed);
         let silent = self.age_ms().saturating_sub(self.last_stream.load(Ordering::Relaxed));
@@ -264,7 +264,7 @@ pub(super) struct ResponseProgress {
 }
 
 impl ResponseProgress {
-    /// Progress of a response of which some bytes are made. The connection follows it until it is dropped.
+    /// Progress of a partly generated response. The connection tracks it until it is dropped.
     pub(super) fn begin(
         number: u64,
         connection: &Arc<CallerConnection>,

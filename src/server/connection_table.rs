@@ -1,4 +1,4 @@
-//! Table of open connections, which closes one that stalls or idles when another needs its place.
+//! Table of open connections. It closes a stalled or idle connection when another connection needs its place.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -106,8 +106,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes the connection that holds the most among those of other callers with a response that stalls. Returns false if
-    /// there is none.
+    /// Closes the connection that holds the most, among connections of other callers with a stalled response. Returns
+    /// false if there is none.
     pub(super) fn close_most_stalled(&self, asking: u64, limit: &'static str) -> bool {
         let open = self.open();
         let stalled = open.iter().filter(|connection| {
@@ -123,8 +123,8 @@ impl ConnectionTable {
         true
     }
 
-    /// Closes the connection whose streams are silent for longest, among those of other callers. Returns false if there is
-    /// none.
+    /// Closes the connection with the longest silent streams, among connections of other callers. Returns false if
+    /// there is none.
     pub(super) fn close_most_silent(&self, asking: u64, limit: &'static str) -> bool {
         let open = self.open();
         let others = open.iter().filter(|connection| connection.number() != asking);
@@ -148,7 +148,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes connections of this age, as long as the table is in use. Their callers have been told to open others.
+    /// Closes connections of this age, while the table is in use. Their callers have already been asked to reconnect.
     pub async fn close_old(table: Weak<Self>, age: Duration) {
         loop {
             tokio::time::sleep((age / 4).min(WATCH_INTERVAL)).await;
@@ -162,7 +162,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes connections with a response of which no byte is taken for this time, as long as the table is in use.
+    /// Closes connections whose response was not read at all for this time, while the table is in use.
     pub async fn close_stalled(table: Weak<Self>, stalled: Duration) {
         loop {
             tokio::time::sleep((stalled / 4).min(WATCH_INTERVAL)).await;

@@ -1,5 +1,5 @@
-//! One way from the bytes of a decision to its result: resolve what the request is judged against, find room for a large
-//! response, evaluate here or on a worker, and hold the room until the response is written.
+//! The common path of decisions from bytes to result. It resolves the state and policy, reserves memory for a large
+//! response, evaluates here or on a worker, and holds the memory until the response is written.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(super) enum CallWork {
 }
 
 impl CallWork {
-    /// Maximum number of task-node pairs that the response tells of.
+    /// Maximum number of task-node pairs in the response.
     fn most_pairs(self, context: &EvaluationContext) -> usize {
         match self {
             CallWork::Pairs { tasks, width, ahead } => {
@@ -92,7 +92,7 @@ pub(super) trait DecisionCall: Send + 'static {
 }
 
 impl ServerContext {
-    /// Resolves what a call is judged against, evaluates it, and reserves room for its response.
+    /// Resolves the state and policy of a call, evaluates it, and reserves memory for its response.
     pub(super) async fn decide<C: DecisionCall>(
         self: &Arc<Self>,
         call: C,
@@ -124,7 +124,7 @@ impl ServerContext {
     }
 }
 
-/// Error of a call whose caller is gone: nobody reads it.
+/// Error of a call whose caller has gone. It is never read.
 pub(super) fn cancelled() -> CallError {
     CallError::new(
         Code::Cancelled,

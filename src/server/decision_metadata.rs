@@ -1,4 +1,5 @@
-//! Metadata of decisions: that of any response, and the plugins of the policy that took no part; and metrics of them.
+//! Metadata of decisions: the common response metadata and the plugins that were not evaluated. Also the metrics of
+//! decisions.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ impl EvaluationContext {
     }
 }
 
-/// Counts a decision, and the plugins that took part.
+/// Records a decision and its evaluated plugins in metrics.
 pub(super) fn record_decision(
     edge: &ServerContext,
     context: &EvaluationContext,

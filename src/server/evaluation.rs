@@ -202,7 +202,7 @@ impl EvaluationContext {
         }
     }
 
-    /// Adds the metadata of the session, which says how far it came, to an error.
+    /// Adds the metadata of the session, with its last applied change, to an error.
     pub(super) fn attach_metadata(&self, edge: &ServerContext, failure: CallError) -> CallError {
         match self.state {
             HeldState::Session(_) => {
@@ -244,7 +244,7 @@ fn invalidate_all() -> pb::Invalidation {
     }
 }
 
-/// Shortens metadata to fit in trailers, of which clients take a few kilobytes: long invalidations become general ones.
+/// Shortens metadata to fit in trailers, because clients accept only a few kilobytes. Long invalidations become ALL.
 fn fit_trailers(mut metadata: pb::ResponseMetadata) -> pb::ResponseMetadata {
     if metadata.encoded_len() > METADATA_BYTES
         && let Some(effects) = &mut metadata.effects

@@ -1,4 +1,4 @@
-//! Large messages: decoded on workers, so that probes and small requests do not wait for them.
+//! Large messages are decoded on workers: probes and small requests do not wait for them.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Edge of the server: converts bytes to queries and records, and results to bytes. Only this module knows gRPC and
-//! HTTP.
+//! Edge of the server: converts bytes to queries and records, and results to bytes. Only this module depends on gRPC
+//! and HTTP.
 
 mod access_layer;
 mod admit;
@@ -92,7 +92,7 @@ pub const BUILT_IN_POLICY: &str = include_str!("../../policies/default.yaml");
 pub struct ServerContext {
     state: Arc<SharedState>,
     read_options: ReadOptions,
-    /// Kinds of records of which all labels are kept, whether or not a policy in force reads them.
+    /// Kinds of records that keep all labels, even if active policies do not read them.
     always_stored: LabelKinds,
     metrics: Arc<Metrics>,
     draining: watch::Receiver<bool>,
@@ -126,7 +126,8 @@ impl ServerContext {
         Self::storing_labels(state, metrics, limits, draining, id_prefix, LabelKinds::default())
     }
 
-    /// Edge of a state that keeps all labels of these records, so that any policy can be put in force after the records.
+    /// Edge of a state that keeps all labels of these kinds of records: any policy can be activated after the records
+    /// were sent.
     pub fn storing_labels(
         state: Arc<SharedState>,
         metrics: Arc<Metrics>,
@@ -180,8 +181,8 @@ impl ServerContext {
         &self.workers
     }
 
-    /// Place of a call that waits for others, for the writer or for the disk, until it is dropped. Calls that are answered
-    /// at once need none, so that those that wait leave room for them.
+    /// Place of a call that waits for other calls, for the writer or for the disk, until it is dropped. Calls that do
+    /// not wait need no place, so waiting calls cannot block them.
     fn waiting_place(&self) -> Result<Option<HeldShare>, CallError> {
         let Some(connection) = CallerConnection::current() else {
             return Ok(None);
@@ -192,8 +193,7 @@ impl ServerContext {
         Ok(Some(place))
     }
 
-    /// Rules that policies in force set for batches: kinds of records of which all labels are kept, and the strictest
-    /// compatibility.
+    /// Rules of active policies for batches: kinds of records that keep all labels, and the strictest compatibility.
     fn batch_rules(&self) -> (LabelKinds, Compatibility) {
         let snapshot = self.state.snapshot();
         (

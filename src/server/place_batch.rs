@@ -41,7 +41,7 @@ pub(super) struct LaneBatch<'e> {
 
 /// Continuation of a batch after a call.
 enum LaneStep {
-    /// The batch goes on.
+    /// The batch continues.
     Next,
     /// The batch ends before this call, which waits until the placements before it are committed.
     WaitBefore(LaneCall),
@@ -50,10 +50,10 @@ enum LaneStep {
 }
 
 impl<'e> LaneBatch<'e> {
-    /// Batch that begins with a call, in the newest state after the batches that the writer has.
+    /// Batch that starts with a call, in the latest state after the batches that the writer has.
     ///
     /// # Errors
-    /// The policy of the call is not in force, or no state can be had.
+    /// The policy of the call is not active, or the state is not available.
     pub(super) fn begin(
         edge: &'e Arc<ServerContext>,
         first: &LaneCall,

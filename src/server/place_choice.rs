@@ -26,7 +26,7 @@ use pumice_state::{
 
 /// Maximum number of times that one call chooses nodes.
 pub(super) const MAX_TRIES: u32 = 8;
-/// Beginning of the names under which placements are held, so that none is that of a session.
+/// Prefix of the names of held placements. Session ids never have it.
 const HOLD_PREFIX: &str = "place/";
 
 /// Call that places and commits, without its place in a queue.
@@ -281,7 +281,7 @@ impl CommitCall {
     }
 }
 
-/// Placement of a call as the writer judges it.
+/// Placement of a call for the writer's evaluation.
 fn proposed_job(cluster_state: &ClusterState, query: &PlaceQuery, placing: &PlaceResult) -> ProposedJob {
     let mut placements = Vec::with_capacity(placing.placed_count);
     let groups = query.groups.iter().zip(&placing.groups);
@@ -316,8 +316,8 @@ fn proposed_job(cluster_state: &ClusterState, query: &PlaceQuery, placing: &Plac
     }
 }
 
-/// Number of tasks that a job needs beside those that hold resources, `of_them` of which do not count; `None`: it has no
-/// minimum.
+/// Number of tasks that a job needs in addition to tasks that hold resources, ignoring `of_them` of the holding tasks.
+/// `None`: the job has no minimum.
 fn missing_members(cluster_state: &ClusterState, job: &str, of_them: usize) -> Option<usize> {
     let members = usize::try_from(cluster_state.jobs().get(job)?.record.min_member).unwrap_or(0);
     let holding = cluster_state.job_allocated(job).map_or(0, ResourceTotals::records) as usize;

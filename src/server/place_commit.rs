@@ -1,5 +1,5 @@
-//! Place with effect COMMIT: the server chooses nodes by the newest state, and the writer judges the choice again where it
-//! commits it. A choice that does not hold any more is made again.
+//! Place with effect COMMIT: the server chooses nodes from the latest state, and the writer evaluates the choice again
+//! at the commit. An invalid choice is made again.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::telemetry::PlacementOutcome;
 /// Problem of a task that has its place already, perhaps by an earlier call with the same key.
 const NOT_PENDING: &str = "TASK_NOT_PENDING";
 
-/// Outcome of a call as metrics count it, with the number of tasks that have a node.
+/// Outcome of a call for metrics, with the number of placed tasks.
 fn placement_outcome(response: Option<&pb::PlaceResponse>) -> (PlacementOutcome, u32) {
     let Some(response) = response else {
         return (PlacementOutcome::failed, 0);
@@ -37,7 +37,7 @@ fn placement_outcome(response: Option<&pb::PlaceResponse>) -> (PlacementOutcome,
     }
 }
 
-/// True if the result says that a task of the call has its place already.
+/// True if the result lists a task of the call that is already placed.
 fn names_placed_task(response: &pb::PlaceResponse) -> bool {
     let groups = response.result.iter().flat_map(|result| &result.groups);
     groups
@@ -97,7 +97,7 @@ impl ServerContext {
         self.place_alone(call).await
     }
 
-    /// Places a call beside the lane, on a worker: whatever others commit meanwhile may be in its way.
+    /// Places a call outside the lane, on a worker. Concurrent commits may conflict with it.
     async fn place_alone(self: &Arc<Self>, call: &Arc<CommitCall>) -> Result<pb::PlaceResponse, CallError> {
         let mut tries = CommitTries::default();
         loop {

@@ -1,9 +1,9 @@
-//! Lane of placements that are committed at once: one thread chooses nodes for one call after the other, each in the state
-//! that has the placements before it, and sends them to the writer together. So schedulers that place at once are never in
-//! each other's way. While the writer commits a batch, the lane chooses for the next one.
+//! Lane of placements that are committed at once. One thread chooses nodes for one call after the other, each in the
+//! state after the earlier placements, and sends them to the writer together. Concurrent schedulers therefore never
+//! conflict. While the writer commits a batch, the lane chooses nodes for the next batch.
 //!
-//! Connections take turns, so that one which sends many calls delays another by one call. A call that takes long leaves the
-//! lane: it goes on beside it, on a worker.
+//! Connections take turns: a connection with many calls delays another connection by one call only. A slow call leaves
+//! the lane and continues on a worker.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +21,7 @@ use pumice_state::PlacedCall;
 
 /// Maximum number of tasks of a call in the lane.
 pub(super) const MAX_LANE_TASKS: usize = 1_000;
-/// Maximum number of batches that the writer has at once: one that it commits, and the next.
+/// Maximum number of batches that the writer has at once: the batch in progress and the next batch.
 const MAX_SENT_BATCHES: usize = 2;
 
 /// Reply of the lane to a call.
@@ -54,7 +54,7 @@ impl LaneCall {
         }
     }
 
-    /// True if nobody waits for the reply any more.
+    /// True if the caller no longer waits for the reply.
     pub(super) fn is_abandoned(&self) -> bool {
         self.reply.is_closed()
     }
@@ -83,7 +83,7 @@ pub(super) enum LaneMessage {
 pub(super) struct PlaceLane(OnceLock<mpsc::UnboundedSender<LaneMessage>>);
 
 impl PlaceLane {
-    /// Sends a call into the lane. The number of calls that wait there is bounded by that of calls that wait at all.
+    /// Sends a call into the lane. The limit of waiting calls also bounds the lane.
     ///
     /// # Errors
     /// The thread cannot be started, or has ended.
@@ -246,7 +246,7 @@ impl LaneThread {
     }
 }
 
-/// End of a batch, which the lane is told of even if its replies end with a panic.
+/// Signals the end of a batch to the lane, even if its replies panic.
 struct BatchEnd {
     lane: mpsc::UnboundedSender<LaneMessage>,
     again: Vec<LaneCall>,

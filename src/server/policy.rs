@@ -247,7 +247,7 @@ impl PolicyRpc {
         }
     }
 
-    /// Counts and logs the outcome of a document.
+    /// Records the outcome of a document in metrics and log.
     fn record_outcome(
         &self,
         reloaded: Result<ReloadedPolicy, PolicyError>,
@@ -293,7 +293,7 @@ impl PolicyRpc {
     }
 }
 
-/// What the audit log says about a deletion.
+/// Details of a deletion for the audit log.
 fn deletion_details(done: &DeletedPolicy) -> AuditDetails {
     let (deleted, now) = (&done.deleted.in_force, done.replacement.as_ref());
     vec![

@@ -1,4 +1,4 @@
-//! What the audit log says about policies and about what callers end.
+//! Lines of the audit log about policies, and about sessions, reservations and sources that callers end.
 
 use serde_json::Value;
 use tonic::Extensions;
@@ -26,7 +26,7 @@ impl AuditOutcome {
     }
 }
 
-/// Version, hash and difference of a document that was to be put in force; of one that was refused, why.
+/// Version, hash and difference of a document to activate, or the reason of its rejection.
 pub(super) fn reload_details(
     reloaded: &Result<ReloadedPolicy, PolicyError>,
     (name, more): (&'static str, String),
@@ -82,7 +82,7 @@ impl AuditedCall {
         }
     }
 
-    /// Writes the line about an error, or about what the result says.
+    /// Writes the line about an error or a result.
     pub(super) fn record_result<T>(
         &self,
         result: &Result<T, CallError>,

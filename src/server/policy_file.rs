@@ -1,8 +1,9 @@
-//! Policy file: read at the start, whenever its content changes, and on SIGHUP.
+//! Policy file: read at the start, after a change of its content, and on SIGHUP.
 //!
-//! The content is compared at a steady pace. That handles a plain write, a rename over the file and the swapped links
-//! of a Kubernetes `ConfigMap` alike, on every file system. New content is loaded once two looks in a row saw the same,
-//! so that a half-written file or a burst of writes is waited out.
+//! The file is polled. This works for plain writes, for a rename over the file and for the swapped links of a
+//! Kubernetes `ConfigMap`, on every file system. New content is loaded after two consecutive polls have read the same
+//! content. For example, with the default `policy_poll_ms` a change takes effect within about one second. A
+//! half-written file is never loaded.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -148,7 +149,7 @@ impl PolicyFile {
     }
 }
 
-/// Result of the last looks at the file.
+/// Result of the last polls of the file.
 #[derive(Debug)]
 struct ContentDebounce {
     /// Content that was loaded last.
@@ -176,7 +177,7 @@ async fn poll_delay(poll: Duration) {
     tokio::time::sleep(poll).await;
 }
 
-/// Puts a document in force, and logs and counts the outcome.
+/// Activates a document, and records the outcome in log and metrics.
 pub(crate) async fn reload_policy(
     document: Arc<str>,
     compatibility: Compatibility,

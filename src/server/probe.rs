@@ -104,7 +104,7 @@ impl fmt::Display for ExpectedPolicy {
     }
 }
 
-/// One thing that was looked at.
+/// One check of a probe, such as a source that is not synced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// Name of the check.

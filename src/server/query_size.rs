@@ -19,7 +19,8 @@ pub(super) fn max_nodes(set: &pb::NodeSet) -> usize {
     set.names.len() + set.slots.len() + set.bitmap.len().saturating_mul(8)
 }
 
-/// Least number of bytes of a response: those of the scores. Of a filtered query, the number of nodes is not known before.
+/// Minimum number of bytes of a response: the bytes of the scores. The number of nodes of a filtered query is not known
+/// in advance.
 pub(super) fn least_score_bytes(request: &pb::ScoreRequest, context: &EvaluationContext) -> usize {
     if request.with_filter {
         return 0;

@@ -1,5 +1,5 @@
-//! Pauses before rejections of callers who do not wait: one that comes back before the end of the delay that it was given is
-//! told no again a little later, so that rejecting it costs little.
+//! Pauses before rejections of callers that retry too early. A retry before the end of its retry delay is rejected
+//! after a short pause, which limits the cost of rejections.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ impl Default for RejectionPauses {
 }
 
 impl RejectionPauses {
-    /// Waits before a rejection with this delay before a retry, if its caller did not wait, and no longer than the caller
-    /// does. Without a delay it is no such rejection.
+    /// Waits before a rejection with this retry delay, if its caller retried too early, and at most until the caller's
+    /// deadline. Rejections without a retry delay are sent at once.
     pub(super) async fn pause(
         &self,
         connection: &CallerConnection,
@@ -44,7 +44,7 @@ impl RejectionPauses {
     }
 }
 
-/// Delay before a retry that a status tells.
+/// Retry delay of a status.
 pub(super) fn retry_delay(status: &Status) -> Option<Duration> {
     status.get_details_retry_info()?.retry_delay
 }

@@ -24,7 +24,7 @@ use crate::limits::EdgeLimits;
 const CALL_BYTES: usize = 4 << 10;
 /// Bytes that a connection may always receive while others leave them: small requests come through.
 pub(super) const LITTLE_BYTES: usize = 64 << 10;
-/// Bytes of a body that are not counted, so that probes and the smallest requests always come through.
+/// Bytes of a body that are not charged: probes and the smallest requests are always accepted.
 pub(super) const FREE_BYTES: usize = 1 << 10;
 /// Bytes before a message: a flag and its length.
 pub(super) const PREFIX_BYTES: usize = 5;
@@ -65,7 +65,7 @@ impl SlowBody {
         })
     }
 
-    /// Says how many bytes are there.
+    /// Sets the number of received bytes.
     pub(super) fn set_bytes(&self, bytes: usize) {
         self.bytes.store(bytes, Ordering::Relaxed);
     }
@@ -359,7 +359,7 @@ impl BodyReceiver {
     }
 }
 
-/// Rejection of a body for whose bytes there is no room.
+/// Rejection of a body that exceeds the memory budget.
 pub(super) fn rejected(error: ShareError, share: &HeldShare) -> CallError {
     let message = match error {
         ShareError::Full => "too many bytes of requests are being received or worked on",

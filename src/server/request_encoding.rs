@@ -1,4 +1,4 @@
-//! Compressed requests: inflated within the limits of plain ones, so that few bytes cannot become many unseen.
+//! Compressed requests, inflated within the limits of plain requests: a few bytes cannot expand without a limit.
 
 use std::io::Read as _;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ use super::worker_pool::WorkerGate;
 
 /// Largest number of bytes that one compressed byte can stand for.
 const MAX_RATIO: usize = 1_032;
-/// Bytes that are inflated between two looks at whether the caller is still there.
+/// Bytes that are inflated between two checks for cancellation.
 const STEP_BYTES: usize = 1 << 20;
 
 /// Compression of a call's requests.
@@ -32,7 +32,7 @@ const STEP_BYTES: usize = 1 << 20;
 pub(super) enum RequestEncoding {
     /// None.
     Plain,
-    /// gzip, of each message that says so in its prefix.
+    /// gzip, for each message whose prefix has the compressed flag.
     Gzip,
 }
 
@@ -141,7 +141,7 @@ impl MessageInflater {
     }
 }
 
-/// True if the prefix says that the message is compressed.
+/// True if the prefix has the compressed flag.
 fn is_compressed(framed: &Bytes) -> Result<bool, CallError> {
     match framed.first() {
         Some(0) => Ok(false),
@@ -150,10 +150,10 @@ fn is_compressed(framed: &Bytes) -> Result<bool, CallError> {
     }
 }
 
-/// Inflates the request of a call, if it is compressed: a small one at once, a large one on a worker.
+/// Inflates the request of a call, if it is compressed: a small request at once, a large request on a worker.
 ///
 /// # Errors
-/// The request is no gzip or too large when it is inflated, or too many bytes or requests are being worked on.
+/// The request is not valid gzip or too large after inflation, or too many bytes or requests are in progress.
 pub(super) async fn inflate_request(
     body: ReceivedBody,
     connection: &Arc<CallerConnection>,
@@ -197,7 +197,7 @@ pub(super) struct InflatedStream {
     inner: StreamBody,
     connection: Arc<CallerConnection>,
     receiver: Arc<BodyReceiver>,
-    /// Bytes that have come, from the begin of a message.
+    /// Received bytes from the start of a message.
     received: BytesMut,
     /// Bytes of the message that the service works on.
     share: HeldShare,

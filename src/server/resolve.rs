@@ -1,4 +1,5 @@
-//! Resolves what a request is judged against: shared state, a session, or a cluster and a policy of its own.
+//! Resolves the state and policy that a request is evaluated against: shared state, a session, or an inline cluster and
+//! policy.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -67,8 +68,8 @@ impl ServerContext {
         Ok((EvaluationContext::of_session(stepped), result))
     }
 
-    /// Resolves the `against` of a request: finds, waits for or builds its state. An error about a session says how far
-    /// it came.
+    /// Resolves the `against` of a request: finds, waits for or builds its state. An error about a session has its last
+    /// applied change.
     pub(super) async fn resolve(
         self: &Arc<Self>,
         evaluation_ref: Option<pb::EvaluationRef>,
@@ -129,7 +130,7 @@ impl ServerContext {
         Ok(context)
     }
 
-    /// Newest snapshot, or one that is at least as new as requested.
+    /// Newest snapshot, or a snapshot at least as new as requested.
     pub(super) async fn resolve_snapshot(
         &self,
         evaluation_ref: &LatestRef,
@@ -148,7 +149,7 @@ impl ServerContext {
         Ok(self.state.snapshot_at(least, positions, wait).await?)
     }
 
-    /// Snapshot of shared state, and the policy that it is judged by.
+    /// Snapshot of shared state and the policy of the request.
     pub(super) async fn resolve_latest(
         &self,
         evaluation_ref: &LatestRef,
@@ -220,7 +221,7 @@ impl ServerContext {
     }
 }
 
-/// Time to wait for a state, so that the error still arrives before the caller's deadline.
+/// Time to wait for a state. It ends early enough for an error to reach the caller before its deadline.
 fn wait_before_deadline(wanted: Duration, metadata: &MetadataMap) -> Duration {
     let timeout = metadata.get("grpc-timeout").and_then(|value| value.to_str().ok());
     match timeout.and_then(parse_grpc_timeout) {

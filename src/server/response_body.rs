@@ -1,5 +1,5 @@
-//! Bodies of responses: cut into pieces, so that the server sees which of them are taken, and held within a budget of
-//! bytes.
+//! Bodies of responses: split into pieces, which shows the server the client's progress, and limited by a memory
+//! budget.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) struct BodySender {
     encoders: Semaphore,
 }
 
-/// Memory of one frame of a response, which all of its pieces share. Its bytes count until the last piece is gone.
+/// Memory of one frame of a response, shared by all its pieces. Its bytes are charged until the last piece is dropped.
 struct FrameMemory {
     bytes: Bytes,
     _share: HeldShare,
@@ -96,8 +96,8 @@ impl BodySender {
         })
     }
 
-    /// Body in pieces. The first frame is made here, so that a response for which there is no room can still be refused.
-    /// `reserved`: room that a large response holds already.
+    /// Body in pieces. The first frame is generated here, so a response that exceeds the memory budget can still be
+    /// rejected. `reserved`: memory that a large response has already reserved.
     ///
     /// # Errors
     /// Too many bytes of responses wait for their callers.
@@ -174,7 +174,7 @@ impl BodySender {
     }
 }
 
-/// Frame that counts until its memory is free.
+/// Frame whose bytes are charged until its memory is freed.
 fn counted(bytes: Bytes, share: HeldShare) -> Bytes {
     Bytes::from_owner(FrameMemory { bytes, _share: share })
 }

@@ -14,7 +14,7 @@ use super::status::CallError;
 
 /// Bytes of a response from which its room is held before it is encoded.
 const LARGE_BYTES: usize = 1 << 20;
-/// Number of task-node pairs below which no response is large: the length of smaller ones is not looked at.
+/// Number of task-node pairs below which a response is never large. The length of smaller responses is not computed.
 const LARGE_PAIRS: usize = 32 << 10;
 
 /// Room for one response to a connection. A call that came over none has room.

@@ -1,4 +1,4 @@
-//! Retries of the rejected callers of one connection, by which those who do not wait are told.
+//! Retries of the rejected callers of one connection, to detect retries that are too early.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ pub(super) struct RetryTurns {
 }
 
 impl RetryTurns {
-    /// Turns of nobody yet.
+    /// Turns without rejected callers.
     pub(super) const fn new() -> Self {
         Self { last: None }
     }

@@ -40,7 +40,7 @@ impl fmt::Debug for SharedLimit {
     }
 }
 
-/// Error: an amount is not to be had.
+/// Error: an amount is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShareError {
     /// All callers together hold too much.
@@ -50,7 +50,7 @@ pub(super) enum ShareError {
 }
 
 impl SharedLimit {
-    /// Limit of which nothing is held. `little`: amount that a connection may hold of the kept part.
+    /// Limit without holders. `little`: amount that a connection may hold from the reserved part.
     pub(super) fn new(
         (name, limit): (&'static str, usize),
         share: (&'static str, usize),
@@ -80,8 +80,8 @@ impl SharedLimit {
         self.peak.swap(used, Ordering::Relaxed).saturating_sub(used)
     }
 
-    /// Rejection for an error. The delay before a retry grows with the callers that were rejected: all of them, or those of
-    /// the connection that holds too much.
+    /// Rejection for an error. The retry delay grows with the number of rejected callers: of all callers, or of the
+    /// connection that holds too much.
     pub(super) fn rejection(&self, error: ShareError, connection: &CallerConnection, message: &str) -> CallError {
         let ((name, limit), turns) = match error {
             ShareError::Full => ((self.name, self.limit), &self.turns),

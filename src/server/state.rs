@@ -266,7 +266,7 @@ impl StateService for StateRpc {
 type ListPage<R> = (Option<pb::ResponseMetadata>, Vec<R>, String);
 
 impl ServerContext {
-    /// Lists records of the state that a request is judged against, one page of them.
+    /// Lists one page of records of the state that a request is evaluated against.
     async fn list<R: Send + 'static>(
         self: &Arc<Self>,
         against: Option<pb::EvaluationRef>,

@@ -11,7 +11,7 @@ use super::status::{CallError, PUMICE, grpc_code};
 use pumice_engine::short_lock::ShortLock;
 use pumice_state::{PolicyError, StateError};
 
-/// Limits that fall below their value again soon, so that a retry may succeed.
+/// Limits that usually have free capacity again soon: a retry may succeed.
 const TRANSIENT_LIMITS: [&str; 4] = ["assumptions", "queued_writes", "session_bytes", "sessions"];
 /// Limits of one connection that fall below their value again as soon as its caller frees something.
 const TRANSIENT_SHARES: [&str; 2] = ["connection_session_bytes", "connection_sessions"];

@@ -47,7 +47,7 @@ impl CallError {
         }
     }
 
-    /// Error: the request is wrong whatever the state is.
+    /// Error: the request is invalid, independently of the state (INVALID_ARGUMENT).
     pub fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(Code::InvalidArgument, reason, message)
     }
@@ -134,13 +134,13 @@ impl CallError {
         self.with_detail(GOOGLE, "RetryInfo", &retry)
     }
 
-    /// Adds the metadata of a session, which says how far it came.
+    /// Adds the metadata of a session, with its last applied change.
     #[must_use]
     pub fn with_response_metadata(self, metadata: &pb::ResponseMetadata) -> Self {
         self.with_detail(PUMICE, "ResponseMetadata", metadata)
     }
 
-    /// Adds metadata that only says how far the session came, unless there is metadata already.
+    /// Adds metadata with only the last applied change of the session, unless the error already has metadata.
     #[must_use]
     pub fn with_applied_through(self, applied_through: u64) -> Self {
         if self

@@ -35,7 +35,7 @@ impl MessageCursor {
         self.begun == 0
     }
 
-    /// Moves over bytes. Returns the number of those that belong to a message that is not whole yet.
+    /// Advances over bytes. Returns the number of bytes of an incomplete message.
     fn advance(
         &mut self,
         mut bytes: &[u8],
@@ -107,7 +107,7 @@ pub(super) struct StreamBody {
     receiver: Arc<BodyReceiver>,
     connection: Arc<CallerConnection>,
     cursor: MessageCursor,
-    /// Bytes of the message that is being received, and of those before it that the service works on.
+    /// Bytes of the message that is being received, and of earlier messages that the service still processes.
     share: HeldShare,
     /// Bytes of the message that is being received.
     open_bytes: usize,

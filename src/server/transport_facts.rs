@@ -1,4 +1,4 @@
-//! What the transport knows about a caller: by which way the connection came, and which certificate was shown on it.
+//! The transport's information about a caller: the kind of the connection and the client certificate.
 
 use std::sync::{Arc, OnceLock};
 
@@ -26,7 +26,7 @@ impl TransportKind {
     }
 }
 
-/// What the transport knows about the caller of a connection.
+/// The transport's information about the caller of a connection, such as its certificate.
 #[derive(Debug)]
 pub struct TransportFacts {
     /// Way by which the connection came.

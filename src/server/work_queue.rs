@@ -1,5 +1,5 @@
-//! Queue of a gate's work: who may wait for a worker, for how long, and whose turn is next, so that accepted work stays
-//! about as fast as without overload, and no caller takes the workers from the others.
+//! Queue of a gate's work. It limits the number and the time of waiting requests and chooses the next request. Accepted
+//! work therefore stays about as fast as without overload, and a single caller cannot occupy all workers.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -40,16 +40,16 @@ pub(super) struct QueueRejection {
 pub(super) struct WorkCaller {
     /// Number of its connection.
     pub(super) connection: u64,
-    /// True if it comes back before the time that a rejection told it.
+    /// True if the request is a retry before the end of its retry delay.
     pub(super) is_early: bool,
 }
 
-/// Worker that a piece of work holds. Work that is about to wait for the disk drops it, so that other work goes on.
+/// Worker that a piece of work holds. Work that waits for the disk drops it, so other work can run.
 #[derive(Debug)]
 pub(super) struct HeldWorker {
     queue: Arc<WorkQueue>,
     connection: u64,
-    /// Time at which the work began; `None`: nobody has taken the worker yet.
+    /// Time at which the work began. `None`: the worker has not been taken yet.
     begun: Option<Instant>,
 }
 
@@ -110,7 +110,7 @@ struct WaitingState {
     next: u64,
     /// Time since when more than a harmless number has waited.
     crowded_since: Option<Instant>,
-    /// Turns of rejected callers that waited when they were told to, and of those that did not.
+    /// Turns of rejected callers that observed their retry delay, and of callers that did not.
     turns: RetryTurns,
     early_turns: RetryTurns,
 }
@@ -161,11 +161,11 @@ impl WaitingState {
 
 /// Queue of a gate's work.
 ///
-/// A burst may wait for `longest_wait`, and so may a few pieces per worker at any time. The gate is overloaded once a
-/// burst is longer than that, or a longer queue does not become shorter for that time; it is until the turns of all
-/// rejected callers have come. Meanwhile one piece per two workers waits, for no longer than what one takes, and gives way
-/// to callers who ask for less or wait when they are told to: a standing queue would make every accepted piece slow and let
-/// no more of them through.
+/// A burst may wait for `longest_wait`, and so may a few pieces per worker at any time. The gate is overloaded when a
+/// burst lasts longer, or when a longer queue does not shrink for this time. The overload ends when the turns of all
+/// rejected callers have come. During overload one piece per two workers waits, at most for the duration of one piece.
+/// Callers with fewer requests, and callers that observed their retry delay, have precedence. A standing queue would
+/// only delay every accepted piece without more throughput.
 #[derive(Debug)]
 pub(super) struct WorkQueue {
     pub(super) workers: usize,
@@ -174,7 +174,7 @@ pub(super) struct WorkQueue {
     state: ShortLock<WaitingState>,
 }
 
-/// Begin of a piece of work.
+/// Start of a piece of work.
 #[derive(Debug)]
 pub(super) enum Admission {
     /// Worker for a piece that begins at once.

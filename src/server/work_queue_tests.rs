@@ -1,4 +1,4 @@
-//! Tests of the queue in simulated time: one worker, and callers that come, wait and go as each test says.
+//! Tests of the queue in simulated time: one worker, and callers that arrive, wait and leave in each test.
 
 use std::collections::BTreeMap;
 
@@ -139,7 +139,7 @@ impl QueueSimulation {
         }
     }
 
-    /// Times of the accepted questions of these askers, in order.
+    /// Times of the accepted requests of these callers, in order.
     fn accepted(&self, of: impl Fn(usize) -> bool) -> Vec<Duration> {
         let accepted = self
             .results
@@ -154,8 +154,8 @@ impl QueueSimulation {
         self.results.iter().filter(|result| result.retry.is_some()).count()
     }
 
-    /// Callers that ask again as soon as they are answered, or may come back: asker `n` on connection `n % connections`,
-    /// from time to time. `waits` says whether an asker waits before a retry.
+    /// Callers that send the next request after each response or retry delay: caller `n` on connection
+    /// `n % connections`. `waits` defines whether a caller observes its retry delay.
     fn ask_in_turn(&mut self, askers: usize, connections: u64, time: Duration, waits: impl Fn(usize) -> bool) {
         let mut due: Vec<Option<Instant>> = vec![Some(self.now); askers];
         let (end, mut seen) = (self.now + time, self.results.len());

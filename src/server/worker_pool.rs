@@ -195,7 +195,7 @@ impl WorkerGate {
     }
 }
 
-/// Runs work on a blocking thread. The work is cancelled if nobody waits for it any longer.
+/// Runs work on a blocking thread. The work is cancelled if its caller no longer waits.
 async fn spawn_work<T: Send + 'static>(
     work: impl FnOnce(&CancellationToken) -> Result<T, CallError> + Send + 'static,
 ) -> Result<T, CallError> {

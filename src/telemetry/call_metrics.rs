@@ -1,4 +1,4 @@
-//! Layer around all calls: counts, times and logs each.
+//! Layer around all calls: records the number, duration and log line of each call.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub struct CallMetricsLayer {
 }
 
 impl CallMetricsLayer {
-    /// Layer that counts in these metrics. `exports_traces`: spans go to a collector, and have the fields that only a collector
-    /// reads.
+    /// Layer with these metrics. `exports_traces`: spans are sent to a collector and have the fields that only a
+    /// collector reads.
     pub fn new(metrics: &Arc<Metrics>, exports_traces: bool) -> Self {
         Self {
             metrics: Arc::clone(metrics),
@@ -149,7 +149,7 @@ struct MeasuredCall {
 }
 
 impl MeasuredCall {
-    /// Counts the call with the code in the headers or trailers of its response; `None`: there is no response.
+    /// Records the call with the code in the headers or trailers of its response. `None`: the call has no response.
     fn complete(mut self, headers: Option<&HeaderMap>) {
         if let Some(headers) = headers {
             // Only the headers of a failed call have a code.
@@ -159,7 +159,7 @@ impl MeasuredCall {
         self.record_end(Code::Unknown, "");
     }
 
-    /// Counts the call with this status; `None`: it is well.
+    /// Records the call with this status. `None`: OK.
     fn complete_with(mut self, status: Option<&Status>) {
         self.completed = true;
         let Some(status) = status else {
@@ -204,7 +204,7 @@ impl Drop for MeasuredCall {
     }
 }
 
-/// Body of a stream, which counts with the code of its end. If it is dropped before that, its caller has left.
+/// Body of a stream, which is recorded with the code at its end. If it is dropped earlier, the caller has left.
 struct MeasuredStream {
     inner: Body,
     call: Option<MeasuredCall>,

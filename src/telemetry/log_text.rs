@@ -103,7 +103,7 @@ fn bound_texts(value: &mut serde_json::Value) {
     }
 }
 
-/// Gate that lets one warning of its kind pass in ten seconds, and counts the others.
+/// Gate that lets one warning of its kind pass in ten seconds, and adds up the suppressed warnings.
 #[derive(Debug)]
 pub(crate) struct WarningGate {
     begun: Instant,
@@ -122,7 +122,7 @@ impl WarningGate {
         }
     }
 
-    /// Number of warnings since the last one that passed, if this one passes.
+    /// Number of suppressed warnings since the last passed warning, if this warning passes.
     pub(crate) fn pass(&self) -> Option<u64> {
         self.pass_at(self.begun.elapsed())
     }

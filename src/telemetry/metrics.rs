@@ -204,17 +204,17 @@ impl Metrics {
         self.verdicts.follow(cache);
     }
 
-    /// Counts a call that ended with an error of the server.
+    /// Records a call that ended with an error of the server.
     pub(super) fn record_server_error(&self, rpc: &'static str) {
         self.server_errors.get_or_create(&RpcLabel { rpc }).inc();
     }
 
-    /// Counts the outcome of a policy document.
+    /// Records the outcome of a policy document.
     pub fn record_reload(&self, origin: &'static str, outcome: ReloadOutcome) {
         self.reloads.get_or_create(&ReloadLabels { origin, outcome }).inc();
     }
 
-    /// Counts a rejection by a limit.
+    /// Records a rejection by a limit, such as `pairs`.
     pub fn record_limit_rejection(&self, limit: &'static str) {
         self.limit_rejections.get_or_create(&LimitLabel { limit }).inc();
     }
@@ -234,7 +234,7 @@ impl Metrics {
         &self.placements
     }
 
-    /// Counts a query that the engine evaluated.
+    /// Records a query that the engine evaluated.
     pub(crate) fn record_decision(&self, rpc: &'static str, tasks: usize, plugins: &[&'static str], time: Duration) {
         let (tasks, seconds) = (count(tasks), time.as_secs_f64());
         self.decided_tasks.get_or_create(&RpcLabel { rpc }).inc_by(tasks);
@@ -246,7 +246,7 @@ impl Metrics {
         }
     }
 
-    /// Counts an answered call.
+    /// Records a call with a response.
     pub(crate) fn record_call(&self, rpc: &'static str, code: &'static str, seconds: f64) {
         self.calls.get_or_create(&CallLabels { rpc, code }).inc();
         self.call_seconds.get_or_create(&RpcLabel { rpc }).observe(seconds);

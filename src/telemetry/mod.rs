@@ -82,7 +82,7 @@ pub struct LogOptions<'a> {
 /// Reads a filter of the log, such as `info,pumice=debug`.
 ///
 /// # Errors
-/// Why the text is no filter.
+/// Reason why the text is not a valid filter.
 pub(crate) fn read_filter(text: &str) -> Result<EnvFilter, String> {
     // The library cuts a text with other characters inside of one, and panics.
     if !text.is_ascii() {

@@ -1,4 +1,4 @@
-//! Panics: each is logged with its place, and counted.
+//! Panics: each panic is logged with its location and recorded in metrics.
 
 use std::panic::{self, PanicHookInfo};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -53,7 +53,7 @@ impl PlacementMetrics {
         }
     }
 
-    /// Counts a call, and the tasks that it placed.
+    /// Records a call and its placed tasks.
     pub(crate) fn record(&self, outcome: PlacementOutcome, tasks: u32) {
         self.calls.get_or_create(&OutcomeLabel { outcome }).inc();
         if outcome == PlacementOutcome::committed {
@@ -61,7 +61,7 @@ impl PlacementMetrics {
         }
     }
 
-    /// Counts a choice that did not hold.
+    /// Records a choice that became invalid before its commit.
     pub(crate) fn record_conflict(&self) {
         self.conflicts.inc();
     }

@@ -23,8 +23,8 @@ pub(super) struct ProcessStats {
 
 /// Kernel ticks per second, as user space sees them on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Indices in `stat` after the command, which may contain blanks: user time, system time, threads, ticks from the
-/// start of the machine to that of the process, bytes of address space.
+/// Indices in `stat` after the command, which may contain blanks: user time, system time, threads, start of the process
+/// in ticks since boot, bytes of address space.
 const STAT_FIELDS: [usize; 5] = [11, 12, 17, 19, 20];
 
 /// Memory of the process in bytes, from the kernel.

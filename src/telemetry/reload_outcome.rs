@@ -1,4 +1,4 @@
-//! Outcomes of policy documents, as metrics count them.
+//! Outcomes of policy documents, for metrics.
 
 use prometheus_client::encoding::EncodeLabelValue;
 

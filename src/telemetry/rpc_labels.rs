@@ -1,4 +1,4 @@
-//! RPCs by which calls are counted.
+//! RPC labels of metrics of calls.
 
 /// Label of all other RPCs.
 pub(super) const OTHER_RPC: &str = "other";
@@ -6,7 +6,7 @@ pub(super) const OTHER_RPC: &str = "other";
 /// RPCs whose responses are streams. Reflection and health checks are among the others.
 pub(super) const STREAMS: &[&str] = &["Sync", OTHER_RPC];
 
-/// All RPCs that are counted by name; a caller must not be able to invent labels.
+/// All RPCs with their own label. Callers must not be able to create labels.
 pub(super) const RPCS: &[&str] = &[
     "Filter",
     "Score",

@@ -26,7 +26,7 @@ struct AccessRejectionLabel {
     code: &'static str,
 }
 
-/// Codes of calls that were refused for their callers.
+/// Codes of calls that were rejected because of their callers.
 const REJECTION_CODES: [&str; 3] = ["PERMISSION_DENIED", "UNAUTHENTICATED", "UNAVAILABLE"];
 /// Outcomes of questions about tokens of service accounts.
 const REVIEW_OUTCOMES: [&str; 3] = ["accepted", "rejected", "failed"];
@@ -125,31 +125,31 @@ impl SecurityMetrics {
         }
     }
 
-    /// Counts changed files of TLS.
+    /// Records changed TLS files.
     pub(crate) fn record_tls_reload(&self, accepted: bool) {
         let outcome = FileOutcome::of(accepted);
         self.tls_reloads.get_or_create(&ReloadLabel { outcome }).inc();
         self.set_tls_refused(!accepted);
     }
 
-    /// Tells whether the files of TLS on disk are refused.
+    /// Sets whether the TLS files on disk are rejected.
     pub(crate) fn set_tls_refused(&self, refused: bool) {
         self.tls_refused.set(refused.into());
     }
 
-    /// Counts changed files of identities.
+    /// Records changed identities files.
     pub(crate) fn record_identity_reload(&self, accepted: bool) {
         let outcome = FileOutcome::of(accepted);
         self.identity_reloads.get_or_create(&ReloadLabel { outcome }).inc();
         self.set_identities_refused(!accepted);
     }
 
-    /// Tells whether the files of identities on disk are refused.
+    /// Sets whether the identities files on disk are rejected.
     pub(crate) fn set_identities_refused(&self, refused: bool) {
         self.identities_refused.set(refused.into());
     }
 
-    /// Counts a call or a page that was refused for its caller.
+    /// Records a call or a page that was rejected because of its caller.
     pub(crate) fn record_rejection(&self, kind: AccessRejectionKind) {
         let [denied, unauthenticated, unavailable] = REJECTION_CODES;
         let code = match kind {
@@ -160,7 +160,7 @@ impl SecurityMetrics {
         self.rejections.get_or_create(&AccessRejectionLabel { code }).inc();
     }
 
-    /// Counts a question about a token; `None`: it had no answer.
+    /// Records a token review. `None`: the API server did not respond.
     pub(crate) fn record_token_review(&self, verdict: Option<&TokenVerdict>) {
         let [accepted, rejected, failed] = REVIEW_OUTCOMES;
         let outcome = match verdict {
@@ -171,7 +171,7 @@ impl SecurityMetrics {
         self.reviews.get_or_create(&ReviewLabel { outcome }).inc();
     }
 
-    /// Counts a line of the audit log that was lost.
+    /// Records a lost line of the audit log.
     pub(crate) fn record_lost_audit(&self) {
         self.lost_audit.inc();
     }
@@ -181,7 +181,7 @@ impl SecurityMetrics {
         self.certificate_end.set(end);
     }
 
-    /// Counts a handshake.
+    /// Records a handshake.
     pub(crate) fn record_handshake(&self, outcome: HandshakeOutcome) {
         self.handshakes.get_or_create(&HandshakeLabel { outcome }).inc();
     }

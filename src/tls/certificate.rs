@@ -1,4 +1,4 @@
-//! What a certificate says: the names of its holder, and the time for which it holds.
+//! Content of a certificate: the names of its holder, such as a DNS name or a SPIFFE ID, and its validity.
 
 use std::sync::Arc;
 

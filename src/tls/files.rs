@@ -251,7 +251,7 @@ fn certificates(path: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'stati
     }
 }
 
-/// Content of a file that is no larger than this.
+/// Content of a file of at most `limit` bytes.
 pub(crate) fn read_bounded(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
@@ -262,7 +262,7 @@ pub(crate) fn read_bounded(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// A time in the largest unit of which there are two.
+/// Duration in the largest unit with a value of at least two, for example `3 days` or `90 min`.
 pub(super) fn age(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),

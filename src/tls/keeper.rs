@@ -94,7 +94,7 @@ impl TlsKeeper {
         self.metrics.security().record_certificate(material.not_after);
     }
 
-    /// Looks at the files once. Content that two looks in a row saw is tried once.
+    /// Polls the files once. Content that two consecutive polls have read is tried once.
     async fn look(&self, looks: &mut FileLooks<TlsContent>) {
         let paths = self.paths.clone();
         let read = tokio::task::spawn_blocking(move || paths.read()).await;

@@ -1,7 +1,8 @@
-//! TLS of the listeners: certificate, key and client authorities from files, taken again when the files change.
+//! TLS of the listeners: certificate, key and client CAs from files, reloaded when the files change.
 //!
-//! A changed set of files is taken for new connections once two looks in a row saw the same and it holds together; connections
-//! that are open keep what they began with, so that no call is dropped. A set that does not hold together changes nothing.
+//! A changed set of files is used for new connections after two consecutive polls have read the same, consistent files.
+//! Open connections keep their certificate, so calls are never dropped. An inconsistent set, for example a certificate
+//! with another key, is ignored and logged.
 
 mod certificate;
 mod files;

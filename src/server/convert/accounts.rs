@@ -67,7 +67,7 @@ pub(super) fn account_amounts(amounts: &AccountAmounts) -> Vec<pb::Amount> {
     amounts.iter().map(amount).collect()
 }
 
-/// Amounts of a reservation that are still reserved; `None`: no plugin knows.
+/// Amounts of a reservation that are still reserved. `None`: plugins do not track them.
 pub(in crate::server) fn reserved_amounts(derived: &PluginStates, row: &Reservation) -> Option<Vec<pb::Amount>> {
     let mut left = derived.accounts().into_iter();
     let left = left.find_map(|(_, accounts)| accounts.remaining_reservation(row))?;

@@ -29,7 +29,7 @@ const ELLIPSIS: &str = "…";
 pub enum AdmitMode {
     /// The permit is reported, and nothing is written.
     Check,
-    /// The permit counts in the session.
+    /// The session is charged with the permit.
     Tentative,
     /// The permit is reserved in shared state.
     Confirm,
@@ -41,7 +41,7 @@ pub struct AdmitCall {
     /// Meaning of a permit.
     pub mode: AdmitMode,
     items: Vec<pb::AdmitSubject>,
-    /// Plugins that judge; empty: those of the policy's tiers.
+    /// Plugins to evaluate. Empty: the plugins of the policy's tiers.
     pub plugins: Vec<Arc<str>>,
     /// Lease of unused reservations, with [`AdmitMode::Confirm`].
     pub lease: Option<Duration>,
@@ -262,7 +262,7 @@ pub fn named_amounts(amounts: &NamedAmounts) -> Vec<pb::Amount> {
     .collect()
 }
 
-/// Event that tells a job's owner why the job waits.
+/// Event for a job's owner with the reasons why the job waits.
 fn job_event(reasons: &[(Reason, Vec<Measurement>)]) -> Option<pb::KubernetesEvent> {
     let (first, _) = reasons.first()?;
     let messages: Vec<&str> = reasons.iter().map(|(reason, _)| reason.message.as_str()).collect();

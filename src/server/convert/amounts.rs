@@ -46,13 +46,13 @@ impl ResourceInterner for QueryResourceNames {
 }
 
 impl WireReader<'_> {
-    /// Reads a list of amounts. Names that schedulers do not count are dropped with a warning.
+    /// Reads a list of amounts. Names that schedulers ignore are dropped with a warning.
     pub(super) fn amounts(&mut self, field: &'static str, list: pb::ResourceList) -> ResourceAmounts {
         self.amounts_of_sign(field, list, AmountSign::NotNegative)
     }
 
-    /// Reads a list of amounts of a queue or a job, which may be absent. Negative ones count where a policy under
-    /// `upstream` judges.
+    /// Reads an optional list of amounts of a queue or a job. Negative amounts are kept if policies under `upstream`
+    /// use the record.
     pub(super) fn signed_amounts(
         &mut self,
         field: &'static str,
@@ -182,7 +182,7 @@ enum CountedAmount {
 #[derive(Clone, Copy)]
 enum AmountSign {
     NotNegative,
-    /// Not negative here, though a policy under `upstream` would count with it.
+    /// Negative amount that is only valid for policies under `upstream`.
     RefusedByCorrected,
     Any,
 }

@@ -74,7 +74,7 @@ fn check_source(source: &str, limit: usize) -> Result<(), CallError> {
     }
 }
 
-/// Reads the kind of a batch and that of its source.
+/// Reads the kind of a batch and the kind of its source.
 fn read_kinds(kind: i32, source_kind: i32) -> Result<(BatchKind, SourceKind), CallError> {
     let invalid = |field: &str, value: i32| {
         let message = format!("batch.{field}: {value} is no value of this field");
@@ -94,8 +94,8 @@ fn read_kinds(kind: i32, source_kind: i32) -> Result<(BatchKind, SourceKind), Ca
     Ok((read_kind, read_source_kind))
 }
 
-/// Reads a batch, with all labels of the records in `stored_labels`, and those that plugins name of others, for policies of which
-/// the strictest has this compatibility. A record that cannot be read is rejected alone.
+/// Reads a batch for policies whose strictest compatibility is `compatibility`. Kinds of records in `stored_labels`
+/// keep all labels; other records keep the labels that plugins name. An unreadable record is rejected alone.
 ///
 /// # Errors
 /// The batch as a whole is invalid.
@@ -158,7 +158,7 @@ pub fn read_batch(
     Ok(batch)
 }
 
-/// Number of records of a cluster; a list among its objects counts as one until it is read.
+/// Number of records of a cluster. An unread list of objects is one record.
 pub fn record_count(cluster: &pb::Cluster) -> usize {
     let pb::Cluster {
         nodes,
@@ -365,7 +365,7 @@ type RemovedRecords = Vec<(RecordKind, Arc<str>)>;
 /// Incarnations that removals name.
 type RemovedUids = BTreeMap<(RecordKind, Arc<str>), Uid>;
 
-/// Reads removals; with the incarnations of those that name one.
+/// Reads removals, with the uids of removals that name a uid.
 fn read_removals(removals: pb::Removals) -> Result<(RemovedRecords, RemovedUids), CallError> {
     let pb::Removals {
         nodes,

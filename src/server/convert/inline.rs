@@ -15,8 +15,8 @@ use super::reader::{ReadOptions, WireReader};
 /// Owner of all records of an inline cluster.
 pub const INLINE_SOURCE: &str = "inline";
 
-/// Builds the cluster state, for a policy with this compatibility; the order of the nodes gives their slots. Returns
-/// warnings, too.
+/// Builds the cluster state, for a policy with this compatibility; the order of the nodes gives their slots. Also
+/// returns warnings.
 ///
 /// # Errors
 /// A record cannot be read, or is given twice: no result could be trusted.
@@ -59,10 +59,10 @@ pub fn cluster_state(
     Ok((build_state(batch.put, names)?, warnings))
 }
 
-/// Reads nodes for a request, with the names of resources that they add to those of a state. Nodes that cannot be read are left out.
+/// Reads nodes for a request, with the resource names that they add to a state's names. Unreadable nodes are left out.
 ///
 /// # Errors
-/// There are more than a request may have.
+/// The request has too many nodes.
 pub fn read_nodes(
     nodes: Vec<pb::Node>,
     names: &Arc<ResourceTable>,

@@ -43,7 +43,7 @@ impl PageRequest {
         &self.after
     }
 
-    /// Cuts a page out of rows that are sorted by name. Returns the token of the next page, too.
+    /// Cuts a page out of rows that are sorted by name. Also returns the token of the next page.
     pub fn cut_page<'a, T>(&self, sorted: impl Iterator<Item = (&'a str, T)>) -> (Vec<T>, String) {
         let mut token = String::new();
         let mut page = Vec::new();
@@ -167,7 +167,7 @@ pub fn namespaces(cluster_state: &ClusterState, wanted: &PageRequest) -> (Vec<pb
     (page.into_iter().map(status).collect(), token)
 }
 
-/// Problems of a newer record that was rejected, and those that keep the queue out of a plugin's accounts.
+/// Problems of a newer, rejected record, and problems that exclude the queue from a plugin's accounts.
 fn queue_problems(stored: &StoredRecord<QueueRecord>, by_plugin: &NamedAccounts<'_>) -> Vec<pb::Problem> {
     let found = by_plugin
         .iter()

@@ -1,5 +1,5 @@
-//! Conversion from the wire to the model and back; nothing else. Every message is destructured, so that a new field
-//! breaks the build.
+//! Conversion from the wire to the model and back. Every message is destructured: a new field breaks the build until it
+//! is handled.
 
 pub mod accounts;
 pub mod admit;

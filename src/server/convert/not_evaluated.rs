@@ -59,9 +59,10 @@ fn of_time(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
     policy.time_effects().map(entry).collect()
 }
 
-/// Plugins of a policy that take no part in a decision of this kind, or not fully, sorted by name: those that are not served, unless the
-/// request names plugins; those that wait for labels; and those that miss the time. Of the latter two, a request that names plugins is
-/// told of these.
+/// Plugins of a policy that do not fully apply to a decision of this kind, sorted by name. A plugin is listed if it is
+/// not implemented, if it waits for labels, or if it needs the time and the request has none. For example, `sla` in a
+/// request without `now`. If the request names plugins, only named plugins are listed, and only for the last two
+/// reasons.
 pub fn of_decision(
     policy: &Policy,
     kind: DecisionKind,
@@ -107,7 +108,7 @@ impl<'a> EvaluatedState<'a> {
         }
     }
 
-    /// Fields of these nodes, each node given once.
+    /// Unevaluated fields of these nodes. Each node must occur once.
     pub(super) fn of_nodes(self, nodes: &[NodeSlot]) -> Vec<pb::NotEvaluated> {
         let nodes = nodes.iter().copied();
         messages(&decide::not_evaluated_of_nodes(
@@ -127,7 +128,7 @@ impl<'a> EvaluatedState<'a> {
         ))
     }
 
-    /// Puts the fields of a question's task before those of nodes, in the place of another task's.
+    /// Puts the fields of a query's task before the fields of nodes, replacing the fields of another task.
     pub(super) fn put_task(self, item: &mut Vec<pb::NotEvaluated>, query: &NodeQuery, number: usize) {
         let Some(Ok(asked)) = query.tasks.get(number) else {
             return;

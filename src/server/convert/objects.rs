@@ -18,7 +18,7 @@ const UNREADABLE_OBJECT: &str = "UNREADABLE_OBJECT";
 /// Remedy of every such object.
 const REMEDY: &str = "correct the object in the cluster; until then its last good record counts";
 
-/// Rules of a request by which pods are counted; `None`: the number means no rules.
+/// Rules of a request for the amounts of pods. `None`: the number is not valid.
 pub(super) fn pod_rules(rules: i32) -> Option<AmountRules> {
     let name = match pb::PodRules::try_from(rules).ok()? {
         pb::PodRules::Unspecified => "auto",
@@ -148,7 +148,7 @@ fn push_outcome(
     }
 }
 
-/// Record of an object that cannot be used. A name that no record can have counts as none.
+/// Record of an unusable object. An invalid name is treated as absent.
 fn rejected_object(unreadable: UnreadableObject, place: RecordLocation, name_bytes: usize) -> RejectedRecord {
     let UnreadableObject {
         title, error, record, ..

@@ -348,7 +348,7 @@ impl GroupReader<'_> {
         Ok(())
     }
 
-    /// First of the stored tasks of these names, their names, and their unevaluated fields.
+    /// First stored task with one of these names, all names, and the unevaluated fields of the tasks.
     fn read_stored_tasks(&mut self, names: Vec<String>) -> Result<StoredGroup, Problem> {
         let mut unevaluated: Vec<(UnevaluatedFields, usize)> = Vec::new();
         let mut first: Option<Arc<TaskRecord>> = None;
@@ -417,8 +417,8 @@ fn is_same_stored(one: &TaskRecord, other: &TaskRecord) -> bool {
         || is_same_task(one, other, true)
 }
 
-/// True if two tasks are equal in all that decisions read; with `all`, also in their job and their status. Fields that
-/// no decision reads do not count.
+/// True if two tasks are equal in all fields that decisions read; with `all`, also in job and status. Other fields are
+/// ignored.
 fn is_same_task(one: &TaskRecord, other: &TaskRecord, all: bool) -> bool {
     let plain = |task: &TaskRecord| {
         let mut task = TaskRecord {

@@ -231,7 +231,7 @@ fn read_detail(detail: i32) -> Result<FilterDetail, CallError> {
     }
 }
 
-/// Number of nodes on which each task is judged.
+/// Number of nodes that each task is evaluated on.
 pub fn node_count(query: &NodeQuery, cluster_state: &ClusterState) -> u64 {
     match &query.candidates {
         Some(candidates) => candidates.len() as u64,
@@ -247,8 +247,8 @@ fn samples_per_task(query: &NodeQuery) -> u64 {
     }
 }
 
-/// Checks the size of the result. `shown`: nodes per task in the result; `sampled`: nodes per task that it names
-/// whatever the encoding is; `ahead`: number of further tasks with which each node is judged and shown once more.
+/// Checks the size of the result. `shown`: nodes per task in the result. `sampled`: nodes per task that are named in
+/// any encoding. `ahead`: number of further tasks for which each node is evaluated and included again.
 fn check_size(
     query: &NodeQuery,
     encoding: NodeEncoding,

@@ -37,7 +37,7 @@ pub struct ReadOptions {
 }
 
 impl ReadOptions {
-    /// Options with the labels and annotations that the plugins of a registry declare, and those that actions read.
+    /// Options with the labels and annotations that plugins of a registry declare or that actions read.
     pub fn from_registry(registry: &[PluginDef], limits: EdgeLimits) -> Self {
         let gather = |of: fn(&PluginDef) -> &'static [&'static str]| {
             KeyPatterns(registry.iter().flat_map(of).copied().collect())
@@ -61,7 +61,7 @@ impl ReadOptions {
 pub(super) struct KeyPatterns(Vec<&'static str>);
 
 impl KeyPatterns {
-    /// True if a pattern matches; `EVERY_LABEL` counts only for labels that are all kept.
+    /// True if a pattern matches. `EVERY_LABEL` applies only to kinds of records that keep all labels.
     fn matches(&self, name: &str, keeps_all: bool) -> bool {
         self.0
             .iter()
@@ -77,7 +77,7 @@ impl KeyPatterns {
 /// Problems and warnings of one message.
 #[derive(Debug, Default)]
 pub(super) struct ReadProblems {
-    /// Problems; with any of these the message is rejected.
+    /// Problems. The message is rejected if the list is not empty.
     pub(super) problems: Vec<Problem>,
     /// Warnings about parts that are ignored.
     pub(super) warnings: Vec<Problem>,
@@ -107,7 +107,7 @@ pub(super) struct WireReader<'a> {
     empty_texts: TextMap,
     /// True if negative amounts of queues and jobs are kept, and not refused.
     pub(super) keeps_negative: bool,
-    /// Kinds of records of which all labels are kept that some plugin of the registry reads.
+    /// Kinds of records that keep all labels which plugins of the registry read.
     stored_labels: LabelKinds,
     /// Labels that were left out, although some plugin of the registry reads them.
     pub(super) dropped_labels: LabelKinds,
@@ -135,12 +135,12 @@ impl<'a> WireReader<'a> {
         }
     }
 
-    /// Same reader, which keeps all labels of these records, and of others only those that plugins name.
+    /// Reader that keeps all labels of these kinds of records, and for other records only the labels that plugins name.
     pub(super) fn keeping(self, stored_labels: LabelKinds) -> Self {
         Self { stored_labels, ..self }
     }
 
-    /// Same reader, which keeps negative amounts of queues and jobs if every policy that judges them is under `upstream`.
+    /// Reader that keeps negative amounts of queues and jobs if every policy is under `upstream`.
     pub(super) fn judged_under(self, compatibility: Compatibility) -> Self {
         Self {
             keeps_negative: compatibility == Compatibility::Upstream,

@@ -285,7 +285,7 @@ impl WireReader<'_> {
         gang.into_field()
     }
 
-    /// Reads the selector of a policy about groups; `None`: it tells no groups apart.
+    /// Reads the selector of a sub-group policy. `None`: the policy does not define groups.
     fn group_selector(&mut self, selector: Option<pb::LabelSelector>, keys: Vec<String>) -> Option<Arc<GroupSelector>> {
         let pb::LabelSelector {
             match_labels,

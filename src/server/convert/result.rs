@@ -18,7 +18,7 @@ use super::not_evaluated::EvaluatedState;
 pub struct ScoreResultOptions {
     /// Encoding of nodes.
     pub encoding: NodeEncoding,
-    /// True if the nodes are in a stated order: best first, or that of the candidates.
+    /// True if the nodes have a defined order: best first, or the order of the candidates.
     pub limited: bool,
     /// True if the request gave candidates.
     pub candidates: bool,
@@ -88,8 +88,8 @@ pub fn score_result(
     pb::ScoreResult { items }
 }
 
-/// Encodes each item once per class: neighbours that share a result share its encoding. A result is dropped when it is
-/// encoded, so that a large response is not in memory twice.
+/// Encodes each item once per class: neighbours that share a result share its encoding. A result is dropped after its
+/// encoding, which avoids a second copy of a large response in memory.
 fn encode_items<T, Item: Clone>(
     items: TaskResults<T>,
     write: impl Fn(Arc<T>) -> Item,

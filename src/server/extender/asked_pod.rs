@@ -51,7 +51,7 @@ impl AskedPod {
         })
     }
 
-    /// The pod as a task of a question, counted as kube-scheduler counts it.
+    /// The pod as a task of a query, by the rules of kube-scheduler.
     pub(super) fn task(&self) -> pb::Task {
         pb::Task {
             object: self.object.clone(),

@@ -1,4 +1,4 @@
-//! Bodies of requests: bounded in bytes and in time, so that no caller holds memory that it does not use.
+//! Bodies of requests, bounded in bytes and in time: callers cannot hold unused memory.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) struct HeldBody {
 /// Reads the body of a request.
 ///
 /// # Errors
-/// Its length is not told or too large, there is no room for it, or it does not come in time.
+/// Its length is missing or too large, the memory budget is exhausted, or it does not arrive in time.
 pub(super) async fn read_body(
     request: Request<Body>,
     bodies: &Arc<Semaphore>,

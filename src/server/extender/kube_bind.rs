@@ -1,8 +1,9 @@
-//! Bind of kube-scheduler's extender protocol: the server itself puts the pod on the node that kube-scheduler chose.
+//! Bind of kube-scheduler's extender protocol: the server itself binds the pod to the node that kube-scheduler chose.
 //!
-//! The hold of the pod moves to that node first, judged again by the newest state, so that the policy has the last word and
-//! every other caller counts the pod where it goes. Then the API server is asked. If it refuses, the hold ends; if nobody knows
-//! whether it did, the hold stays until the pod's source shows the outcome, or until its lease ends.
+//! First the hold of the pod moves to the chosen node, evaluated against the latest state. The policy can therefore
+//! still reject the node, and all other callers see the pod there. Then the server sends the bind to the API server. If
+//! the API server rejects the bind, the hold ends. If the outcome is unknown, the hold stays until the pod's source
+//! reports the outcome or its lease ends.
 
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ struct BindResponse<'e> {
     error: &'e str,
 }
 
-/// Writes a response of bind; an empty error says that the pod is bound.
+/// Writes a response of bind. An empty error means that the pod is bound.
 pub(super) fn write_bind(error: &str) -> Vec<u8> {
     to_json(&BindResponse { error })
 }
@@ -64,7 +65,7 @@ fn read_bind(body: &Bytes) -> Result<PodBinding, CallError> {
     })
 }
 
-/// True if this can be the name of a pod, a namespace or a node, so that it is one part of a path.
+/// True if the text is a valid name of a pod, a namespace or a node, and therefore a single part of a path.
 fn is_object_name(name: &str) -> bool {
     name.len() <= 253 && !name.starts_with('.') && has_name_characters(name)
 }

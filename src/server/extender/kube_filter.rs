@@ -1,9 +1,9 @@
 //! Filter of kube-scheduler's extender protocol, and the hold that it leaves behind.
 //!
-//! kube-scheduler takes an answer as it is, chooses a node, and asks for the next pod before anybody sees the first one bound.
-//! The server therefore *holds* each pod that it offers nodes to: it assumes the pod on the best of them, so that queues count
-//! it once, for every caller. The hold ends when the pod's source shows it on a node, ended or gone, when kube-scheduler asks for the
-//! pod again, or with its lease.
+//! kube-scheduler chooses a node from the response and sends the next pod before the first pod is visibly bound. The
+//! server therefore *holds* each pod that it offers nodes to: it assumes the pod on the best node. Queues are charged
+//! for the pod once, for every caller. The hold ends when the pod's source reports the pod as placed, ended or deleted,
+//! when kube-scheduler sends the pod again, or with its lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,22 +29,22 @@ use pumice_state::{CommitRejection, TaskHold, policy_in_snapshot};
 
 /// Nodes on which a hold is tried: where the best ones refuse a pod for its queue, the others do as well.
 const HOLD_NODES: usize = 16;
-/// Name of the holder of all holds, as that of a session.
+/// Name of the holder of all holds, in place of a session id.
 pub(super) const HOLDER: &str = "kube-scheduler-extender";
 /// Time between two looks for a pod that its source has not reported.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Number of times that a request is asked again because its nodes have got other slots.
 const TABLE_CHANGES: usize = 3;
-/// What a refusal says that only holds cause.
+/// Text in a rejection that only holds cause.
 const BY_HOLDS: &str = " (counting pods that were offered nodes and are not seen bound yet)";
 
-/// What the state knows of the pod of a request.
+/// Status of the pod of a request in the state.
 pub(super) enum AskedPodStatus {
     /// It waits for a node; true: it is held.
     Waiting(Arc<TaskRecord>, bool),
     /// Its source shows it on this node, or at its end.
     Placed(Arc<str>),
-    /// No source has reported it; only a dry run goes on.
+    /// Sources have not reported the pod yet; only a dry run continues.
     Unknown,
 }
 
@@ -133,7 +133,7 @@ impl ExtenderFront {
         })
     }
 
-    /// What the state knows of the pod. A pod that its source has not reported yet is waited for.
+    /// Status of the pod in the state. Waits for a pod that its source has not reported yet.
     ///
     /// # Errors
     /// The source does not report the pod in time.
@@ -255,7 +255,8 @@ impl ExtenderFront {
         })
     }
 
-    /// Holds a pod on the best of these nodes; on none: ends its hold. Returns the node, or why the best one refuses it.
+    /// Holds a pod on the best of the given nodes. Without nodes: ends its hold. Returns the node, or the reason why
+    /// the best node rejects the pod.
     pub(super) async fn hold(
         self: &Arc<Self>,
         policy: &str,
@@ -335,7 +336,7 @@ struct OwnSession {
     target: pb::EvaluationRef,
 }
 
-/// What a snapshot knows of a pod; `None`: not this incarnation.
+/// Status of a pod in a snapshot. `None`: the snapshot does not have this incarnation.
 fn pod_status(snapshot: &Snapshot, pod: &AskedPod) -> Option<AskedPodStatus> {
     let stored = snapshot.state.tasks().get(pod.name.as_str())?;
     let record = &stored.record;
@@ -351,7 +352,7 @@ fn pod_status(snapshot: &Snapshot, pod: &AskedPod) -> Option<AskedPodStatus> {
     })
 }
 
-/// True if the policy would admit the task if no task counted on an assumed node.
+/// True if the policy would admit the task without all assumed placements.
 fn is_admitted_without_holds(snapshot: &Snapshot, policy: &str, task: &str) -> bool {
     let policy = policy_in_snapshot(snapshot, policy, "");
     let (Ok(policy), Some(stored)) = (policy, snapshot.state.tasks().get(task)) else {

@@ -1,7 +1,7 @@
 //! Preempt of kube-scheduler's extender protocol: which of kube-scheduler's own choices of victims the policy permits.
 //!
-//! An extender can take nodes out of the choice, and cannot choose other victims. A node stays if the policy permits each of its
-//! victims. Where the policy has no plugin for victims, or knows nothing of the preemptor's job, all nodes stay.
+//! An extender can remove nodes from the choice but cannot choose other victims. A node stays if the policy permits
+//! each of its victims. If the policy has no plugin for victims, or the preemptor's job is unknown, all nodes stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

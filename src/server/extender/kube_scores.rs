@@ -49,7 +49,7 @@ impl ExtenderFront {
     /// Scale of a policy's scores.
     ///
     /// # Errors
-    /// There is no such policy.
+    /// The policy does not exist.
     pub(super) fn scale(&self, policy: &str) -> Result<ScoreScale, CallError> {
         let policy = policy_in_snapshot(&self.edge.state.snapshot(), policy, "")?;
         Ok(ScoreScale {
@@ -69,7 +69,7 @@ impl ExtenderFront {
         nodes.names().map(score).collect()
     }
 
-    /// Scores of the nodes of a request, in its order: those of the last offer to the pod, or new ones.
+    /// Scores of the nodes of a request, in its order: from the last offer to the pod, or computed now.
     pub(super) async fn scores_of(
         self: &Arc<Self>,
         policy: &str,

@@ -1,7 +1,8 @@
-//! Fronts for schedulers that ask by HTTP and JSON, without a client of Pumice: kube-scheduler's extender protocol, version 1, and that of
-//! Volcano's plugin `extender`.
+//! Fronts for schedulers that use HTTP and JSON instead of a Pumice client: kube-scheduler's extender protocol, version
+//! 1, and the protocol of Volcano's plugin `extender`.
 //!
-//! A front reads a request, asks the same decisions as gRPC callers do, and writes the answer as its scheduler reads it.
+//! A front reads a request, makes the same decisions as for gRPC callers, and writes the response in the format of the
+//! scheduler.
 
 mod asked_nodes;
 mod asked_pod;
@@ -83,7 +84,7 @@ impl ExtenderFront {
         })
     }
 
-    /// Response to a request that began at this time, as the metrics count it.
+    /// Response to a request that began at this time. Records the request in metrics.
     fn respond(
         &self,
         metric: &'static str,

@@ -20,7 +20,7 @@ pub(super) enum NodeVerdict {
     Fits,
     /// It may not, and evictions may change that.
     Fails(Arc<str>),
-    /// It may not, whatever is evicted.
+    /// The pod never fits on the node, even after evictions.
     NeverFits(Arc<str>),
 }
 

@@ -1,4 +1,4 @@
-//! Scores of nodes as they were when Filter offered them: kube-scheduler asks for them right after.
+//! Scores of nodes at the time when Filter offered them. kube-scheduler requests the scores right after Filter.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) struct OfferKey {
 pub(super) struct OfferTable(ShortLock<VecDeque<Arc<Offer>>>);
 
 impl OfferTable {
-    /// Keeps an offer instead of the one before to the same pod.
+    /// Stores an offer and replaces the previous offer to the same pod.
     pub(super) fn put(&self, offer: Offer) {
         let offer = Arc::new(offer);
         let gone = self.0.with(|offers| {

@@ -1,4 +1,4 @@
-//! Nodes of one question, filtered and scored: by slot, so that no name is looked up or copied twice.
+//! Nodes of one query, filtered and scored, by slot: node names are never looked up or copied twice.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Volcano's extender protocol: a session of the scheduler per path, which its verbs ask about and change.
+//! Volcano's extender protocol: one session of the scheduler per path; its verbs query and change the session.
 //!
-//! The scheduler's plugin runs without any policy if opening a session fails. Opening is therefore always answered as done; a session
-//! that could not be opened is *poisoned*, and every later verb refuses with the reason, or abstains where a refusal would take away
-//! what other plugins chose.
+//! The scheduler's plugin runs without any policy if opening a session fails. Therefore the server always responds to
+//! opening with success. A session that could not be opened is *poisoned*: every later verb rejects with the reason, or
+//! abstains if a rejection would discard the choice of other plugins.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -178,7 +178,7 @@ impl ExtenderFront {
         Ok(self.edge.state.open_session(open).await?.session)
     }
 
-    /// Puts the session of a path in the place of the one before.
+    /// Replaces the session of a path.
     fn put_session(&self, path: &SchedulerPath, opened: Result<Arc<str>, String>) {
         let session = match opened {
             Ok(id) => VolcanoSession::Open(id),

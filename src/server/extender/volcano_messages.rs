@@ -28,7 +28,7 @@ impl ExtenderTask {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// The task as one of a question, counted as Volcano counts it.
+    /// The task as a task of a query, by the rules of Volcano.
     pub(super) fn task(&self) -> pb::Task {
         match &self.pod {
             Some(pod) => pb::Task {

@@ -1,8 +1,9 @@
 //! Nodes as a scheduler's own session has them.
 //!
-//! A session of Volcano is judged by the scheduler's own figures of its nodes, so that both agree whatever the server's source
-//! has not shown yet: nodes that the server does not know are taken from the body, and where the body says that another amount is used,
-//! its amount counts. Jobs, queues and their shares are the server's own state.
+//! A session of Volcano is evaluated with the scheduler's own usage of its nodes: both then agree even before the
+//! server's source has reported all changes. Nodes that the server does not have come from the body, and the used
+//! amounts of the body replace different amounts of the server. For example, if the body has 6 used GPUs and the server
+//! 4, 6 are used. Jobs, queues and their shares come from the server's state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,7 +109,7 @@ pub(super) fn state_with_nodes(
     Ok(changed)
 }
 
-/// The state with nodes that it does not have. A node that cannot be read is left out, and stays one that is not known.
+/// The state with additional nodes of the body. An unreadable node is left out and stays unknown.
 fn with_unknown(
     state: &ClusterState,
     unknown: Vec<pb::Node>,
@@ -130,7 +131,7 @@ fn with_unknown(
     Ok(extended)
 }
 
-/// The record of a node of which this amount is used; `None`: it is used already.
+/// Record of a node with this used amount. `None`: the node already has it.
 fn with_used(entry: &NodeEntry, state: &ClusterState, used: &SessionAmounts) -> Option<NodeRecord> {
     let mut more = entry.record.unattributed_used.clone().unwrap_or_default();
     let mut more_nonzero = entry.record.unattributed_nonzero_used.clone();

@@ -1,4 +1,4 @@
-//! Callers that make mistakes or attack: the service rejects them with a reason, stays small, and goes on.
+//! Faulty and hostile callers: the service rejects them with a reason, limits its memory, and keeps serving.
 
 use prost::Message;
 use tonic::Code;

@@ -20,7 +20,7 @@ use pumice_state::{SharedState, StateOptions, SystemClock};
 
 /// Callers that ask at once, for one worker.
 const CALLERS: usize = 24;
-/// Time that a piece of work takes, whatever else the machine does.
+/// Duration of a piece of work, independent of the load of the machine.
 const WORK: Duration = Duration::from_millis(25);
 
 fn limits(worker_queue: usize) -> EdgeLimits {

@@ -1,5 +1,5 @@
-//! Schedulers that race on one small cluster: whatever they commit, nodes, quotas and gangs hold in every visible
-//! state. Without the checks of commits the same race breaks all three.
+//! Schedulers that race on one small cluster: limits of nodes, quotas and gangs hold in every visible state. Without
+//! the checks of commits the same race violates all three.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -369,7 +369,7 @@ async fn close(caller: &mut RaceClient, seen: &ObservedState) {
     caller.decisions.close_session(request).await.unwrap();
 }
 
-/// Observes states as fast as it can. Returns the violations of the first round, and those of all rounds.
+/// Observes states as fast as possible. Returns the violations of the first round and of all rounds.
 async fn watch_states(
     mut caller: RaceClient,
     race: Arc<RaceProgress>,
@@ -396,7 +396,7 @@ async fn watch_states(
     (first, broken, looks)
 }
 
-/// Runs a race. Returns the violations of the first round, those of later rounds, and the race.
+/// Runs a race. Returns the violations of the first round, the violations of later rounds, and the race.
 async fn run_race(bound: app::BoundServer) -> (BTreeSet<&'static str>, BTreeSet<&'static str>, Arc<RaceProgress>) {
     let mut server = TestServer::serve(bound).await;
     let quotas = reload("actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n", None);

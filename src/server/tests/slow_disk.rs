@@ -1,4 +1,4 @@
-//! A disk that does not answer delays those who wait for the write, and nobody else.
+//! A disk that does not respond delays only callers that wait for the write.
 
 use std::sync::Arc;
 use std::time::Duration;
