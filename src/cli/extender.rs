@@ -1,4 +1,4 @@
-//! `pumice extender check`: sends a scheduler's own request to the front of its protocol, and says what would be answered.
+//! `pumice extender check`: sends a scheduler's request to the extender endpoint and prints the response.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ const DRY_RUN: (&str, &str) = ("pumice-dry-run", "true");
 /// Commands about extender protocols.
 #[derive(Debug, Subcommand)]
 pub(super) enum ExtenderCommand {
-    /// Send a request of kube-scheduler, and say what would be answered; changes nothing
+    /// Send a request of kube-scheduler and print the response; changes nothing on the server
     Check(ExtenderCheckArgs),
 }
 
@@ -26,7 +26,7 @@ pub(super) struct ExtenderCheckArgs {
     /// Verb of the protocol
     #[arg(value_enum)]
     verb: ExtenderVerb,
-    /// Body of the request as JSON, `-` for standard input
+    /// Body of the request as JSON; `-`: standard input
     #[arg(value_name = "FILE")]
     body: PathBuf,
     /// Name of the policy
@@ -62,7 +62,7 @@ impl ExtenderVerb {
 /// Runs a command about extender protocols.
 ///
 /// # Errors
-/// The body cannot be read, no server answers, or the server refuses the request.
+/// The body cannot be read, the server does not respond, or the server rejects the request.
 pub(super) async fn run(command: ExtenderCommand) -> Result<(), CommandError> {
     let ExtenderCommand::Check(args) = command;
     let body = files::read_text(&args.body)?;
@@ -86,7 +86,7 @@ pub(super) async fn run(command: ExtenderCommand) -> Result<(), CommandError> {
     output::line(&text_of(args.verb, &response)?)
 }
 
-/// What an response says, for people.
+/// Text of a response, for people.
 ///
 /// # Errors
 /// The response is an error, or no node fits.

@@ -21,7 +21,7 @@ const MAX_RESOURCES: usize = 10_000;
 pub struct ProgramServices;
 
 impl ProgramServices {
-    /// Starts the services, which store all labels of these kinds of records.
+    /// Starts the services, which store all labels of the given kinds of records.
     pub(super) async fn start_keeping(self, labels: LabelKinds) -> Result<LocalServer, CommandError> {
         let server = InProcessServer::start_keeping(labels)
             .await

@@ -1,8 +1,8 @@
 //! The command line of `pumice`: thin clients of the service, tables for people, exit codes for scripts. The second program,
 //! `pumice-lab`, has the same frame ([`program`]).
 //!
-//! Exit codes: 0 done, and the answer is yes; 1 the answer is no, or the request was refused or failed; 2 the command line
-//! itself is wrong; 3 no server answers.
+//! Exit codes: 0 success with a positive result; 1 negative result, or the request was rejected or failed; 2 invalid
+//! command line; 3 the server is unreachable. For example, `pumice filter` exits with 1 if no node fits.
 
 mod certs;
 mod completions;
@@ -50,48 +50,48 @@ use pumice_simulation::simulate;
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
-    /// Serve decisions; without options on loopback, under the built-in policy
+    /// Run the server; without options it listens on loopback and uses the built-in policy
     Serve(crate::config::ServeArgs),
-    /// Show who the server takes you for, and what you may do
+    /// Show your identity and roles as the server sees them
     #[command(name = "whoami")]
     WhoAmI(whoami::WhoAmIArgs),
-    /// Start a server, load small clusters, show and check its answers; ends by itself
+    /// Start a temporary server, load small clusters, print its decisions and check them
     Demo(pumice_simulation::demo::DemoArgs),
-    /// Check, push and read policies
+    /// Check, compare, test, push and roll back policies
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// Load a cluster, and show what the server knows
+    /// Load a cluster into the server, and show its state
     #[command(subcommand)]
     State(state::StateCommand),
-    /// List the open sessions, or end one
+    /// List open sessions, or close a session
     Sessions(sessions::SessionsArgs),
-    /// List what jobs were promised, and take it back
+    /// List the resources reserved for jobs, or release a reservation
     #[command(subcommand)]
     Reservations(reservations::ReservationsCommand),
-    /// Say why a job or a task waits, with numbers
+    /// Explain why a job or a task is pending, with numbers
     Explain(explain::ExplainArgs),
-    /// Ask where a task may run
+    /// List the nodes on which a task can run, and why other nodes are rejected
     Filter(filter::FilterArgs),
-    /// Ask where a task should run
+    /// List the best nodes for a task, with scores
     Score(score::ScoreArgs),
-    /// Ask where a whole job would go
+    /// Preview the placement of a whole job
     Place(place::PlaceArgs),
-    /// How many more of a shape fit, by queue and card, and which cards are stranded
+    /// Show how many more jobs of a shape fit, by queue and card, and which cards are stranded
     Capacity(capacity::CapacityArgs),
-    /// Place a workload under several policies and compare what comes of it; asks no server
+    /// Place a workload under several policies and compare the results; needs no server
     Simulate(simulate::SimulateArgs),
-    /// Try what a scheduler that asks by an extender protocol is answered
+    /// Send a request of an HTTP extender protocol to the server and print the response
     #[command(subcommand)]
     Extender(extender::ExtenderCommand),
-    /// Check, export or import the durable state of a server that is stopped
+    /// Check, export or import the durable state of a stopped server
     #[command(subcommand)]
     Store(store::StoreCommand),
-    /// Make an authority and certificates for TLS
+    /// Create a CA and certificates for TLS
     #[command(subcommand)]
     Certs(certs::CertsCommand),
-    /// Write the JSON schema of a kind of document, for editors and other checks
+    /// Print the JSON schema of a kind of document, for example for an editor
     Schema(schema_command::SchemaArgs),
-    /// Write the completions of a shell
+    /// Print the completions for a shell
     Completions(completions::CompletionsArgs),
 }
 

@@ -39,7 +39,7 @@ pub(super) struct JobDecision {
     problem: Option<String>,
 }
 
-/// Jobs of a cluster that wait for at least one of these tasks, each with its first waiting task.
+/// Jobs of a cluster that wait for at least one of `tasks`, each with its first waiting task.
 pub(super) fn waiting_jobs(cluster: &pb::Cluster, tasks: &[pb::Task]) -> Vec<(pb::Job, pb::Task)> {
     let mut first: BTreeMap<&str, &pb::Task> = BTreeMap::new();
     for task in tasks {

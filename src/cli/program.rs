@@ -1,5 +1,5 @@
-//! Frame of a program with commands: it reads the command line with the values of a profile as defaults, runs the command, and
-//! turns its error into an exit code. `pumice` and `pumice-lab` share it.
+//! Frame of a program with commands: it parses the command line with the values of a profile as defaults, runs the
+//! command, and converts its error to an exit code. `pumice` and `pumice-lab` share it.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use pumice_console::{ColorMode, CommandError, output};
 
 /// Meaning of the exit codes, at the end of every help text and man page.
 const EXIT_CODES: &str = "Exit codes:
-  0  done; the answer is yes
-  1  the answer is no (nothing fits, not placed, differs), or the request was refused or failed
-  2  the command line or the file of profiles is wrong
-  3  no server answers there, or it is shutting down";
+  0  success with a positive result
+  1  negative result (nothing fits, not placed, differs), or the request was rejected or failed
+  2  invalid command line or file of profiles
+  3  the server is unreachable or shutting down";
 
-/// Time that threads have to end when the command is over.
+/// Time that threads have to end after the command.
 const THREAD_STOP_TIME: Duration = Duration::from_millis(500);
 
 /// Commands of a program.
@@ -25,13 +25,13 @@ pub trait ProgramCommand: Subcommand {
     /// Whole command line of the program.
     fn command_line() -> Command;
 
-    /// True if the command calls a server, so that the values of a profile apply to it.
+    /// True if the command calls a server. Only then the values of a profile apply to it.
     fn calls_server(&self) -> bool;
 
     /// Runs the command.
     ///
     /// # Errors
-    /// The command failed, or its answer is no.
+    /// The command failed, or its result is negative: for example, no node fits.
     fn run(self) -> impl Future<Output = Result<(), CommandError>>;
 }
 
@@ -41,7 +41,7 @@ pub trait ProgramCommand: Subcommand {
 pub struct ProgramArgs<C: Subcommand> {
     #[command(flatten)]
     profile: profile::ProfileArgs,
-    /// Colour what is written for people
+    /// When to colour output for people, for example `--color never`
     #[arg(
         long,
         global = true,
@@ -68,8 +68,8 @@ pub fn program_line<C: Subcommand>(name: &'static str, examples: &[(&str, &str)]
     with_help(ProgramArgs::<C>::command().name(name), "", examples)
 }
 
-/// Reads the command line of the process; what is wrong with it ends the process with code 2. A profile's values are
-/// defaults, so that they are known only once the profile is: then the line is read again.
+/// Parses the command line of the process. An invalid line ends the process with code 2. The values of a profile are
+/// defaults: once the profile is known, the line is parsed again with them.
 fn parse<C: ProgramCommand>() -> Result<C, CommandError> {
     let read = |command: Command| {
         let matches = command.get_matches();

@@ -37,7 +37,7 @@ pub(super) struct SyncStateArgs {
     /// How to list objects: `paged`, or `streamed` as part of a watch if the API server supports it
     #[arg(long, value_name = "HOW", default_value = "paged", value_parser = list_mode)]
     lists: ListMode,
-    /// Address of the server
+    /// Address of the server, such as 127.0.0.1:7461
     #[arg(long, value_name = "URL", env = "PUMICE_SERVER", default_value = pumice_protocol::DEFAULT_SERVER)]
     server: String,
     #[command(flatten)]

@@ -312,7 +312,7 @@ impl PinnedClient {
         Ok(votes)
     }
 
-    /// Ranks of all queues and of these jobs, in the order of service.
+    /// Ranks of all queues and of `jobs`, in the order of service.
     pub async fn order(&mut self, jobs: Vec<String>) -> Result<pb::OrderResult, CommandError> {
         let request = pb::OrderRequest {
             against: Some(self.evaluation_ref()),

@@ -110,7 +110,7 @@ impl MetricsPage {
             .map_err(|error| format!("{url}: {error}"))
     }
 
-    /// Reads OpenMetrics text; lines that are no samples are left out.
+    /// Reads OpenMetrics text. Lines without a sample are left out.
     pub fn parse(text: &str) -> Self {
         MetricsPage(text.lines().filter_map(parse_sample).collect())
     }

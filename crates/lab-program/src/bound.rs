@@ -21,7 +21,7 @@ use pumice_protocol::v1 as pb;
 /// Arguments of `pumice-lab bound`.
 #[derive(Debug, Args)]
 pub(crate) struct BoundArgs {
-    /// Rules by which the amounts of pods in files are derived
+    /// Rules for the requests of pods in files
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
     #[command(flatten)]

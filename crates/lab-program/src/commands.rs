@@ -40,15 +40,15 @@ const EXAMPLES: &[(&str, &str)] = &[
 /// Commands of `pumice-lab`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Put load on a running server and measure the latencies of its callers; only `fleet` changes its state
+    /// Run a load test against a server and report client-side latencies. Only `bench fleet` changes the server's state
     Bench(Box<bench::BenchArgs>),
-    /// Watch a server: load and latencies, state, queues by share
+    /// Show load, latencies, state and queues of a server, updated every few seconds
     Top(top::TopArgs),
-    /// Print how much of the devices is allocated, and how much any placement could allocate at most
+    /// Print the allocated share of the devices, and the upper bound for any placement
     Bound(bound::BoundArgs),
-    /// Repeat the published experiments of "Beware of Fragmentation" (USENIX ATC 2023), and compare the figures
+    /// Repeat the published experiments of "Beware of Fragmentation" (USENIX ATC 2023) and compare the results
     Reproduce(reproduce::ReproduceArgs),
-    /// Print allocation and fragmentation by arrived work, for one workload under several policies
+    /// Print allocation and fragmentation as work arrives, for one workload under several policies
     Curves(curves::CurvesArgs),
     /// Search a policy for shared devices on one workload, and evaluate it on others
     Tune(tune::TuneArgs),

@@ -17,13 +17,13 @@ use crate::experiments::{ExperimentArgs, failed, row_json, write};
 /// Arguments of `pumice-lab curves`. Tasks arrive until they request 130 % of the devices.
 #[derive(Debug, Args)]
 pub(crate) struct CurvesArgs {
-    /// File of nodes, as openb has it: `sn,cpu_milli,memory_mib,gpu,model`
+    /// File of nodes in openb's format: `sn,cpu_milli,memory_mib,gpu,model`
     #[arg(value_name = "NODES")]
     nodes: PathBuf,
     /// File of tasks: `name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec`
     #[arg(value_name = "TASKS")]
     tasks: PathBuf,
-    /// Policy document; may be repeated
+    /// Policy document, such as examples/pack.yaml; repeatable
     #[arg(long, value_name = "FILE", required = true)]
     policy: Vec<PathBuf>,
     #[command(flatten)]

@@ -16,16 +16,16 @@ pub(crate) const THREADS: usize = 2;
 /// Seeds and output of experiments.
 #[derive(Debug, Args)]
 pub(crate) struct ExperimentArgs {
-    /// Seed of the experiments; may be repeated
+    /// Seed of the experiments, such as 42; repeatable
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Vec<i64>,
     /// Also write the curves as CSV, in the format of the published tables
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
-    /// Also draw the curves, as SVG
+    /// Also write the curves as SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Also print how much any placement could allocate at most
+    /// Also print the upper bound of the allocation for any placement
     #[arg(long)]
     pub(crate) bound: bool,
     /// Format of the result

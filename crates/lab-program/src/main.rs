@@ -1,5 +1,5 @@
-//! The program `pumice-lab`: it measures a running server, repeats published experiments, searches policies, bounds what any
-//! placement could allocate, and writes the man pages. The service and its command line need none of its libraries.
+//! The program `pumice-lab`: it measures a running server, repeats published experiments, searches policies, computes
+//! bounds for placements, and writes the man pages. The service and its command line do not need its libraries.
 
 mod bound;
 mod commands;

@@ -13,7 +13,7 @@ use crate::commands::LabCommand;
 /// Arguments of `pumice-lab man`.
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// Write a page for each command into this folder; without it pumice(1) goes to standard output
+    /// Directory for one page for each command; without it pumice(1) is written to standard output
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

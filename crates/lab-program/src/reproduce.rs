@@ -1,4 +1,4 @@
-//! `pumice-lab reproduce`: the published experiments, whose scores are those that a server gives.
+//! `pumice-lab reproduce`: the published experiments, with the same scores as a server.
 
 use std::path::PathBuf;
 
@@ -18,17 +18,17 @@ pub(crate) struct ReproduceArgs {
     /// Directory with the traces of the experiments
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Policy by its name in the published tables, such as 06-FGD; may be repeated. Without it: all
+    /// Policy by its name in the published tables, such as 06-FGD; repeatable [default: all]
     #[arg(long, value_name = "NAME")]
     policy: Vec<String>,
-    /// Workload, such as default or gpuspec33; may be repeated. Without it: all
+    /// Workload, such as default or gpuspec33; repeatable [default: all]
     #[arg(long, value_name = "NAME")]
     workload: Vec<String>,
     #[command(flatten)]
     experiments: ExperimentArgs,
 }
 
-/// Runs the experiments, which takes seconds to minutes. Without a seed: those that were published.
+/// Runs the experiments, which takes seconds to minutes. Without a seed, the published seeds are used.
 pub(crate) fn run(args: &ReproduceArgs) -> Result<(), CommandError> {
     let selection = Selection {
         workloads: args.workload.clone(),

@@ -1,4 +1,4 @@
-//! `pumice-lab tune`: searches a policy for shared devices on one workload, and judges it on others.
+//! `pumice-lab tune`: searches a policy for shared devices on one workload, and evaluates it on others.
 
 use std::path::{Path, PathBuf};
 
@@ -17,16 +17,16 @@ use crate::experiments::THREADS;
 /// Arguments of `pumice-lab tune`.
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {
-    /// File of nodes, as openb has it: `sn,cpu_milli,memory_mib,gpu,model`
+    /// File of nodes in openb's format: `sn,cpu_milli,memory_mib,gpu,model`
     #[arg(value_name = "NODES")]
     nodes: PathBuf,
-    /// Files of tasks on which policies are searched: `name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec`
+    /// Files of tasks for the search: `name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec`
     #[arg(value_name = "TASKS", required = true)]
     tasks: Vec<PathBuf>,
-    /// File of tasks on which the best policies are judged; may be repeated. Without it: the same tasks in another order
+    /// File of tasks for the evaluation of the best policies; repeatable. Without it: the same tasks in another order
     #[arg(long, value_name = "TASKS")]
     held_out: Vec<PathBuf>,
-    /// Number of policies to try, beside the published ones
+    /// Number of policies to try in addition to the published policies
     #[arg(long, value_name = "NUMBER", default_value_t = 24, value_parser = clap::value_parser!(u16).range(0..=2000))]
     samples: u16,
     /// Seed of the search; the same seed gives the same result
@@ -35,7 +35,7 @@ pub(crate) struct TuneArgs {
     /// Write the winner as a policy document, for `pumice policy push`
     #[arg(long, value_name = "FILE")]
     winner: Option<PathBuf>,
-    /// How the outcome is printed
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: OutputFormat,
 }

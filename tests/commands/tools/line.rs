@@ -14,7 +14,12 @@ fn code(output: &Output) -> i32 {
 #[test]
 fn exit_codes_are_what_the_help_says() {
     let help = out(&pumice(&["--help"]).output().unwrap());
-    for line in ["0  done", "1  the answer is no", "2  the command line", "3  no server"] {
+    for line in [
+        "0  success",
+        "1  negative result",
+        "2  invalid command line",
+        "3  the server",
+    ] {
         assert!(help.contains(line), "{help}");
     }
     let server = EmbeddedServer::start();

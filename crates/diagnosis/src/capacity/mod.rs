@@ -30,8 +30,8 @@ const PROBE_JOB: &str = "pumice/capacity";
 /// Arguments of `pumice capacity`.
 #[derive(Debug, Args)]
 pub struct CapacityArgs {
-    /// Shape to fit: a number of equal pods and the request of each, such as "8 x 1 gpu" or "2 x 4 cpu + 16Gi memory"; `gpu`
-    /// is short for nvidia.com/gpu
+    /// Shape to fit: a number of equal pods and the request of each pod, such as "8 x 1 gpu" or "2 x 4 cpu + 16Gi
+    /// memory"; `gpu` is short for nvidia.com/gpu
     #[arg(
         long,
         value_name = "SHAPE",
@@ -39,7 +39,7 @@ pub struct CapacityArgs {
         required_unless_present = "file"
     )]
     shape: Option<String>,
-    /// Shape as a file with the pods of one job, all equal, YAML or JSON
+    /// Shape as a file with the equal pods of one job (YAML or JSON)
     #[arg(
         short,
         long,
@@ -49,16 +49,16 @@ pub struct CapacityArgs {
     file: Option<PathBuf>,
     #[command(flatten)]
     constraints: ConstraintArgs,
-    /// Rules by which the amounts of pods in files are derived
+    /// Rules for the requests of pods in files
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
-    /// Only these queues
+    /// Show only this queue, such as research; repeatable
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     queue: Vec<String>,
-    /// Only these cards
+    /// Show only this card, such as A100; repeatable
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     card: Vec<String>,
-    /// Number of pods at which the count stops
+    /// Number of pods after which the search for more capacity stops
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     limit: u32,
     #[command(flatten)]

@@ -336,7 +336,7 @@ fn still_needed(gang: &GangReport) -> u64 {
     gang.min_count.saturating_sub(gang.placed_count).max(1)
 }
 
-/// Number of these tasks that cannot be placed.
+/// Number of tasks of the gang that cannot be placed.
 fn unplaced_count(gang: &GangReport) -> u64 {
     still_needed(gang).saturating_sub(gang.placeable)
 }

@@ -23,7 +23,7 @@ pub(super) struct LoadSpec {
     pub(super) rate: Option<f64>,
     pub(super) callers: usize,
     pub(super) warm_up: Duration,
-    /// Time of the measurement, unless a count is given.
+    /// Duration of the measurement, unless a number of calls is given.
     pub(super) duration: Duration,
     /// Number of calls to measure.
     pub(super) count: Option<u64>,
@@ -46,7 +46,7 @@ pub(super) struct LoadResult {
 pub(super) struct ServerCost {
     /// Processor time per call, in seconds.
     pub(super) per_call: f64,
-    /// Processor time per task judged, in seconds. Absent: no task was judged.
+    /// Processor time per evaluated task, in seconds. Absent: tasks were not evaluated.
     pub(super) per_task: Option<f64>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct ServerCost {
 struct LoadRun {
     queries: BenchQueries,
     load: LoadSpec,
-    /// Begin of the measurement.
+    /// Start of the measurement.
     measure_from: Instant,
     schedule: Option<CallSchedule>,
     /// Calls of a closed loop that were begun after the warm-up.
@@ -65,7 +65,7 @@ struct LoadRun {
 }
 
 impl LoadSpec {
-    /// True if a bar should count calls instead of milliseconds.
+    /// Number of calls for the progress bar. `None`: the bar shows milliseconds.
     fn planned_calls(&self) -> Option<u64> {
         match (self.rate, self.count) {
             (_, Some(count)) => Some(count),
@@ -152,7 +152,7 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().max(1)
 }
 
-/// Measurements of the server at the begin of the measurement.
+/// Metrics of the server at the start of the measurement.
 async fn metrics_at_start(begin: Instant, metrics: MetricsAddress) -> Result<MetricsPage, String> {
     tokio::time::sleep_until(begin).await;
     MetricsPage::fetch(&metrics).await
@@ -213,8 +213,8 @@ impl LoadRun {
         }
     }
 
-    /// Runs a caller of an open loop, which takes calls as they become due. A latency counts from then on, so that calls that wait
-    /// for a free caller, because the server is slow, show how long they waited.
+    /// Runs a caller of an open loop, which takes calls as they become due. A latency starts at the due time. It
+    /// therefore includes the wait for a free caller if the server is slow.
     async fn run_open_loop(
         &self,
         pace: &CallSchedule,

@@ -30,8 +30,8 @@ const OPEN_LOOP_CALLERS: usize = 64;
 /// Loads of another kind.
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    /// Let several schedulers fill a cluster at once: each call places a job and commits it; check that no node holds too
-    /// much
+    /// Fill a cluster with several concurrent schedulers: each call places and commits a job. Checks that no node is
+    /// overcommitted
     Fleet(fleet::FleetArgs),
 }
 
@@ -48,37 +48,38 @@ pub struct BenchArgs {
     /// Kind of query
     #[arg(long, value_enum, default_value_t)]
     query: BenchQuery,
-    /// Calls that begin per second, whether or not earlier ones have ended; without it each caller waits for its result
+    /// Calls to start per second, independent of earlier calls, such as 500; without it each caller waits for its
+    /// response before the next call
     #[arg(long, value_name = "PER_SECOND", value_parser = parse_rate)]
     rate: Option<f64>,
-    /// Callers, and so calls under way at once [default: 1; with --rate 64]
+    /// Number of callers, and maximum number of concurrent calls [default: 1; with --rate 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: Option<u16>,
-    /// Connections that they share
+    /// Number of connections, shared by the callers
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
     /// Length of the measurement, such as 500ms, 10s, 2m
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
     duration: Duration,
-    /// Calls to measure, instead of a time
+    /// Number of calls to measure, instead of a duration
     #[arg(long, value_name = "CALLS", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Time of load before the measurement begins
+    /// Duration of the load before the measurement starts
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     warm_up: Duration,
-    /// Time limit of a call
+    /// Deadline of each call, such as 1s
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     timeout: Duration,
-    /// Tasks of a query
+    /// Number of tasks in each query
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     tasks: u16,
-    /// Number of different tasks, made from the sizes of the server's nodes
+    /// Number of different tasks, derived from the sizes of the server's nodes
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     distinct_tasks: u16,
-    /// Ask about these pods instead, YAML or JSON
+    /// File with pods to use as tasks (YAML or JSON)
     #[arg(short, long, value_name = "FILE", conflicts_with = "distinct_tasks")]
     file: Option<PathBuf>,
-    /// How the amounts of pods in a file are counted
+    /// Rules for the requests of pods in the file
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = args::amount_rules_parser())]
     derivation: AmountRules,
     #[command(flatten)]

@@ -21,15 +21,15 @@ const BEST_NODES: u32 = 10;
 /// Kind of query.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum BenchQuery {
-    /// Filter about no task: what a call costs by itself
+    /// Filter without tasks: the cost of an empty call
     Empty,
-    /// Filter: which of all nodes may run the tasks
+    /// Filter of all nodes
     Filter,
-    /// Score: the best ten of the nodes that pass Filter
+    /// Score with Filter: the ten best nodes
     Score,
-    /// Order: which queue and which job is next, of all
+    /// Order of all queues and jobs
     Order,
-    /// Filter and Score in turn, every tenth query Order
+    /// Alternating Filter and Score; every tenth query is Order
     #[default]
     Mixed,
 }
@@ -79,7 +79,7 @@ pub(super) struct BenchQueries {
 }
 
 impl BenchQueries {
-    /// Queries about `tasks_per_query` of these tasks each, beginning at each task in turn.
+    /// Queries with `tasks_per_query` tasks each, starting at each task in turn.
     pub(super) fn new(
         kind: BenchQuery,
         evaluation_ref: &pb::EvaluationRef,
@@ -204,7 +204,7 @@ fn with_timeout<Q>(query: Q, timeout: Duration) -> Request<Q> {
     request
 }
 
-/// Number of nodes that the server knows. The length of its node table is no such number: removed nodes keep their slots.
+/// Number of nodes on the server. The length of the node table is larger, because removed nodes keep their slots.
 pub(super) async fn count_nodes(connection: &mut ClientConnection) -> Result<u32, CommandError> {
     let counts = pages::all(async |token| {
         let request = pb::ListNodesRequest {

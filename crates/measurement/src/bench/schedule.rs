@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Longest sleep, so that an early end is noticed.
+/// Maximum sleep: an early end is noticed after at most this time.
 const MAX_SLEEP: Duration = Duration::from_millis(50);
 
 /// Calls at a constant rate.

@@ -54,8 +54,9 @@ impl LatencyHistogram {
         self.0.max() as f64 * 1e-9
     }
 
-    /// Latencies corrected for coordinated omission: a caller that waited longer than the median counts as if it had gone on
-    /// asking once per median meanwhile.
+    /// Latencies corrected for coordinated omission. A caller that waited longer than the median is treated as if it
+    /// had sent one call per median during the wait. For example, one call of 30 ms with a median of 10 ms becomes
+    /// calls of 30, 20 and 10 ms.
     pub(super) fn corrected(&self) -> LatencyHistogram {
         LatencyHistogram(self.0.clone_correct(self.0.value_at_quantile(0.5)))
     }
@@ -84,7 +85,7 @@ impl CallStats {
         })
     }
 
-    /// Counts a call that was due at one time, began at another, and ended now.
+    /// Records a call from its due time and its start. It ends now.
     pub(super) fn record_call(
         &mut self,
         kind: BenchQuery,

@@ -28,16 +28,17 @@ pub struct TopArgs {
     client: ClientArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
-    /// Time between two polls, such as 2s
+    /// Polling interval, such as 2s
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     interval: Duration,
     /// Order of the queues
     #[arg(long, value_enum, default_value_t)]
     sort: QueueSort,
-    /// Name of the policy whose accounts of queues are shown
+    /// Policy whose accounts of queues are shown
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
-    /// Write one frame as plain text, with rates since the start of the server; the default without a terminal
+    /// Print one frame as plain text, with rates since the start of the server; default if standard output is not a
+    /// terminal
     #[arg(long)]
     once: bool,
 }

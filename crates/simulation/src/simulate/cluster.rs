@@ -86,7 +86,7 @@ impl SimulatedCluster {
         lasted
     }
 
-    /// Adds the present allocation to the mean, once for each of these arrived tasks.
+    /// Adds the present allocation to the mean, once for each arrived task.
     pub(super) fn add_to_mean(&mut self, tasks: u64) {
         self.mean.add(self.allocation(), tasks as f64);
     }

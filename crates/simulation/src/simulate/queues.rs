@@ -94,7 +94,7 @@ pub(super) struct QueueTallies {
 }
 
 impl QueueTallies {
-    /// Totals of these queues on a cluster with these amounts.
+    /// Totals of `queues` on a cluster with these amounts.
     pub(super) fn new(queues: &[pb::Queue], total: ClusterAmounts) -> Self {
         let deserving = queues.iter().any(|queue| queue.deserved.is_some());
         let rooted = queues.iter().any(|queue| queue.name == ROOT);

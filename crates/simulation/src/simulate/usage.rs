@@ -103,7 +103,7 @@ pub(super) struct TypicalGpuTask {
 }
 
 impl TypicalGpuTask {
-    /// Typical GPU task of these tasks: median amounts. Zero without tasks that request a GPU.
+    /// Typical GPU task: median amounts of `tasks`. Zero without tasks that request a GPU.
     pub(super) fn median_of<'t>(tasks: impl Iterator<Item = &'t pb::Task>) -> Self {
         let gpu: Vec<ClusterAmounts> = tasks.map(requested_amounts).filter(|task| task.gpu > 0).collect();
         let median = |part: fn(&ClusterAmounts) -> i128| {

@@ -32,43 +32,43 @@ const POLICY: &str = "default";
 /// Arguments of `pumice bench fleet`.
 #[derive(Debug, Args)]
 pub(super) struct FleetArgs {
-    /// Address of a running server, which has to have no nodes: the cluster is loaded into it and stays there [default:
-    /// a server of its own, in this process]
+    /// Address of a running server without nodes; the command loads a cluster into it and does not remove the cluster
+    /// [default: a temporary server in this process]
     #[arg(long, value_name = "URL")]
     address: Option<String>,
     #[command(flatten)]
     credentials: CredentialArgs,
-    /// Folder for the durable state of its own server, which has to be empty; without it, the state is in memory
+    /// Empty directory for the durable state of the temporary server; without it, the state is in memory
     #[arg(long, value_name = "DIR", conflicts_with = "address")]
     data_dir: Option<PathBuf>,
-    /// Put this policy in force first [default: the policy "default" as it is]
+    /// Policy document to activate first [default: the active policy "default"]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Schedulers, each with a connection of its own
+    /// Number of schedulers; each has its own connection
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     schedulers: u16,
-    /// Calls that each scheduler has under way at once
+    /// Concurrent calls of each scheduler
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     in_flight: u16,
-    /// Nodes
+    /// Number of nodes
     #[arg(long, value_name = "COUNT", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=200_000))]
     nodes: u32,
-    /// Tasks of all jobs
+    /// Number of tasks of all jobs
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
     tasks: u32,
-    /// Tasks of a job, which one call places
+    /// Number of tasks of each job; one call places one job
     #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     gang: u32,
-    /// Part of the nodes that all tasks fill, in percent
+    /// Percentage of the nodes that all tasks fill
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=99))]
     fill: u32,
-    /// Place this many jobs at most [default: all]
+    /// Maximum number of jobs to place [default: all]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     jobs: Option<u32>,
-    /// Time limit of a call
+    /// Deadline of each call, such as 10s
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     timeout: Duration,
-    /// How the report is printed
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: OutputFormat,
 }
@@ -193,7 +193,7 @@ async fn load(connection: &mut ClientConnection, cluster: &FleetCluster) -> Resu
     }
 }
 
-/// Checks what the schedulers were told, and compares its end with what the server shows.
+/// Checks the responses to the schedulers, and compares the final state with the server's state.
 async fn check(
     connection: &mut ClientConnection,
     cluster: &FleetCluster,
