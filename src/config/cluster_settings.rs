@@ -91,7 +91,7 @@ pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
     Setting {
         name: "explain_pods_of",
         value_name: "SCHEDULER",
-        help: "Scheduler whose waiting pods get the reason that `pumice explain` tells, as a condition and an event; may be given several times; needs the right to write them",
+        help: "Scheduler whose waiting pods get the reason from `pumice explain`, as a condition and an event; may be given several times; needs the right to write them",
         kind: SettingKind::List(
             |config, values| assign(&mut config.cluster.explained_schedulers, schedulers(values)),
             |config| config.cluster.explained_schedulers.clone(),

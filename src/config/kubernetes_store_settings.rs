@@ -60,7 +60,7 @@ pub(super) static KUBERNETES_STORE_SETTINGS: &[Setting] = &[
     Setting {
         name: "kubernetes_store_namespace",
         value_name: "NAME",
-        help: "Namespace of the objects of a store in the Kubernetes API; empty: that of the kubeconfig's context, or of the pod",
+        help: "Namespace of the objects of a store in the Kubernetes API; empty: namespace of the kubeconfig's context, or of the pod",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.store.kubernetes.namespace, namespace(value)),
             |config| config.store.kubernetes.namespace.clone(),
@@ -69,7 +69,7 @@ pub(super) static KUBERNETES_STORE_SETTINGS: &[Setting] = &[
     Setting {
         name: "kubernetes_store_name",
         value_name: "NAME",
-        help: "Beginning of the names of these objects: servers with the same one, in one namespace, are replicas of each other",
+        help: "Prefix of the names of these objects; servers with the same prefix in the same namespace are replicas of each other",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.store.kubernetes.name, log_name(value)),
             |config| config.store.kubernetes.name.clone(),
@@ -105,7 +105,7 @@ pub(super) static KUBERNETES_STORE_SETTINGS: &[Setting] = &[
     Setting {
         name: "kubernetes_store_bytes_per_second",
         value_name: "BYTES",
-        help: "Most bytes that a server writes to the API server in a second: its etcd holds those of some minutes",
+        help: "Maximum bytes per second that a server writes to the API server, whose etcd holds the writes of some minutes",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.store.kubernetes.bytes_per_second, bytes(value)),
             |config| config.store.kubernetes.bytes_per_second.to_string(),

@@ -66,7 +66,7 @@ pub(super) static SECURITY_SETTINGS: &[Setting] = &[
     Setting {
         name: "identities_file",
         value_name: "FILE",
-        help: "File of identities, which says who may do what (docs/roles.md); empty: whoever can connect has all roles",
+        help: "File of identities with their roles (docs/roles.md); empty: every client that can connect has all roles",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.identities_file, Ok(path(value))),
             |config| path_text(config.identities_file.as_ref()),
@@ -93,7 +93,7 @@ pub(super) static SECURITY_SETTINGS: &[Setting] = &[
     Setting {
         name: "audit_log",
         value_name: "FILE",
-        help: "Audit log: who changed policies, released, forgot or was refused what, as JSON lines; empty: none",
+        help: "Audit log: changes of policies, releases, forgotten sources and rejected calls, each with its caller, as JSON lines; empty: none",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.audit_log, Ok(path(value))),
             |config| path_text(config.audit_log.as_ref()),

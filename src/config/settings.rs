@@ -148,7 +148,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "max_connection_age_ms",
         value_name: "MS",
-        help: "Age at which a connection takes no new calls, so that its caller opens another one, as behind a load balancer; 0: no limit",
+        help: "Age at which a connection accepts no new calls and its caller opens another, for example to rebalance behind a load balancer; 0: no limit",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.max_connection_age, milliseconds(value)),
             |config| config.max_connection_age.as_millis().to_string(),

@@ -124,7 +124,7 @@ pub(super) static STORE_SETTINGS: &[Setting] = &[
     Setting {
         name: "etcd_prefix",
         value_name: "KEY",
-        help: "Prefix of all keys in etcd: servers with the same one are replicas of each other",
+        help: "Prefix of all keys in etcd; servers with the same prefix are replicas of each other",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.store.etcd_prefix, prefix(value)),
             |config| config.store.etcd_prefix.clone(),

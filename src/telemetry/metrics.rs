@@ -152,10 +152,10 @@ impl Metrics {
         own.register("calls", "Finished calls, by RPC and gRPC code", self.calls.clone());
         let help = "Time from a call's headers to its response, of a stream to its end, by RPC";
         own.register_with_unit("call_duration", help, seconds(), self.call_seconds.clone());
-        own.register("decided_tasks", "Tasks judged, by RPC", self.decided_tasks.clone());
+        own.register("decided_tasks", "Evaluated tasks, by RPC", self.decided_tasks.clone());
         let help = "Time in the engine per request, by RPC";
         own.register_with_unit("decision_duration", help, seconds(), self.decision_seconds.clone());
-        let help = "Tasks judged, by RPC and plugin";
+        let help = "Evaluated tasks, by RPC and plugin";
         own.register("plugin_tasks", help, self.plugin_tasks.clone());
         let help = "Time in the engine of requests that a plugin took part in, by RPC and plugin";
         own.register_with_unit("plugin_decision_duration", help, seconds(), self.plugin_seconds.clone());

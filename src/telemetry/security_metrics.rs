@@ -85,7 +85,7 @@ impl SecurityMetrics {
     pub(super) fn register(&self, own: &mut Registry) {
         let help = "Changed files of TLS, by outcome";
         own.register("tls_reloads", help, self.tls_reloads.clone());
-        let help = "1 if the files of TLS on disk were refused and former ones are in force, else 0";
+        let help = "1 if the TLS files on disk were rejected and the previous files are active, else 0";
         own.register("tls_rejected", help, self.tls_refused.clone());
         let help = "End of the server certificate's validity, since 1970; 0 without TLS";
         own.register_with_unit(
@@ -98,11 +98,11 @@ impl SecurityMetrics {
         own.register("tls_handshakes", help, self.handshakes.clone());
         let help = "Changed files of identities, by outcome";
         own.register("identity_reloads", help, self.identity_reloads.clone());
-        let help = "1 if the files of identities on disk were refused and former ones are in force, else 0";
+        let help = "1 if the identities files on disk were rejected and the previous files are active, else 0";
         own.register("identities_rejected", help, self.identities_refused.clone());
         let help = "Lines of the audit log that were lost";
         own.register("audit_lost_lines", help, self.lost_audit.clone());
-        let help = "Calls and pages that were refused for their callers, by code";
+        let help = "Calls and pages rejected because of their callers, by code";
         own.register("access_rejections", help, self.rejections.clone());
         let help = "Tokens of service accounts that the API server was asked about, by outcome";
         own.register("token_reviews", help, self.reviews.clone());

@@ -88,7 +88,7 @@ impl StateGauges {
         );
         let help = "1 if the source's records lack labels that a policy in force reads, else 0";
         own.register("source_awaited", help, self.source_awaited.clone());
-        let help = "Time since the source was last heard";
+        let help = "Time since the last batch of the source";
         own.register_with_unit("source_silence", help, Unit::Seconds, self.source_silence.clone());
         let help = "Size of the records of a source (limit `source_bytes`)";
         own.register_with_unit("source_records", help, Unit::Bytes, self.source_records.clone());
@@ -105,7 +105,7 @@ impl StateGauges {
         own.register("store_failing", help, self.store_failing.clone());
         let help = "Writes to the store that failed";
         own.register("store_failed_writes", help, self.store_failed_writes.clone());
-        let help = "Problems of records that were refused";
+        let help = "Problems of rejected records";
         own.register("record_problems", help, self.record_problems.clone());
         let help = "Workers that are busy with large work, by kind";
         own.register("workers_busy", help, self.pool_running.clone());

@@ -1,4 +1,5 @@
-//! Client of the API server: that of `kube-client`. A build without the feature `client` has the same names, and no client.
+//! Client of the API server, from `kube-client`. A build without the feature `client` has the same names without a
+//! client.
 
 #[cfg(feature = "client")]
 pub use kube_client::Client;

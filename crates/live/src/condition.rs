@@ -14,7 +14,7 @@ pub enum ResourceCondition {
     Listing,
     /// The changes arrive.
     Watching,
-    /// Changes do not arrive. The message has the reason, for example a refused connection.
+    /// Changes do not arrive. The message has the reason, for example a closed connection.
     Interrupted(String),
     /// The API server does not serve it; it is looked for from time to time.
     Absent,

@@ -28,7 +28,7 @@ impl PartialEq for ConnectionShare {
 }
 
 impl ConnectionShare {
-    /// Notes that the connection has ended: what it leaves behind gives way to others.
+    /// Records that the connection has ended. Its sessions and full syncs may then be dropped in favour of others.
     pub fn end(&self) {
         self.0.has_ended.store(true, Ordering::Release);
     }

@@ -54,7 +54,8 @@ pub struct StateLimits {
     pub assumption_lease: Duration,
     /// Maximum number of placements, and of jobs, in one commit.
     pub commit_placements: usize,
-    /// Maximum number of jobs, tasks and conflicts in the remembered outcomes of commits. A commit beyond it is refused.
+    /// Maximum number of jobs, tasks and conflicts in the remembered outcomes of commits. A commit beyond it is
+    /// rejected.
     pub commit_outcomes: usize,
     /// Age at which a session ends, unless a change of it is under way.
     pub session_age: Duration,

@@ -27,7 +27,8 @@ use crate::policy::Policy;
 /// without the hook passes every node.
 ///
 /// # Errors
-/// `plugins` names a plugin that the policy does not have or that is not served here; nothing was judged.
+/// `plugins` names a plugin that the policy does not have or that this server does not implement. Nothing was
+/// evaluated.
 pub fn filter(
     cluster_state: &ClusterState,
     policy: &Policy,

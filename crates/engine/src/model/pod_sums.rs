@@ -1,7 +1,7 @@
 //! Sums over the pods of a node for scores of Kubernetes. They include pipelined tasks, and requests follow the rules
 //! of kube-scheduler. Under `compatibility: upstream` an eviction removes a pod at once.
 //!
-//! The columns show nearly all of these sums. A node stores only the differences from its columns.
+//! The columns contain nearly all sums. A node stores only the differences from its columns.
 
 use super::amounts::ResourceId;
 use super::chunk::NodeChunk;

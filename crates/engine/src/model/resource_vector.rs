@@ -19,7 +19,7 @@ pub(crate) const UNLIMITED_MARK: i8 = -1;
 
 /// Amounts of resources in the engine's unit of each (milli-cores, bytes, pods, thousandths of the others).
 ///
-/// Equality compares presence, too: a scalar of 0 differs from a missing one.
+/// Equality also compares presence: a scalar of 0 differs from a missing scalar.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResourceVector {
     cpu: f64,

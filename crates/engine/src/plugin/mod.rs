@@ -98,7 +98,7 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// Comparison of these queues, by position, if keys are not sufficient. `None`: the keys are sufficient.
+    /// Comparison of `queues`, by position, if keys are not sufficient. `None`: the keys are sufficient.
     fn queue_comparison<'a>(
         &'a self,
         context: PluginContext<'a>,
@@ -108,8 +108,8 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// Comparison of two queues whose tasks may be evicted for a preemptor of a queue: negative if the left one gives way
-    /// first, 0 if the order of queues decides; `None`: the plugin has no such order.
+    /// Comparison of two queues whose tasks may be evicted for a preemptor of a queue: negative if tasks of the left
+    /// queue are evicted first, 0 if the order of queues decides. `None`: the plugin has no such order.
     fn victim_queue_order(&self, context: PluginContext<'_>, preemptor: &str, left: &str, right: &str) -> Option<i64> {
         let _ = (context, preemptor, left, right);
         None

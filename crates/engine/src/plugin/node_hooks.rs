@@ -25,8 +25,8 @@ pub trait NodeScorer {
     /// Fills one column per part. Places without a node may get any finite value.
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]);
 
-    /// Number of leading parts that the reference sums node by node over all plugins. It sums the parts after them, which
-    /// it computes for all candidates together, over all plugins, too, and adds that sum at the end.
+    /// Number of leading parts that the reference sums node by node over all plugins. It sums the parts after them,
+    /// which it computes for all candidates together, also over all plugins, and adds that sum at the end.
     fn node_parts(&self) -> usize {
         MAX_PARTS
     }

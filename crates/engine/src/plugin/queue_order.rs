@@ -11,7 +11,7 @@ pub trait QueueComparison {
     fn is_total(&self) -> bool;
 }
 
-/// Order in which candidates would be evicted by the whole policy, computed when a plugin asks for it.
+/// Order in which candidates would be evicted by the whole policy, computed on demand.
 #[derive(Clone, Copy, Default)]
 pub struct EvictionOrder<'a>(Option<&'a dyn Fn() -> Vec<usize>>);
 

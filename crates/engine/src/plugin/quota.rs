@@ -84,7 +84,7 @@ pub trait QuotaPlugin: Plugin {
     /// candidate. Empty: the plugin permits the preemptor on the node.
     ///
     /// # Errors
-    /// The query cannot be judged.
+    /// The query cannot be evaluated.
     fn shortfalls(
         &self,
         context: PluginContext<'_>,

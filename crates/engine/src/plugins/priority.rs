@@ -1,5 +1,5 @@
-//! `priority`: jobs and tasks of higher priority go first, and only lower ones give way (Volcano ed72c7c81,
-//! pkg/scheduler/plugins/priority).
+//! `priority`: jobs and tasks of higher priority are served first, and only tasks of lower priority are evicted
+//! (Volcano ed72c7c81, pkg/scheduler/plugins/priority).
 
 use std::sync::Arc;
 

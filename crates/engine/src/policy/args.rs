@@ -409,7 +409,7 @@ impl<'a> ArgumentMap<'a> {
         entries
     }
 
-    /// Warns about every key that is not one of these fields, ignoring case. For example, `wieght` with the suggestion
+    /// Warns about every key that is not in `fields`, ignoring case. For example, `wieght` with the suggestion
     /// `weight`.
     pub fn warn_unknown(&self, report: &mut DiagnosticReport, fields: &[&str]) {
         for (key, _) in self.pairs {

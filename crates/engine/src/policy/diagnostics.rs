@@ -229,7 +229,7 @@ impl DiagnosticReport {
         suggestion::hint(written, candidates)
     }
 
-    /// Is the document refused?
+    /// True if the document is rejected: the report has an error.
     pub fn has_errors(&self) -> bool {
         self.diagnostics
             .iter()

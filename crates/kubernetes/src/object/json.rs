@@ -1,7 +1,7 @@
 //! Reader of JSON objects that keeps only the fields that records are derived from, within limits.
 //!
 //! Unused fields need no memory. A problem in one item of a list rejects only this item: for example a duplicate key,
-//! too many values or too deep nesting. A text that is not JSON is rejected as a whole.
+//! an excess of values or excessive nesting. A text that is not JSON is rejected as a whole.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

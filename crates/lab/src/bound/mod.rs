@@ -3,7 +3,7 @@
 //! If the sets of tasks that fit on a node can be listed, a variable is the number of nodes of a shape that hold such a
 //! set (a pattern). For example, two tasks of 4 GPUs are a pattern of an 8-GPU node. If there are too many sets, a
 //! variable is the number of tasks of a class on nodes of a shape. Sums over cpu and memory and cuts for devices limit
-//! these variables. Many similar shapes or classes are merged. All of these are relaxations, so the result is a valid
+//! these variables. Many similar shapes or classes are merged. All steps are relaxations, so the result is a valid
 //! upper bound.
 
 mod device_cuts;

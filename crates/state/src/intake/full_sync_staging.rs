@@ -1,4 +1,4 @@
-//! Full syncs that are being sent: how much they hold, of all sources and of one connection, and which give way.
+//! Full syncs in progress: their sizes, in total and by connection, and the order in which they are dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Sources: what becomes of each batch, by its position in the sequence of its source.
+//! Sources: the treatment of each batch by its position in the sequence of its source. For example, batch 7 after batch
+//! 5 requires a full sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -105,7 +105,7 @@ impl SharedState {
         listed.await.map_err(|_| StateError::ShuttingDown)?
     }
 
-    /// Releases the assumptions of these tasks from the commit of a session. Empty session: any session. No tasks: all
+    /// Releases the assumptions that a session's commit made for `tasks`. Empty session: any session. No tasks: all
     /// tasks of the session. Returns the first revision without the assumptions, and their tasks.
     ///
     /// # Errors

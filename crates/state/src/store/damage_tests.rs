@@ -1,4 +1,4 @@
-//! Stores that were moved away, emptied, cut short or altered: refused, with the remedy.
+//! Stores that were moved away, emptied, cut short or altered: rejected, with the remedy.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

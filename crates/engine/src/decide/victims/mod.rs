@@ -1,4 +1,4 @@
-//! `SelectVictims`: the tasks that give way to a preemptor.
+//! `SelectVictims`: tasks to evict for a preemptor.
 
 mod eviction_order;
 mod irreducible;

@@ -76,7 +76,7 @@ fn has_releasing_ports(entry: &NodeEntry) -> bool {
 }
 
 impl NodeChunk {
-    /// Nodes with a task whose port conflicts with one of these ports, and the nodes among them on which a task with a
+    /// Nodes with a task whose port conflicts with any port in `ports`, and the nodes among them on which a task with a
     /// port is being released.
     pub fn with_conflicting_ports(&self, ports: &[HostPort]) -> [NodeMask; 2] {
         if self.with_ports.is_empty() {

@@ -210,7 +210,7 @@ impl ClusterState {
         self.dropped_labels = dropped;
     }
 
-    /// Sources whose records lack at least one of these kinds of labels.
+    /// Sources whose records lack labels of at least one kind in `labels`.
     pub fn sources_without(&self, labels: LabelKinds) -> impl Iterator<Item = &Arc<str>> {
         let sources = self.dropped_labels.iter();
         sources.filter_map(move |(source, dropped)| dropped.intersects(labels).then_some(source))

@@ -104,7 +104,7 @@ impl ClusterState {
     }
 
     /// Tasks whose priority differs from the present value of their class, or whose group differs from the present
-    /// policies of one of these jobs.
+    /// policies of its job, if the job is in `jobs`.
     pub fn outdated_tasks(&self, jobs: &BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
         let tasks = self.tasks.iter();
         let outdated = tasks.filter(|(_, stored)| {

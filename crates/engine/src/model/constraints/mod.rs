@@ -185,7 +185,7 @@ impl PodConstraints {
         !(self.pod_affinity.is_empty() && self.pod_anti_affinity.is_empty() && self.spread_constraints.is_empty())
     }
 
-    /// True if placing a pod with these constraints may change the verdict of these kinds of constraints on an equal
+    /// True if placing a pod with these constraints may change the verdict of constraints of these `kinds` on an equal
     /// pod. For example, anti-affinity to its own labels.
     pub fn selects_itself(&self, pod: &PodIdentity, kinds: ConstraintSet) -> bool {
         let matches = |term: &PodAffinityTerm| term.may_match(&pod.namespace, pod);

@@ -55,8 +55,8 @@ pub(crate) type NimbleTable<V> = BlockTable<V, FEW_ITEMS>;
 
 /// Names and values, sorted by name. Clones share all unchanged blocks.
 ///
-/// Three levels of arrays. With blocks of 128 a branch has up to 128 × 128 entries, so that a million entries are a list of
-/// some hundred branches.
+/// Three levels of arrays. With blocks of 128 a branch has up to 128 × 128 entries. For example, a million entries are
+/// a list of about a hundred branches.
 #[derive(Clone, Debug)]
 pub struct BlockTable<V, const ITEMS: usize> {
     branches: Arc<Vec<TableBranch<V>>>,

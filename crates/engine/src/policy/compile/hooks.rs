@@ -79,7 +79,7 @@ impl Policy {
         filters.chain(scorers).fold(ConstraintSet::NONE, ConstraintSet::union)
     }
 
-    /// Constraints that Filter or Score of these plugins evaluate, ignoring the switches. Empty `plugins`: all plugins.
+    /// Constraints that Filter or Score of `plugins` evaluate, ignoring the switches. Empty `plugins`: all plugins.
     pub fn registered_constraints(&self, plugins: &[Arc<str>]) -> ConstraintSet {
         let hooks = self.registered_hooks(plugins);
         let both = hooks.map(|plugin| plugin.filter_evaluates().union(plugin.score_evaluates()));
@@ -172,7 +172,7 @@ impl Policy {
         &self.allocators
     }
 
-    /// True if Filter or Score of these plugins reads plugin states. Empty `plugins`: any plugin of the document.
+    /// True if Filter or Score of `plugins` reads plugin states. Empty `plugins`: any plugin of the document.
     pub fn reads_plugin_state(&self, plugins: &[Arc<str>]) -> bool {
         self.registered_hooks(plugins).any(|plugin| plugin.hooks().accounts)
     }
