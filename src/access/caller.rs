@@ -34,7 +34,7 @@ pub enum CallerKind {
 }
 
 impl CallerKind {
-    /// Name of the kind.
+    /// Name in WhoAmI, logs and metrics, such as `token`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unrestricted => "unrestricted",
@@ -47,7 +47,7 @@ impl CallerKind {
     }
 }
 
-/// Kind of a rejection.
+/// Kind of a rejection: unknown caller, or missing role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessRejectionKind {
     /// The caller is not authenticated (UNAUTHENTICATED).
@@ -61,7 +61,7 @@ pub enum AccessRejectionKind {
 /// Rejection of a call because of missing roles or an unknown identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRejection {
-    /// Kind of the rejection.
+    /// Kind, which determines the gRPC code.
     pub kind: AccessRejectionKind,
     /// Text with the caller, the rejected method and the required roles.
     pub message: String,
@@ -126,7 +126,7 @@ impl KnownCaller {
         }
     }
 
-    /// Roles of the caller.
+    /// Roles that the caller's identity has. All roles on a server without identities.
     pub fn roles(&self) -> RoleSet {
         match (&self.identity, self.kind) {
             (Some(identity), _) => identity.roles,

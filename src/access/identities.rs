@@ -46,9 +46,9 @@ pub(super) type TokenDigest = [u8; 32];
 /// Who a caller is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Name of the identity.
+    /// Name of the identity, such as `alice` or `volcano`.
     pub name: Arc<str>,
-    /// Roles of the identity.
+    /// Roles that callers with this identity have.
     pub roles: RoleSet,
     /// Sources whose records it may send: names, or begins of names that end in `*`.
     pub sources: Vec<Arc<str>>,

@@ -19,7 +19,7 @@ pub enum MethodAccess {
 /// One method, and who may call it.
 #[derive(Clone, Copy, Debug)]
 pub struct MethodRule {
-    /// Path of the method.
+    /// Path of the gRPC method, such as `/pumice.v1.DecisionService/Filter`.
     pub path: &'static str,
     /// Who may call it.
     pub access: MethodAccess,

@@ -16,10 +16,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// All roles.
+    /// All roles, in the order of their names in lists.
     pub const ALL: [Self; 4] = [Self::Read, Self::Decide, Self::Sync, Self::Admin];
 
-    /// Name of the role.
+    /// Name in the identities file, such as `decide`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -29,13 +29,13 @@ impl Role {
         }
     }
 
-    /// Role of this name.
+    /// Role with this name. `None`: another name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 }
 
-/// Set of roles.
+/// Set of roles, one bit for each role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoleSet(u8);
 
@@ -69,7 +69,7 @@ impl RoleSet {
         self.0 == 0
     }
 
-    /// The roles of the set.
+    /// Roles of the set, in the order of [`Role::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Role> {
         Role::ALL.into_iter().filter(move |role| self.contains(*role))
     }

@@ -28,7 +28,7 @@ pub enum AuditAction {
 }
 
 impl AuditAction {
-    /// Name of the action.
+    /// Name in the audit log, such as `reload-policy`.
     pub fn name(self) -> &'static str {
         match self {
             Self::ReloadPolicy => "reload-policy",
@@ -57,7 +57,7 @@ pub enum AuditOutcome {
 }
 
 impl AuditOutcome {
-    /// Name of the outcome.
+    /// Name in the audit log, such as `refused`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Done => "done",

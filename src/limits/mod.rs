@@ -32,9 +32,9 @@ pub(crate) fn weight_ahead(ahead: usize) -> usize {
 /// All limits of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Limits on the state.
+    /// Limits of the shared state, such as `records`.
     pub state: StateLimits,
-    /// Limits at the edge.
+    /// Limits of connections, requests and responses, such as `calls`.
     pub edge: EdgeLimits,
 }
 
@@ -51,7 +51,7 @@ pub struct LimitDef {
     pub most: u64,
     /// Reads the limit.
     pub get: fn(&ServerLimits) -> u64,
-    /// Sets the limit.
+    /// Sets the limit to a value of its range.
     pub set: fn(&mut ServerLimits, u64),
 }
 

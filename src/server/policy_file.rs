@@ -54,7 +54,7 @@ impl PolicyFile {
         }
     }
 
-    /// Path of the file.
+    /// Path from the setting `policy_file`.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -67,7 +67,7 @@ pub struct HealthProbe {
 /// Policy that must be in force before the server is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedPolicy {
-    /// Name of the policy.
+    /// Name of the policy that must be active.
     pub name: Arc<str>,
     /// SHA-256 of the document that must be in force, hexadecimal; `None`: any.
     pub hash: Option<Arc<str>>,
@@ -107,7 +107,7 @@ impl fmt::Display for ExpectedPolicy {
 /// One check of a probe, such as a source that is not synced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// Name of the check.
+    /// Name of the check in `/readyz?verbose`, such as `store`.
     pub name: String,
     /// True if the check passed.
     pub passed: bool,

@@ -212,7 +212,7 @@ async fn spawn_work<T: Send + 'static>(
 /// Workers for all large requests. A long query does not delay listings and batches, nor a long document either.
 #[derive(Debug)]
 pub struct WorkerPool {
-    /// Workers for queries.
+    /// Workers that evaluate large queries.
     pub queries: WorkerGate,
     /// Workers for listings, inline clusters, and conversions of batches.
     pub records: WorkerGate,

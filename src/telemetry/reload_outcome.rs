@@ -19,7 +19,7 @@ pub enum ReloadOutcome {
 }
 
 impl ReloadOutcome {
-    /// Outcome of a reload.
+    /// Outcome label of a reload: accepted, unchanged or rejected.
     pub fn of(reloaded: &Result<ReloadedPolicy, PolicyError>) -> Self {
         match reloaded {
             Ok(reloaded) if reloaded.unchanged => Self::unchanged,

@@ -23,7 +23,7 @@ pub enum ColorMode {
     Never,
 }
 
-/// Format of the output.
+/// Format of a command's output, such as `-o json`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
     /// Table for people.

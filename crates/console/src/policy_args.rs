@@ -16,7 +16,7 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// Name of the policy.
+    /// Name of the policy. Default: `default`.
     pub fn name(&self) -> &str {
         &self.policy
     }

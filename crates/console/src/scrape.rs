@@ -88,11 +88,11 @@ pub struct MetricsAddress {
 /// One sample of a page.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricSample {
-    /// Name of the sample.
+    /// Name of the sample, such as `pumice_decided_tasks_total`.
     pub name: String,
     /// Labels, by name.
     pub labels: BTreeMap<String, String>,
-    /// Value of the sample.
+    /// Value of the sample. A missing unit means a plain number.
     pub value: f64,
 }
 

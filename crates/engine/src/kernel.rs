@@ -37,7 +37,7 @@ pub(crate) use kernel;
 /// run over; shorter ones would be unrolled before.
 pub(crate) const BLOCK_SIZE: usize = 64;
 
-/// Places of a block.
+/// Values of the nodes of one block, which a kernel processes at once.
 pub(crate) type BlockPlaces = [f64; BLOCK_SIZE];
 
 /// Block of a column.

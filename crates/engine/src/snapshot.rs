@@ -38,7 +38,7 @@ impl SourcePosition {
 /// Policy in force under a name.
 #[derive(Clone, Debug)]
 pub struct PolicyInForce {
-    /// Name of the policy.
+    /// Name of the policy, such as `default`.
     pub name: Arc<str>,
     /// Version under that name: 1, 2, 3, …; 0: inline or built-in.
     pub version: u64,
@@ -70,7 +70,7 @@ impl PolicyInForce {
 /// State and policies that one decision reads.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Revision of the snapshot.
+    /// Revision of the shared state. Each published change increases its number by 1.
     pub revision: Revision,
     /// Cluster state.
     pub state: ClusterState,

@@ -12,7 +12,7 @@
 use prost::Message;
 use pumice_state::store::{EntryAuthor, LogHead};
 
-/// Keys of one log.
+/// Names of the keys of one log, below its prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct LogKeys {
     prefix: String,

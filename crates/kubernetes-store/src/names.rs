@@ -67,7 +67,7 @@ impl LogNames {
         format!("{}-log-{slot:04}", self.name)
     }
 
-    /// Number of the slot of this name.
+    /// Number of the slot with this object name. `None`: another object.
     pub(crate) fn slot_number(&self, name: &str) -> Option<u64> {
         let digits = name.strip_prefix(&*self.name)?.strip_prefix("-log-")?;
         digits.parse().ok()

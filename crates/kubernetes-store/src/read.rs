@@ -45,7 +45,7 @@ impl SlotAccess {
         Ok(Some((object, root)))
     }
 
-    /// Slot of an entry.
+    /// Slot of an entry: its number modulo the number of slots.
     pub(crate) fn slot_of(&self, sequence: u64) -> u64 {
         sequence.checked_rem(self.slots.slots()).unwrap_or_default()
     }

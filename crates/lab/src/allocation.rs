@@ -71,7 +71,7 @@ pub struct LabPlacement {
     pub node: usize,
     /// Score of the node.
     pub score: i64,
-    /// Devices.
+    /// Devices that the task uses on the node. Empty: a task without devices.
     pub devices: DeviceMask,
 }
 

@@ -95,11 +95,11 @@ pub struct TableComparison {
 /// Mean of one figure of the random policy over seeds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RandomMean {
-    /// Workload.
+    /// Name of the workload, such as `default` or `gpuspec33`.
     pub workload: String,
-    /// Metric.
+    /// Name of the metric.
     pub metric: &'static str,
-    /// Column.
+    /// Column of the curves: arrived work in percent of the devices, such as 90.
     pub column: usize,
     /// Number of seeds.
     pub seeds: usize,

@@ -27,16 +27,16 @@ pub struct LabWorkload {
 pub struct Experiment {
     /// Position of the workload.
     pub workload: usize,
-    /// Policy.
+    /// Policy of the published tables, such as `06-FGD`.
     pub policy: PublishedPolicy,
-    /// Seed.
+    /// Seed of the order of arrivals and of random scores, such as 42.
     pub seed: i64,
 }
 
-/// Result of an experiment.
+/// Result of an experiment: curves, final state and numbers of tasks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExperimentResult {
-    /// Curves.
+    /// Curves by arrived work.
     pub curves: Curves,
     /// State after the last arrival.
     pub last: Sample,

@@ -47,7 +47,7 @@ impl GoRandom {
         }
     }
 
-    /// `Uint64`.
+    /// Next value of Go's `Uint64`.
     pub fn uint64(&mut self) -> u64 {
         let before = |at: usize| at.checked_sub(1).unwrap_or(LENGTH - 1);
         (self.tap, self.feed) = (before(self.tap), before(self.feed));
@@ -59,7 +59,7 @@ impl GoRandom {
         *fed
     }
 
-    /// `Int63`.
+    /// Next value of Go's `Int63`: 0 … 2^63−1.
     pub fn int63(&mut self) -> i64 {
         (self.uint64() & (u64::MAX >> 1)).cast_signed()
     }
@@ -106,7 +106,7 @@ impl GoRandom {
         index(product >> 32)
     }
 
-    /// `Perm`.
+    /// Permutation of 0 … n−1, equal to Go's `Perm`.
     pub fn perm(&mut self, n: usize) -> Vec<usize> {
         let mut own = Vec::with_capacity(n);
         for i in 0..n {
@@ -117,7 +117,7 @@ impl GoRandom {
         own
     }
 
-    /// `Shuffle`.
+    /// Shuffles in place, equal to Go's `Shuffle`.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             let j = self.int31n(i + 1);

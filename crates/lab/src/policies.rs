@@ -11,7 +11,7 @@ use crate::typical::TypicalTasks;
 /// Policy of the published experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PublishedPolicy {
-    /// `01-Random`.
+    /// `01-Random` of the published tables: a random node.
     Random,
     /// `02-DotProd`.
     DotProduct,

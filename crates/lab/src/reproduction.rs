@@ -15,7 +15,7 @@ use crate::workload::WorkloadTrace;
 
 /// Prefix of the files of tasks, which is part of the names of workloads in tables.
 pub const TASK_PREFIX: &str = "openb_pod_list_";
-/// File of nodes.
+/// File of the nodes in the directory of traces.
 pub const NODE_FILE: &str = "openb_node_list_gpu_node.csv";
 /// File of published rows.
 pub const PUBLISHED_FILE: &str = "published.csv";
@@ -27,19 +27,19 @@ pub const SEEDS: std::ops::RangeInclusive<i64> = 42..=51;
 pub struct Selection {
     /// Names of workloads, with or without [`TASK_PREFIX`].
     pub workloads: Vec<String>,
-    /// Policies.
+    /// Policies to run. Empty: all published policies.
     pub policies: Vec<PublishedPolicy>,
-    /// Seeds.
+    /// Seeds to run. Empty: the published seeds.
     pub seeds: Vec<i64>,
 }
 
-/// Error of a reproduction.
+/// Error of a reproduction of published experiments.
 #[derive(Debug, thiserror::Error)]
 pub enum ReproductionError {
     /// A file of the traces.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// A policy.
+    /// A policy does not compile.
     #[error(transparent)]
     Policy(#[from] LabPolicyError),
     /// The directory or the selection.

@@ -8,7 +8,7 @@ use pumice_engine::devices::{DeviceTask, MAX_DEVICES, WHOLE_DEVICE};
 /// Node of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabNode {
-    /// Name.
+    /// Name of the node, such as `openb-node-0001`.
     pub name: Arc<str>,
     /// Cpu in thousandths.
     pub cpu: i64,
@@ -23,7 +23,7 @@ pub struct LabNode {
 /// Task of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabTask {
-    /// Name.
+    /// Name of the task, such as `openb-pod-0001`.
     pub name: Arc<str>,
     /// Memory in MiB.
     pub memory: i64,
@@ -39,7 +39,7 @@ pub enum TraceError {
     /// The file cannot be read.
     #[error("{}: {error}", file.display())]
     Unreadable {
-        /// The file.
+        /// Path of the unreadable file.
         file: PathBuf,
         /// The system's error.
         error: std::io::Error,
@@ -47,7 +47,7 @@ pub enum TraceError {
     /// The text is not such a trace.
     #[error("{}: {message}", file.display())]
     Malformed {
-        /// The file.
+        /// Path of the malformed file.
         file: PathBuf,
         /// Line, field and reason.
         message: String,

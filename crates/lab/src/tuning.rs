@@ -32,7 +32,7 @@ pub struct TunedPolicy {
 /// Policy with its outcome: means over workloads and seeds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TunedOutcome {
-    /// The policy.
+    /// Policy with its plugins and weights.
     pub policy: TunedPolicy,
     /// Percent of the devices allocated after the last arrival.
     pub allocation: f64,

@@ -17,7 +17,7 @@ pub struct WorkloadTrace {
     tasks: Vec<LabTask>,
 }
 
-/// Workload of one seed.
+/// Arrivals of a workload in the order of one seed.
 #[derive(Clone, Debug)]
 pub struct SeededWorkload<'t> {
     /// Nodes in their order: of equal scores the first one wins.
@@ -31,7 +31,7 @@ pub struct SeededWorkload<'t> {
 /// Task that arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'t> {
-    /// The task.
+    /// Task that arrives.
     pub task: &'t LabTask,
     /// Number of the task among the tasks that were added to reach the load. `None`: a task of the trace.
     pub added: Option<usize>,

@@ -13,11 +13,11 @@ use crate::reproduction::Reproduction;
 pub struct WorkloadBound {
     /// Name of the workload.
     pub workload: String,
-    /// Seed.
+    /// Seed of the workload.
     pub seed: i64,
     /// Number of devices of the cluster.
     pub devices: usize,
-    /// The bound.
+    /// Upper bound of the allocation for any placement.
     pub bound: AllocationBound,
     /// Thousandths that each policy's experiment allocated in the end.
     pub outcomes: BTreeMap<PublishedPolicy, i64>,

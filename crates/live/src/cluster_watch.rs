@@ -28,7 +28,7 @@ use pumice_protocol::ClientConnection;
 const PAGES_AHEAD: usize = 2;
 /// Changes that wait for the feed.
 const CHANGES_WAITING: usize = 1024;
-/// Changes in one batch.
+/// Maximum number of changes in one batch.
 const BATCH_CHANGES: usize = 512;
 /// Changes that are read on the spot; more are read on a thread of their own.
 const FEW_CHANGES: usize = 8;

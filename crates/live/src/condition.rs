@@ -34,12 +34,12 @@ impl fmt::Display for ResourceCondition {
     }
 }
 
-/// Status of one resource.
+/// Status of one watched resource, such as `pods`.
 #[derive(Debug, Clone)]
 pub struct ResourceStatus {
     /// Name, such as `podgroups.scheduling.volcano.sh` or `pods in namespace web`.
     pub name: String,
-    /// Condition of the resource.
+    /// Condition of the watch of this resource.
     pub condition: ResourceCondition,
     /// Number of changes since the start, without objects of lists.
     pub events: u64,

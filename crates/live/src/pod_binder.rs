@@ -9,9 +9,9 @@ use crate::requests::{JSON, RequestError, judged, object_request, send};
 /// Pod that is to run on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodBinding {
-    /// Namespace of the pod.
+    /// Namespace of the pod to bind.
     pub namespace: String,
-    /// Name of the pod.
+    /// Name of the pod to bind.
     pub name: String,
     /// Incarnation of the pod; empty: any.
     pub uid: String,
@@ -19,7 +19,7 @@ pub struct PodBinding {
     pub node: String,
 }
 
-/// Error of a bind.
+/// Error of a bind: rejected, or with an unknown outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// The API server rejected the bind. The pod was not bound.

@@ -31,7 +31,7 @@ const STREAMED_OBJECTS: usize = 500;
 /// Way in which a list is asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ListMode {
-    /// List page by page.
+    /// Lists with `limit` and `continue`, page by page.
     #[default]
     Paged,
     /// List as the beginning of a watch, where the API server offers that; else page by page.

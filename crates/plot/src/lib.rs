@@ -22,7 +22,7 @@ const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#222}.title{font-s
     .panel{font-weight:600}.frame{stroke:#999;fill:none}.grid{stroke:#ddd}.page{fill:#fff}\
     @media(prefers-color-scheme:dark){text{fill:#ddd}.grid{stroke:#333}.page{fill:#0d1117}}";
 
-/// Scale of an axis.
+/// Scale of an axis: linear or logarithmic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AxisScale {
     /// Linear scale from zero, or from the smallest value if that is below.
@@ -37,7 +37,7 @@ pub enum AxisScale {
 pub struct PlotAxis {
     /// Label of the axis: its quantity and unit.
     pub label: String,
-    /// Scale of the axis.
+    /// Scale that maps values to positions.
     pub scale: AxisScale,
 }
 

@@ -244,7 +244,7 @@ pub enum PolicyError {
     /// Another version is in force than the caller expected.
     #[error("policy `{name}` is at version {active}, not at the expected {expected}")]
     VersionMismatch {
-        /// Name of the policy.
+        /// Name of the policy, such as `default`.
         name: Arc<str>,
         /// The version in force; 0: none.
         active: u64,
@@ -254,13 +254,13 @@ pub enum PolicyError {
     /// No policy has that name.
     #[error("there is no policy `{name}`")]
     UnknownPolicy {
-        /// Name of the policy.
+        /// Name that does not exist.
         name: Arc<str>,
     },
     /// The policy has no such version, or no longer stores it.
     #[error("policy `{name}` has no version {version}, or no longer stores it")]
     UnknownVersion {
-        /// Name of the policy.
+        /// Name of the existing policy.
         name: Arc<str>,
         /// Number of the version.
         version: u64,

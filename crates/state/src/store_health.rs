@@ -10,7 +10,7 @@ use pumice_engine::short_lock::ShortLock;
 /// Time after which a write in progress is treated as a failure of the disk.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
 
-/// Status of the store.
+/// Status of the store: durability, problem and number of failed writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreStatus {
     /// Durability of writes.

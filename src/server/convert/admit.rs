@@ -208,7 +208,7 @@ pub(super) fn read_job(
     Ok(Arc::new(record.clone()))
 }
 
-/// Result of Admit.
+/// Converts the verdicts of Admit to the wire.
 pub fn admit_result(
     query: &AdmitQuery,
     items: &[Result<AdmitVerdict, Problem>],

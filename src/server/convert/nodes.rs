@@ -173,9 +173,9 @@ pub(super) fn name_of(cluster_state: &ClusterState, slot: NodeSlot) -> &str {
 /// Encoding of nodes in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeEncoding {
-    /// Nodes by name.
+    /// Node names, such as `gpu-node-7`.
     Names,
-    /// Nodes by slot.
+    /// Slots of the node table, as lists or bitmaps.
     Slots,
 }
 
@@ -201,7 +201,7 @@ impl NodeEncoding {
 pub struct NodeSetWriter<'a> {
     /// State that has the nodes.
     pub state: &'a ClusterState,
-    /// Encoding of the nodes.
+    /// Encoding that the request asked for.
     pub encoding: NodeEncoding,
 }
 

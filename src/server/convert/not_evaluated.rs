@@ -93,7 +93,7 @@ pub fn of_decision(
 /// Cluster state and policy of a decision, by which its results name what they leave out.
 #[derive(Clone, Copy, Debug)]
 pub struct EvaluatedState<'a> {
-    /// Cluster state.
+    /// Cluster state with the records of the evaluated fields.
     pub cluster_state: &'a ClusterState,
     /// Constraints that the plugins evaluate which take part.
     pub evaluated: ConstraintSet,

@@ -59,7 +59,7 @@ fn read_names(field: &str, set: Option<pb::NameSet>, limits: &EdgeLimits) -> Res
     Ok(Some(names.into_iter().map(Arc::from).collect()))
 }
 
-/// Result of Order.
+/// Converts the ranks of Order to the wire.
 pub fn order_result(result: OrderResult) -> pb::OrderResult {
     let OrderResult {
         queues,

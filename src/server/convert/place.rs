@@ -20,7 +20,7 @@ use super::nodes::{NodeEncoding, NodeSetReader};
 use super::query::{self, DEFAULT_SAMPLES, NamelessTask};
 use super::reader::{ReadOptions, WireReader};
 
-/// Effect of a placement.
+/// Effect of a placement: preview, session or commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementEffect {
     /// None.
@@ -133,7 +133,7 @@ impl PlaceCall {
         })
     }
 
-    /// Key of a commit.
+    /// Key of a commit. Empty without the effect COMMIT.
     pub fn commit_key(&self) -> &str {
         &self.request.commit_key
     }

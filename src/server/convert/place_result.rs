@@ -14,7 +14,7 @@ use super::nodes::{NodeEncoding, NodeSetWriter};
 use super::not_evaluated::EvaluatedState;
 use super::result;
 
-/// Result of Place.
+/// Converts the placements of Place to the wire.
 pub fn place_result(
     query: &PlaceQuery,
     placing: &PlaceResult,

@@ -26,7 +26,7 @@ pub struct ScoreResultOptions {
     pub detail: FilterDetail,
 }
 
-/// Result of Filter.
+/// Converts the verdicts of Filter to the wire.
 pub fn filter_result(
     query: &NodeQuery,
     items: TaskResults<FilterVerdict>,
@@ -56,7 +56,7 @@ pub fn filter_result(
     pb::FilterResult { items }
 }
 
-/// Result of Score.
+/// Converts the scores of Score to the wire.
 pub fn score_result(
     query: &NodeQuery,
     items: TaskResults<ScoreSheet>,

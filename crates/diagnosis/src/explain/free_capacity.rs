@@ -16,7 +16,7 @@ const NEAREST: usize = 3;
 /// Amounts by resource, in the engine's units.
 pub(super) type AmountsByResource = BTreeMap<String, f64>;
 
-/// Idle capacity of a node.
+/// Idle and allocatable amounts of a node.
 #[derive(Debug)]
 struct NodeIdleCapacity {
     node: String,

@@ -260,7 +260,7 @@ pub(super) struct AdmitVote {
     pub(super) vote: i32,
 }
 
-/// Reason of a rejection.
+/// Reason of a rejection: plugin, code, text and measurements.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RejectionReason {
@@ -273,7 +273,7 @@ pub(super) struct RejectionReason {
     pub(super) measurements: Vec<ReasonMeasurement>,
 }
 
-/// Measurement of a reason.
+/// Measurement of a reason, such as `requested` 8 cards.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReasonMeasurement {

@@ -15,7 +15,7 @@ use crate::model::{JobPhase, JobRecord, NodeSlot, Problem, StoredRecord, TaskRec
 use crate::plugin::PluginContext;
 use crate::policy::{Compatibility, Policy};
 
-/// Queue of a session.
+/// Queue of a session: its name and creation time, which breaks ties.
 #[derive(Clone, Debug)]
 pub(super) struct SessionQueue {
     pub(super) name: Arc<str>,

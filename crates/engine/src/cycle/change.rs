@@ -113,7 +113,7 @@ pub struct TaskMoved {
     pub node: Arc<str>,
 }
 
-/// Outcome of changes.
+/// Outcome of changes: changed nodes and queues, warnings, and events for plugins.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChangeOutcome {
     /// Nodes whose vectors changed.

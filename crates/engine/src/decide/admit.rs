@@ -20,7 +20,7 @@ pub enum AdmitSubject {
     Task(Arc<TaskRecord>),
 }
 
-/// Query of Admit.
+/// Query of Admit: jobs and tasks to evaluate, in order.
 #[derive(Clone, Debug)]
 pub struct AdmitQuery {
     /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.

@@ -8,7 +8,7 @@ use crate::model::JobRecord;
 use crate::plugin::{JobObjection, JobOpinion, Plugin, PluginContext, TaskGroup};
 use crate::policy::{Policy, PolicyHook, RegisteredPlugin};
 
-/// State of a job.
+/// State of a job, combined from the opinions of the policy's plugins as in Volcano.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobState {
     /// First objection; `None`: the job is valid.
@@ -43,7 +43,7 @@ impl<'p> JobStateJudge<'p> {
         any.then_some(Self::Tiers(policy))
     }
 
-    /// State of a job.
+    /// Evaluates the state of a job.
     pub(super) fn judge(&self, context: PluginContext<'_>, job: &JobRecord) -> JobState {
         match self {
             Self::Tiers(policy) => judge_by_tiers(policy, context, job),

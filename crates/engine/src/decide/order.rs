@@ -20,7 +20,7 @@ pub fn order_key_meanings(plugin: &str) -> OrderKeyMeanings {
     plugins::find(plugin).map_or_else(OrderKeyMeanings::default, |def| def.order_keys)
 }
 
-/// Query of Order.
+/// Query of Order: queues, jobs and tasks to rank.
 #[derive(Clone, Debug, Default)]
 pub struct OrderQuery {
     /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.
@@ -37,10 +37,10 @@ pub struct OrderQuery {
     pub with_tree: bool,
 }
 
-/// Key of one plugin.
+/// Order key of one plugin: plugin name and values. Smaller keys are served first.
 type PluginKey = (Arc<str>, Vec<f64>);
 
-/// Result of Order.
+/// Result of Order: ranks of queues, jobs and tasks, first served first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OrderResult {
     /// Queues in serving order, those with a problem last by name; with `plugins` all by name.

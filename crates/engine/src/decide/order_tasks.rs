@@ -9,7 +9,7 @@ use crate::model::{Problem, ProblemKind, TaskRecord};
 use crate::plugin::{OrderKey, PluginContext};
 use crate::policy::{Compatibility, PolicyHook};
 
-/// Task with its keys.
+/// Task with its order keys.
 struct KeyedTask<'a> {
     task: &'a TaskRecord,
     keys: Vec<(Arc<str>, Vec<f64>)>,

@@ -4,7 +4,7 @@ use super::candidates::ChunkSlice;
 use super::class_scorers::{ClassScorers, ScoreScratch};
 use crate::plugin::PeerScorer;
 
-/// Scorer of peers with its weights.
+/// Scorer of peers with the weights of its plugin and of its part.
 pub(super) struct WeightedPeerScorer {
     pub(super) scorer: Box<dyn PeerScorer>,
     /// Weight of the part in its plugin.

@@ -66,7 +66,7 @@ impl NodeQuery {
     }
 }
 
-/// Task of a query.
+/// Task to evaluate in a query: stored or hypothetical.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryTask {
     /// Task record. Equal tasks share it if the caller has determined that they are equal.
@@ -75,7 +75,7 @@ pub struct QueryTask {
     pub warnings: Vec<Problem>,
 }
 
-/// Query of Score.
+/// Query of Score: tasks, candidate nodes, and the number of best nodes to return.
 #[derive(Clone, Debug)]
 pub struct ScoreQuery {
     /// Tasks, candidates and the other fields shared with Filter.
@@ -93,7 +93,7 @@ pub struct ScoreQuery {
 /// Results of tasks; tasks of one class share theirs.
 pub type TaskResults<T> = Vec<Result<TaskResult<T>, Problem>>;
 
-/// Result of one task.
+/// Result for one task, with the parts of the task that were ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskResult<T> {
     /// Result of the task's class.

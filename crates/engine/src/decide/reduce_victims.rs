@@ -69,7 +69,7 @@ where
 /// Relation of two victims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VictimRelation {
-    /// Victims of one job.
+    /// Both victims belong to the same job.
     SameJob,
     /// Victims of two jobs of one queue.
     SameQueue,

@@ -63,7 +63,7 @@ impl AmountDelta {
         delta
     }
 
-    /// Adds the delta of a task.
+    /// Adds the differences between Kubernetes' and the engine's amounts of a task.
     pub fn add_task(&mut self, task: &TaskRecord) {
         each_delta(
             &task.requests,

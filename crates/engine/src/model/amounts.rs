@@ -21,7 +21,7 @@ impl ResourceId {
     /// Number of pods.
     pub const PODS: Self = Self(2);
 
-    /// The id as an index.
+    /// Id as an index into columns: 0 cpu, 1 memory, 2 pods, then scalars.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -121,7 +121,7 @@ impl ResourceAmounts {
         self.0.as_ref().map_or(&[], |list| list)
     }
 
-    /// Sets the amount of a resource.
+    /// Sets the amount of a resource in the engine's unit, such as 2000 for 2 cores or 2 GPUs.
     pub fn set(&mut self, id: ResourceId, amount: i64) {
         self.put(id, amount);
         let beside = ResourceId(id.0 | WHOLE_UNITS_BIT);

@@ -47,7 +47,7 @@ impl ReciprocalColumn {
     const EMPTY: Self = Self([0.0; CHUNK_SIZE]);
 }
 
-/// The vectors of a node.
+/// Vector of amounts of a node, such as allocatable or used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeVector {
     /// Amount that pods may use, oversubscription included.

@@ -7,7 +7,7 @@ use super::group_selector::GroupSelector;
 /// Policy about groups of a job's tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubGroupPolicy {
-    /// Name of the policy.
+    /// Name of the policy. It is the prefix of its groups' names, such as `workers` in `workers/rack1`.
     pub name: Arc<str>,
     /// Number of tasks with which a group is ready; `None`: 1.
     pub size: Option<i32>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// Most bytes of a group's values; longer ones are cut to a hash.
 const MAX_VALUE_BYTES: usize = 128;
 
-/// Demand on a label.
+/// Requirement on the value of one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LabelDemand {
     key: Arc<str>,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 /// Kinds of records whose labels are read, for any label names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LabelKinds {
-    /// Labels of nodes.
+    /// True if labels of nodes are read.
     pub nodes: bool,
-    /// Labels of tasks.
+    /// True if labels of tasks are read.
     pub tasks: bool,
 }
 
@@ -16,7 +16,7 @@ pub struct LabelKinds {
 pub type DroppedLabels = Arc<BTreeMap<Arc<str>, LabelKinds>>;
 
 impl LabelKinds {
-    /// Labels of all kinds.
+    /// Nodes and tasks.
     pub const ALL: Self = Self {
         nodes: true,
         tasks: true,

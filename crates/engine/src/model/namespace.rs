@@ -6,7 +6,7 @@ use super::stored::StoredRecord;
 use super::table::SortedTable;
 use super::text_map::TextMap;
 
-/// Record of a namespace.
+/// Record of a namespace: its name and labels, for selectors of namespaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespaceRecord {
     /// Name of the namespace; the key.

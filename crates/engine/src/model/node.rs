@@ -141,7 +141,7 @@ impl UpstreamNode {
 /// Stored node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeEntry {
-    /// Record of the node.
+    /// Newest good record of the node.
     pub record: Arc<NodeRecord>,
     /// Source that owns the record.
     pub source: Arc<str>,

@@ -14,7 +14,7 @@ pub struct QueueAffinity {
 /// Groups of nodes, as a queue's affinity lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeGroupLists {
-    /// Required groups.
+    /// Groups that tasks of the queue must use. Empty: any group.
     pub required: Vec<Arc<str>>,
     /// Preferred groups, the most preferred one first.
     pub preferred: Vec<Arc<str>>,
@@ -43,7 +43,7 @@ impl QueueAffinity {
         self.affinity.is_empty() && self.anti_affinity.is_empty()
     }
 
-    /// Bytes of the lists.
+    /// Bytes of memory that the lists of groups hold.
     pub fn held_bytes(&self) -> usize {
         let lists = [&self.affinity, &self.anti_affinity];
         let names = lists

@@ -9,10 +9,10 @@ const BUILT_IN: [(&str, i32); 2] = [
     ("system-node-critical", 2_000_001_000),
 ];
 
-/// A priority class.
+/// Priority class (scheduling.k8s.io): a name for a priority value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PriorityClassRecord {
-    /// Name of the class.
+    /// Name of the class, such as `high-priority`.
     pub name: Arc<str>,
     /// Value of the class; a larger number goes first.
     pub value: i32,

@@ -12,7 +12,7 @@ use super::text_map::TextMap;
 use super::uid::{CreationTime, Uid};
 use super::unevaluated::UnevaluatedFields;
 
-/// Record of a node.
+/// Record of a node, as its source sent it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeRecord {
     /// Name of the node; the key.
@@ -42,7 +42,7 @@ pub struct NodeRecord {
 }
 
 impl NodeRecord {
-    /// Taints of the node.
+    /// Taints of the node. Empty: none.
     pub fn taints(&self) -> &[Taint] {
         self.properties.as_ref().map_or(&[], |properties| &properties.taints)
     }
@@ -74,7 +74,7 @@ impl NodeRecord {
     }
 }
 
-/// State of a queue.
+/// State of a queue. Only an open queue accepts new jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueState {
     /// State not reported; treated as open.
@@ -90,7 +90,7 @@ pub enum QueueState {
     Unknown,
 }
 
-/// Record of a queue.
+/// Record of a queue, as its source sent it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueRecord {
     /// Name of the queue; the key.
@@ -130,7 +130,7 @@ impl QueueRecord {
     }
 }
 
-/// Phase of a job.
+/// Phase of a job (`status.phase` of the PodGroup).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobPhase {
     /// Phase not reported.
@@ -223,7 +223,7 @@ pub enum TaskStatus {
     Releasing,
     /// Task that ended successfully.
     Succeeded,
-    /// Task that failed.
+    /// The task ended with a failure.
     Failed,
     /// Volcano's Unknown.
     Unknown,
@@ -318,7 +318,7 @@ pub struct TaskRecord {
     pub creation_time: CreationTime,
     /// Shape, which tasks of one template share.
     pub shape: Arc<TaskShape>,
-    /// Status of the task.
+    /// Status, which decides whether the task occupies its node.
     pub status: TaskStatus,
 }
 
@@ -363,7 +363,7 @@ pub struct TaskFields {
     pub job: Arc<str>,
     /// Priority; the larger one comes first.
     pub priority: i32,
-    /// Status of the task.
+    /// Status, which decides whether the task occupies its node.
     pub status: TaskStatus,
     /// Name of the node that the task is on or waits for; empty: none.
     pub node: Arc<str>,

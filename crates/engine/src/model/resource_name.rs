@@ -6,13 +6,13 @@ use super::quantity::{Quantity, QuantityFormat, RangeError};
 /// Kinds of resource name, as schedulers treat them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceKind {
-    /// `cpu`.
+    /// `cpu`, in milli-cores.
     Cpu,
-    /// `memory`.
+    /// `memory`, in bytes.
     Memory,
-    /// `pods`.
+    /// `pods`, a plain number.
     Pods,
-    /// `ephemeral-storage`.
+    /// `ephemeral-storage`, in thousandths of a byte.
     EphemeralStorage,
     /// Huge pages, attachable volumes, names of the `kubernetes.io/` family and extended resources such as
     /// `nvidia.com/gpu`.
@@ -73,7 +73,7 @@ impl ResourceKind {
 pub enum AmountUnit {
     /// Thousandths.
     Milli,
-    /// Whole units.
+    /// Whole units, such as bytes or pods.
     Whole,
 }
 

@@ -22,7 +22,7 @@ pub struct StateDiff<'a> {
 /// Record that differs between the older and the newer state, or exists in one of them only.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordChange<'a, R> {
-    /// Name of the record.
+    /// Name of the record. Jobs and tasks: `namespace/name`.
     pub name: &'a Arc<str>,
     /// Record in the older state.
     pub before: Option<&'a R>,
@@ -33,7 +33,7 @@ pub struct RecordChange<'a, R> {
 /// Node that differs between the older and the newer state, at its slot.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeChange<'a> {
-    /// Slot of the node.
+    /// Slot of the changed node.
     pub slot: NodeSlot,
     /// Node in the older state.
     pub before: Option<&'a Arc<NodeEntry>>,

@@ -32,7 +32,7 @@ impl NodeIndex for SortedTable<NodeSlot> {
     }
 }
 
-/// Problems of a record.
+/// Problems of the newest record, if it was rejected. Empty: the record is valid.
 pub type RecordProblems = Arc<Vec<Problem>>;
 
 /// Owner of a record in one word: the name of its source, and the record's problems if it has any. All valid records of
@@ -89,20 +89,20 @@ impl<R> StoredRecord<R> {
     }
 }
 
-/// Kinds of record.
+/// Kind of a record in the cluster state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RecordKind {
-    /// A node.
+    /// Node; its key is the name, such as `gpu-node-7`.
     Node,
-    /// A queue.
+    /// Queue; its key is the name, such as `research`.
     Queue,
-    /// A job.
+    /// Job; its key is `namespace/name`, such as `train/bert`.
     Job,
-    /// A task.
+    /// Task; its key is `namespace/name`, such as `train/bert-0`.
     Task,
-    /// A namespace.
+    /// Namespace; its key is the name, such as `train`.
     Namespace,
-    /// A priority class.
+    /// Priority class; its key is the name, such as `high-priority`.
     PriorityClass,
 }
 

@@ -65,7 +65,7 @@ pub struct QueueGauge {
     pub queue: Arc<str>,
     /// Another label and its value; `None`: the metric has no other.
     pub label: Option<(&'static str, Arc<str>)>,
-    /// Value.
+    /// Value of the gauge, in the unit of its metric.
     pub value: f64,
 }
 

@@ -250,7 +250,7 @@ pub trait Plugin: Debug + Send + Sync {
 /// State and time against which a hook is asked.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginContext<'a> {
-    /// Cluster state.
+    /// Cluster state that the decision is evaluated against.
     pub cluster_state: &'a ClusterState,
     /// Plugin states of the cluster state. For filters and scores empty unless a plugin of the query declares
     /// [`PluginHooks::accounts`].
@@ -291,7 +291,7 @@ pub struct JobOpinion {
 /// Group of a job's tasks by the job's policies about groups.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskGroup<'a> {
-    /// Job of the group.
+    /// Job that the group belongs to.
     pub job: &'a JobRecord,
     /// Name of the group; empty: the tasks that no policy is about.
     pub name: &'a str,
@@ -308,7 +308,7 @@ pub struct GroupOpinion {
     pub pipelined: Option<i64>,
 }
 
-/// Objection to a job.
+/// Objection to a job: a stable code and a sentence. For example, `NotEnoughPodsOfTask`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobObjection {
     /// Stable code, usable as the reason of a condition.

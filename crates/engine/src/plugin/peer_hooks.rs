@@ -26,7 +26,7 @@ pub trait PeerHook {
     fn place(&mut self, slot: NodeSlot, changed: &mut Vec<NodeSlot>);
 }
 
-/// Filter of peers.
+/// Filter that evaluates groups of nodes with equal keys (peers).
 pub trait PeerFilter: PeerHook {
     /// True if nodes with these numbers pass.
     fn passes(&self, key: &[i64]) -> bool;

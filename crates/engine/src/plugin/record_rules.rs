@@ -51,7 +51,7 @@ pub struct RecordWarning {
     pub kind: RecordWarningKind,
 }
 
-/// Kind of a warning.
+/// Kind of a warning about a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordWarningKind {
     /// An annotation is unreadable. The message has the reason.

@@ -137,7 +137,7 @@ pub struct PluginArgument<'a> {
 }
 
 impl<'a> PluginArgument<'a> {
-    /// Value of the argument.
+    /// Value as written in the document.
     pub fn value(&self) -> &'a YamlValue {
         &self.node.value
     }
@@ -264,7 +264,7 @@ impl<'a> PluginArgument<'a> {
         }
     }
 
-    /// A bool.
+    /// Reads a bool, such as `true`. `None`: another type, with a diagnostic.
     pub fn decode_bool(&self, report: &mut DiagnosticReport) -> Option<bool> {
         match self.value() {
             YamlValue::Null => Some(false),
@@ -278,7 +278,7 @@ impl<'a> PluginArgument<'a> {
         }
     }
 
-    /// A string.
+    /// Reads a string. `None`: another type, with a diagnostic.
     pub fn decode_string(&self, report: &mut DiagnosticReport) -> Option<&'a str> {
         match self.value() {
             YamlValue::Null => Some(""),

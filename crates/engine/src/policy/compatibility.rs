@@ -23,7 +23,7 @@ impl Compatibility {
         }
     }
 
-    /// Compatibility of this name.
+    /// Compatibility with this name: `upstream` or `corrected`. `None`: another name.
     pub fn from_name(name: &str) -> Option<Self> {
         Compatibility::ALL.into_iter().find(|c| c.name() == name)
     }

@@ -236,14 +236,14 @@ impl DiagnosticReport {
             .any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// Errors of the report.
+    /// Diagnostics with severity error. Empty: the document is accepted.
     pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
         self.diagnostics
             .iter()
             .filter(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// Warnings of the report.
+    /// Diagnostics with severity warning.
     pub fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
         self.diagnostics
             .iter()

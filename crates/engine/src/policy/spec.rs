@@ -98,7 +98,7 @@ pub struct PluginSpec {
     pub name: String,
     /// Location of the name, or of the plugin if it has none.
     pub at: DocumentLocation,
-    /// Switches of the plugin.
+    /// Switches of the plugin, such as `enabledJobOrder`.
     pub switches: PluginSwitches,
     /// Arguments. `None`: the entry has no block of arguments. An empty block is `Some`.
     pub arguments: Option<PluginArguments>,
@@ -111,7 +111,7 @@ pub struct ActionConfiguration {
     pub name: String,
     /// Location of the action.
     pub at: DocumentLocation,
-    /// Arguments of the action.
+    /// Arguments of the action. `None`: the entry has none.
     pub arguments: Option<PluginArguments>,
 }
 

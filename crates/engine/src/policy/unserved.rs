@@ -21,7 +21,7 @@ const NONE: u8 = 0;
 /// Decision that a plugin may take part in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionKind {
-    /// Filter.
+    /// Filter: the nodes on which a task may run.
     Filter,
     /// Score, without a filter.
     Score,
@@ -29,9 +29,9 @@ pub enum DecisionKind {
     FilteredScore,
     /// Place: admission of tasks, filter and score.
     Place,
-    /// Admit.
+    /// Admit: whether a job may start or a task may be allocated.
     Admit,
-    /// Order.
+    /// Order of queues, jobs and tasks.
     Order,
     /// `SelectVictims`, which filters the node after the evictions.
     Victims,

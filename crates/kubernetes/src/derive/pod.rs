@@ -44,31 +44,31 @@ pub struct Pod {
     pub overhead: Option<ResourceQuantities>,
     /// `spec.resources`.
     pub resources: Option<ResourceRequirements>,
-    /// `status`.
+    /// `status` of the pod. Default: empty.
     pub status: PodStatus,
 }
 
 /// A container or init container.
 #[derive(Clone, Debug, Default)]
 pub struct PodContainer {
-    /// `name`.
+    /// `name` of the container. It links the container to its status.
     pub name: String,
     /// True if `restartPolicy` is `Always`: as an init container, it keeps running beside the containers.
     pub always_restarted: bool,
-    /// `resources`.
+    /// `resources` of the container.
     pub resources: ResourceRequirements,
 }
 
 /// Requests and limits.
 #[derive(Clone, Debug, Default)]
 pub struct ResourceRequirements {
-    /// `requests`.
+    /// `requests`, for example `cpu: 500m`. `None`: absent.
     pub requests: Option<ResourceQuantities>,
-    /// `limits`.
+    /// `limits`, for example `memory: 1Gi`. `None`: absent.
     pub limits: Option<ResourceQuantities>,
 }
 
-/// Status of a pod.
+/// Fields of a pod's status that requests depend on.
 #[derive(Clone, Debug, Default)]
 pub struct PodStatus {
     /// `phase`; empty if none.
@@ -87,10 +87,10 @@ pub struct PodStatus {
     pub allocated: Option<ResourceQuantities>,
 }
 
-/// Status of a container.
+/// Fields of a container's status that requests depend on.
 #[derive(Clone, Debug, Default)]
 pub struct ContainerStatus {
-    /// `name`.
+    /// `name` of the container that the status describes.
     pub name: String,
     /// `resources`: the resources that the container runs with.
     pub resources: Option<ResourceRequirements>,

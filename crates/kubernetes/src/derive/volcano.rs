@@ -105,7 +105,7 @@ pub enum PodTaskStatus {
 }
 
 impl PodTaskStatus {
-    /// Status of a pod.
+    /// Volcano's task status for the phase and the deletion of a pod.
     pub fn of(pod: &Pod) -> Self {
         match pod.status.phase.as_str() {
             "Running" | "Pending" if pod.deleting => Self::Releasing,

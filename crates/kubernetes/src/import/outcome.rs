@@ -18,7 +18,7 @@ pub enum ImportError {
     Yaml {
         /// Name of the file.
         file: String,
-        /// Line, from 1.
+        /// Number of the line, from 1.
         line: u32,
         /// Column in characters, from 1.
         column: u32,

@@ -12,9 +12,9 @@ use pumice_protocol::v1 as pb;
 /// Record that an unreadable object would be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordIdentity {
-    /// Kind of the record.
+    /// Kind of the record that the object would become.
     pub kind: pb::RecordKind,
-    /// Name of the record.
+    /// Name of the record, such as `train/bert-0`.
     pub name: String,
     /// Of a task that occupies a node: the node; empty: none.
     pub node: String,

@@ -54,7 +54,7 @@ pub struct ReasonOptions {
     pub holder: String,
 }
 
-/// Writer of reasons.
+/// Writes the reasons of pending pods as conditions and events.
 #[derive(Debug)]
 pub struct ReasonWriter<R> {
     client: SharedClient,

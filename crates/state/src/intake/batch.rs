@@ -12,17 +12,17 @@ use pumice_engine::model::{
 /// Record that replaces the one of its kind and name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BatchRecord {
-    /// A node.
+    /// Record of a node, shared with snapshots.
     Node(Arc<NodeRecord>),
-    /// A queue.
+    /// Record of a queue, such as `research`.
     Queue(QueueRecord),
-    /// A job.
+    /// Record of a job, such as `train/bert`.
     Job(JobRecord),
-    /// A task.
+    /// Record of a task, such as `train/bert-0`.
     Task(TaskRecord),
-    /// A namespace.
+    /// Record of a namespace with its labels.
     Namespace(NamespaceRecord),
-    /// A priority class.
+    /// Record of a priority class with its value.
     PriorityClass(PriorityClassRecord),
 }
 
@@ -114,7 +114,7 @@ impl RecordLocation {
     }
 }
 
-/// Kind of a batch.
+/// Kind of a batch: changes, or a part of a full sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BatchKind {
     /// Changes since the previous batch.

@@ -40,13 +40,13 @@ impl ResyncReason {
 /// Request to a source for a full sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResyncRequest {
-    /// Reason for the request.
+    /// Reason why a full sync is needed, such as a gap in the batches.
     pub reason: ResyncReason,
     /// Explanation for people.
     pub message: String,
 }
 
-/// Outcome of a batch.
+/// Outcome of a batch: the new position, rejected records, or a request for a full sync.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BatchOutcome {
     /// Position of the source now.

@@ -12,16 +12,16 @@ use crate::clock::Clock;
 use pumice_engine::SourcePosition;
 use pumice_engine::model::LabelKinds;
 
-/// Status of a source.
+/// Status of a source: position, silence and staleness.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceStatus {
-    /// Position of the source.
+    /// Position after the last applied batch.
     pub position: SourcePosition,
     /// Time since the last batch of the source. `None`: the server has received no batch yet.
     pub silence: Option<Duration>,
     /// True if a full sync of the source was applied and nothing is missing since.
     pub synced: bool,
-    /// Kind of the source.
+    /// Kind from the newest batch: live or file.
     pub kind: SourceKind,
     /// The source is live, and has been silent for too long.
     pub stale: bool,

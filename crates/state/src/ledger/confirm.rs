@@ -94,7 +94,7 @@ impl fmt::Debug for LedgerConfirm {
     }
 }
 
-/// Outcome of confirming one job.
+/// Outcome of confirming one job: permitted or rejected, with reserved amounts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobConfirmOutcome {
     /// Name of the job.
@@ -147,7 +147,7 @@ pub struct LedgerRelease {
     pub attempt: u64,
 }
 
-/// Status of a reservation.
+/// Reservation of a job with the remaining time of its lease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReservationStatus {
     /// Row of the ledger.

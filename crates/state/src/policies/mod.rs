@@ -23,7 +23,7 @@ use pumice_engine::model::Problem;
 use pumice_engine::policy::{Compatibility, DiagnosticReport};
 use pumice_engine::{PolicyInForce, Snapshot};
 
-/// Version of a policy.
+/// Stored version of a policy: compiled policy, documents, diagnostics and origin.
 #[derive(Clone, Debug)]
 pub struct PolicyVersion {
     /// Compiled policy with its name, version and hash.
@@ -36,7 +36,7 @@ pub struct PolicyVersion {
     pub effective_document: Arc<str>,
     /// Diagnostics from loading.
     pub report: Arc<DiagnosticReport>,
-    /// Origin of the version.
+    /// Origin: a file, a call, a rollback or the built-in policy.
     pub origin: PolicyOrigin,
     /// Time since 1970 at which the version was accepted.
     pub accepted_at: Duration,
@@ -52,9 +52,9 @@ impl PolicyVersion {
 /// Request to put a document in force.
 #[derive(Clone, Debug)]
 pub struct PolicyReload {
-    /// Name of the policy.
+    /// Name of the policy to change, such as `default`.
     pub name: Arc<str>,
-    /// Policy document.
+    /// Document as YAML or JSON text.
     pub document: Arc<str>,
     /// Version that must be in force now; 0: none; `None`: any.
     pub expected_version: Option<u64>,
@@ -71,7 +71,7 @@ pub struct PolicyReload {
 /// Request to put an earlier version in force again.
 #[derive(Clone, Debug)]
 pub struct PolicyRollback {
-    /// Name of the policy.
+    /// Name of the policy to roll back.
     pub name: Arc<str>,
     /// Version to activate again, such as 3. 0: the version before the active version.
     pub version: u64,

@@ -16,7 +16,7 @@ const MAX_ERROR_CHARS: usize = 240;
 pub struct RejectedDocument {
     /// Name of the policy.
     pub name: Arc<str>,
-    /// Origin of the document.
+    /// Origin: a file or a call.
     pub origin: PolicyOrigin,
     /// Diagnostics, errors among them.
     pub report: DiagnosticReport,

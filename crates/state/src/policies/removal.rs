@@ -12,7 +12,7 @@ use crate::store::{LedgerLog, StoreWrite};
 /// Asks for a policy to be deleted.
 #[derive(Clone, Debug)]
 pub struct PolicyDeletion {
-    /// Name of the policy.
+    /// Name of the policy to delete.
     pub name: Arc<str>,
     /// Version that must be in force now.
     pub expected_version: Option<u64>,

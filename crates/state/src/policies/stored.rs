@@ -18,7 +18,7 @@ use pumice_engine::policy::{Compatibility, DiagnosticReport, YamlLimits};
     first_error(report)
 )]
 pub struct StoredPolicyError {
-    /// Name of the policy.
+    /// Name of the unusable policy.
     pub name: Arc<str>,
     /// Number of the version.
     pub version: u64,

@@ -8,7 +8,7 @@ use pumice_engine::model::Uid;
 use pumice_engine::plugin::{Measurement, Reason};
 use pumice_engine::{PolicyInForce, Revision};
 
-/// Outcome of a commit.
+/// Outcome of a commit: accepted and rejected placements by job, with the first revision that shows them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommitOutcome {
     /// First revision that shows the placements.
@@ -56,7 +56,7 @@ impl CommitOutcome {
     }
 }
 
-/// Outcome of one job in a commit.
+/// Outcome of a commit for one job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobCommitOutcome {
     /// Name of the job; empty: tasks without a job.
@@ -72,7 +72,7 @@ pub struct JobCommitOutcome {
 pub struct CommitRejection {
     /// Rejected placement; `None`: the request named the job, and the session placed none of its tasks.
     pub placement: Option<TaskPlacement>,
-    /// Reason of the rejection.
+    /// Reason with measurements, for example too few idle GPUs on the node.
     pub reason: Reason,
     /// Measurements of the reason.
     pub measurements: Vec<Measurement>,
@@ -96,6 +96,6 @@ pub struct ProposedJob {
     pub job: Arc<str>,
     /// Kubernetes uid of the job at the decision. `None`: the job did not exist.
     pub uid: Option<Arc<str>>,
-    /// The placements.
+    /// Proposed nodes of the job's tasks.
     pub placements: Vec<ProposedPlacement>,
 }

@@ -21,7 +21,7 @@ pub enum SessionBase {
     },
     /// Cluster and policy of its own.
     Inline {
-        /// Cluster state.
+        /// State of an inline cluster.
         cluster_state: Box<ClusterState>,
         /// Compiled policy.
         policy: Arc<PolicyInForce>,
@@ -50,7 +50,7 @@ pub struct OpenedSession {
     pub revision: Revision,
     /// Policy that it is pinned to.
     pub policy: Arc<PolicyInForce>,
-    /// Outcome of the batch.
+    /// Outcome of the batch in the request. `None`: the request had no batch.
     pub batch_outcome: Option<BatchOutcome>,
     /// Granted lease.
     pub lease: Duration,

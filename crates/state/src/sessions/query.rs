@@ -14,7 +14,7 @@ use pumice_engine::plugin_state::PluginStates;
 /// Result of a query that changes its session. The session keeps it until its next change, for a retry.
 #[derive(Clone, Copy, Debug)]
 pub struct WeighedResult<T> {
-    /// The result.
+    /// Result to return and to record for a retry.
     pub result: T,
     /// Memory that it takes, in bytes.
     pub bytes: usize,

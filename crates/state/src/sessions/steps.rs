@@ -18,7 +18,7 @@ use pumice_engine::{PolicyInForce, Revision};
 pub struct SteppedSession {
     /// State as the session sees it.
     pub cluster_state: ClusterState,
-    /// Policy of the session.
+    /// Policy that the session is pinned to.
     pub policy: Arc<PolicyInForce>,
     /// Revision of the state that the session is pinned to.
     pub revision: Revision,
@@ -48,7 +48,7 @@ impl SteppedSession {
         }
     }
 
-    /// Name of the session.
+    /// Id of the session, such as `5f1c-2`.
     pub fn name(&self) -> &str {
         &self.busy.0.name
     }

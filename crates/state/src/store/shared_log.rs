@@ -25,7 +25,7 @@ impl fmt::Display for EntryAuthor {
 /// Entry as it is stored at its place: the author, and the bytes or the number of parts that hold them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryValue {
-    /// Author of the entry.
+    /// Server that appended the entry.
     pub author: EntryAuthor,
     /// Number of parts that hold the entry; 0: the value itself does.
     pub parts: u64,

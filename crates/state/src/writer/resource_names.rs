@@ -22,7 +22,7 @@ impl ResourceNames {
         }
     }
 
-    /// Current table.
+    /// Table of the newest era.
     pub fn current_table(&self) -> Arc<ResourceTable> {
         self.table.load_full()
     }

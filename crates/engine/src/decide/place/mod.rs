@@ -42,7 +42,8 @@ use crate::plugin::{Measurement, Reason, Resolution};
 use crate::plugin_state::PluginStates;
 use crate::policy::{Compatibility, Policy};
 
-/// Query of Place.
+/// Query of Place: groups of equal tasks, and the minimum number to place. For example, one group of 16 workers with a
+/// minimum of 16.
 #[derive(Clone, Debug)]
 pub struct PlaceQuery {
     /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.
@@ -83,7 +84,7 @@ pub struct PlaceGroup {
     pub unevaluated: Vec<(UnevaluatedFields, usize)>,
 }
 
-/// Result of Place.
+/// Result of Place: the nodes of each group, and what blocked the first incomplete group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlaceResult {
     /// True if enough tasks are placed, and every group could be read.

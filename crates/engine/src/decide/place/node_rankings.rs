@@ -40,7 +40,7 @@ pub(crate) enum IdleChoice {
     Unranked,
 }
 
-/// Ranking of one class.
+/// Ranking of the nodes for one class of tasks.
 struct ClassRanking {
     /// First task of the class.
     first: Arc<StoredRecord<TaskRecord>>,

@@ -12,7 +12,7 @@ use crate::model::{NodeSlot, Problem};
 /// Number of tasks between two checks for cancellation.
 const CANCEL_CHECK_INTERVAL: usize = 256;
 
-/// End of a pass.
+/// Reason why a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlacePassEnd {
     /// Every task of the group is placed.

@@ -38,7 +38,7 @@ pub struct VerdictCache {
 /// Use of a cache by one query. Different lineages of cluster states, such as sessions, do not replace each other's verdicts.
 #[derive(Clone, Copy, Debug)]
 pub struct VerdictReuse<'a> {
-    /// Cache.
+    /// Cache that the query reads and updates.
     pub cache: &'a VerdictCache,
     /// Policy of the query.
     pub policy: &'a Arc<Policy>,

@@ -37,7 +37,7 @@ impl NodeChunks {
             .get(number % CHUNKS_PER_GROUP)
     }
 
-    /// The first chunk.
+    /// First chunk. `None`: the list is empty.
     pub fn first(&self) -> Option<&Arc<NodeChunk>> {
         self.get(0)
     }

@@ -158,7 +158,7 @@ impl ClusterState {
         (*self.node(slot)?.record.name == *name).then_some(slot)
     }
 
-    /// The node of a name.
+    /// Node with this name. `None`: the node does not exist.
     pub fn node_by_name(&self, name: &str) -> Option<&Arc<NodeEntry>> {
         self.node(self.slot_of(name)?)
     }
@@ -378,7 +378,7 @@ impl ClusterState {
         self.queues.insert(Arc::clone(&stored.record.name), stored);
     }
 
-    /// Removes a queue.
+    /// Removes a queue. Returns false if it does not exist.
     pub fn remove_queue(&mut self, name: &str) -> bool {
         self.queues.remove(name).is_some()
     }
@@ -389,7 +389,7 @@ impl ClusterState {
         self.namespaces.insert(Arc::clone(&stored.record.name), stored);
     }
 
-    /// Removes a namespace.
+    /// Removes a namespace. Returns false if it does not exist.
     pub fn remove_namespace(&mut self, name: &str) -> bool {
         self.namespaces.remove(name).is_some()
     }
@@ -412,12 +412,12 @@ impl ClusterState {
         self.reservations.insert(Arc::clone(&row.job), row);
     }
 
-    /// Removes a reservation.
+    /// Removes the reservation of a job. Returns the reservation, if there was one.
     pub fn remove_reservation(&mut self, job: &str) -> Option<Arc<Reservation>> {
         self.reservations.remove(job)
     }
 
-    /// Removes a job.
+    /// Removes a job; its tasks stay. Returns false if it does not exist.
     pub fn remove_job(&mut self, name: &str) -> bool {
         let removed = self.jobs.remove(name);
         self.forget_group_finder(removed.as_deref());

@@ -33,7 +33,7 @@ impl ClusterState {
         self.priority_classes.insert(Arc::clone(&stored.record.name), stored);
     }
 
-    /// Removes a priority class.
+    /// Removes a priority class. Returns false if it does not exist.
     pub fn remove_priority_class(&mut self, name: &str) -> bool {
         Arc::make_mut(&mut self.class_values).remove(name);
         self.priority_classes.remove(name).is_some()

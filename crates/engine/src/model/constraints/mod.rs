@@ -38,11 +38,11 @@ impl NodeProperties {
 pub struct NodeImage {
     /// All names of the image.
     pub names: Vec<Arc<str>>,
-    /// Size in bytes.
+    /// Size of the image in bytes, such as 104857600 for 100 MiB.
     pub size_bytes: i64,
 }
 
-/// Constraints of a pod.
+/// Constraints of a pod on nodes and on other pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodConstraints {
     /// spec.nodeSelector: labels that a node must have.
@@ -81,7 +81,7 @@ pub enum ConstraintKind {
     NodeAffinity,
     /// Preferred terms of the node affinity.
     PreferredNodeAffinity,
-    /// Node selector.
+    /// `spec.nodeSelector`.
     NodeSelector,
     /// Required terms of the pod affinity.
     PodAffinity,

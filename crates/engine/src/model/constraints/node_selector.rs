@@ -11,9 +11,9 @@ const NAME_FIELD: &str = "metadata.name";
 /// Name and labels of a node, which a selector reads.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeLabels<'a> {
-    /// Name of the node.
+    /// Name of the node, for requirements on `metadata.name`.
     pub name: &'a str,
-    /// Labels of the node.
+    /// Labels of the node, for requirements on labels.
     pub labels: &'a TextMap,
 }
 
@@ -24,7 +24,7 @@ pub struct SelectorRequirement {
     pub key: Arc<str>,
     /// Operator, as it was written.
     pub operator: Arc<str>,
-    /// Values.
+    /// Values to compare with, such as `a` and `b`. Empty for `Exists` and `DoesNotExist`.
     pub values: Vec<Arc<str>>,
 }
 
@@ -141,12 +141,12 @@ impl NodeSelectorTerm {
     }
 }
 
-/// Preferred term.
+/// Preferred term: a matching node gets its weight as points.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PreferredTerm {
     /// Points of a node that matches.
     pub weight: i32,
-    /// Term.
+    /// Requirements that a node must meet to get the points.
     pub term: NodeSelectorTerm,
 }
 

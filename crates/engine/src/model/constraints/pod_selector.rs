@@ -44,7 +44,7 @@ pub struct PodAffinityTerm {
     pub label_selector: Option<LabelSelector>,
     /// Namespaces of the other pods. Empty, without a selector of namespaces: the pod's own namespace.
     pub namespaces: Vec<Arc<str>>,
-    /// Selector of namespaces.
+    /// Selector of further namespaces by label. `None`: no further namespaces.
     pub namespace_selector: Option<LabelSelector>,
     /// Label of nodes whose value names the domain.
     pub topology_key: Arc<str>,
@@ -103,7 +103,7 @@ impl PodAffinityTerm {
 pub struct WeightedPodTerm {
     /// Points of each pod that matches.
     pub weight: i32,
-    /// Term.
+    /// Pods and domain that the weight applies to.
     pub term: PodAffinityTerm,
 }
 
@@ -112,7 +112,7 @@ pub struct WeightedPodTerm {
 pub struct PodTerms {
     /// Required terms. All terms must hold.
     pub required: Vec<PodAffinityTerm>,
-    /// Preferred terms.
+    /// Preferred terms. Each matching pod adds the weight of its term.
     pub preferred: Vec<WeightedPodTerm>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Effect of a taint.
+/// Effect of a taint on pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaintEffect {
     /// Any other text, also none: the taint has no effect.
@@ -41,11 +41,11 @@ impl TaintEffect {
 /// Taint of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Taint {
-    /// Key.
+    /// Key of the taint, such as `nvidia.com/gpu`.
     pub key: Arc<str>,
     /// Value; empty: none.
     pub value: Arc<str>,
-    /// Effect.
+    /// Effect on pods that do not tolerate the taint.
     pub effect: TaintEffect,
 }
 

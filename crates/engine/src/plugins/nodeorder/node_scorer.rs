@@ -16,7 +16,7 @@ use crate::plugin::{ChunkScores, HookNumbers, MAX_PARTS, NodeScorer, PeerScorer,
 use crate::plugins::inter_pod::{AffinityScore, ExistingPodTerms, PodView, SpreadDefaults, SpreadScore};
 use crate::policy::Compatibility;
 
-/// Part of the score.
+/// Part of the score, such as least requested resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScorePartKind {
     ImageLocality,

@@ -29,7 +29,7 @@ struct NamePattern {
     family: bool,
 }
 
-/// Kinds of key in `resources`.
+/// Kind of key in `resources`, such as the prefix in `nvidia.com/*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResourceKeyKind<'a> {
     /// Exact name.

@@ -53,7 +53,7 @@ pub struct JobStateHooks {
 /// Plugin of the policy, with all its hooks. Switches are ignored.
 #[derive(Clone, Debug)]
 pub struct RegisteredPlugin {
-    /// Name of the plugin.
+    /// Name of the plugin in the document, such as `binpack`.
     pub name: Arc<str>,
     /// True if this service has the plugin.
     pub is_served: bool,
@@ -102,7 +102,7 @@ impl fmt::Display for UnknownProfileError {
     }
 }
 
-/// Plugin of a profile.
+/// Plugin of a profile, with the hooks that the profile enables.
 #[derive(Clone, Debug)]
 pub(super) struct ProfilePlugin {
     pub(super) name: Arc<str>,
@@ -167,7 +167,7 @@ pub struct CompileOptions {
 /// Accepted document.
 #[derive(Clone, Debug)]
 pub struct CompiledPolicy {
-    /// Compiled policy.
+    /// Policy to evaluate.
     pub policy: Arc<Policy>,
     /// Warnings, in order, and plugins that are not served.
     pub report: DiagnosticReport,
@@ -416,7 +416,7 @@ impl Policy {
         spec.tiers.iter().map(tier).collect()
     }
 
-    /// Compatibility of the policy.
+    /// Compatibility that decisions of the policy follow.
     pub fn compatibility(&self) -> Compatibility {
         self.compatibility
     }

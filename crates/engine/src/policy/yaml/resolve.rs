@@ -11,7 +11,7 @@ const MAX_SHOWN_CHARS: usize = 40;
 /// Scalar with its type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ResolvedScalar {
-    /// Null.
+    /// Null: an empty value, `~` or `null`.
     Null,
     /// True or false.
     Bool(bool),

@@ -3,7 +3,7 @@
 /// Position in a document: line and column in characters, both from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark {
-    /// Line, from 1.
+    /// Number of the line, from 1.
     pub line: u32,
     /// Character in the line, from 1.
     pub column: u32,
@@ -42,7 +42,7 @@ impl YamlNode {
 /// Value with its YAML 1.1 type.
 #[derive(Debug, Clone)]
 pub enum YamlValue {
-    /// Null.
+    /// Null: an empty value, `~` or `null`.
     Null,
     /// True or false.
     Bool(bool),
@@ -54,7 +54,7 @@ pub enum YamlValue {
     Float(f64),
     /// A text.
     String(String),
-    /// A list.
+    /// List of values, such as `[a, b]`.
     List(Vec<YamlNode>),
     /// Map in the order of the text. Keys are unique and are neither lists nor maps.
     Map(Vec<(YamlNode, YamlNode)>),
