@@ -188,7 +188,7 @@ impl ServerConfig {
             .collect()
     }
 
-    /// Sources that must be synced before the server is ready: those of the settings, and the watched cluster.
+    /// Sources that must be synced before the server is ready: sources from the settings, and the watched cluster.
     pub fn awaited_sources(&self) -> Vec<Arc<str>> {
         let mut sources = self.expected_sources.clone();
         if self.cluster.is_watched && !sources.iter().any(|source| **source == *KUBERNETES) {

@@ -16,7 +16,7 @@ const BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 30);
 /// Settings of a store in the Kubernetes API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubernetesStoreSettings {
-    /// Namespace of the objects; empty: that of the credentials.
+    /// Namespace of the objects. Empty: namespace of the credentials.
     pub namespace: String,
     /// Name of the log.
     pub name: String,
@@ -113,7 +113,7 @@ pub(super) static KUBERNETES_STORE_SETTINGS: &[Setting] = &[
     },
 ];
 
-/// Namespace of a log; empty: that of the credentials.
+/// Namespace of a log. Empty: namespace of the credentials.
 ///
 /// # Errors
 /// The value is not the name of a namespace.

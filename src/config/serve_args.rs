@@ -27,7 +27,7 @@ const MAX_FILE_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", problem_lines(problems))]
 pub struct SettingsError {
-    /// Problems: those of the file first, then the environment's, then the flags', then contradictions.
+    /// Problems: problems of the file first, then the environment's, then the flags', then contradictions.
     pub problems: Vec<SettingProblem>,
 }
 

@@ -14,7 +14,7 @@ use super::values::{
 use crate::limits::LIMITS;
 use crate::telemetry::LogFormat;
 
-/// All settings: those of the process first, then the limits by name.
+/// All settings: settings of the process first, then the limits by name.
 pub fn settings() -> impl Iterator<Item = Setting> {
     let own = PROCESS_SETTINGS
         .iter()

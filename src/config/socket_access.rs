@@ -7,7 +7,7 @@ pub struct SocketAccess {
     pub mode: u32,
     /// Owner of the file, by number; `None`: the process.
     pub user: Option<u32>,
-    /// Group of the file, by number; `None`: that of the process.
+    /// Group of the file, by number. `None`: group of the process.
     pub group: Option<u32>,
 }
 
