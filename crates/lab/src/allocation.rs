@@ -188,7 +188,7 @@ impl<'t, 'p> LabCluster<'t, 'p> {
         self.arrivals += 1;
         let scores = self.scores.get_mut(class)?;
         scores.sync(&self.nodes, &self.scorers, &self.changes);
-        let (node, score) = best_node(scores, &self.nodes, &self.scorers, (task.memory, self.arrivals))?;
+        let (node, score) = best_node(scores, &self.nodes, &self.scorers, task.memory, self.arrivals)?;
         let state = self.nodes.get(node)?;
         let asked = &task.task;
         let view = state.view(identity(self.arrivals, node));
@@ -267,7 +267,8 @@ fn best_node(
     scores: &ClassScores,
     nodes: &[NodeState<'_>],
     weighted: &[(i64, &dyn DeviceScorer)],
-    (memory, arrival): (i64, u64),
+    memory: i64,
+    arrival: u64,
 ) -> Option<(usize, i64)> {
     let mut best: Option<(usize, i64)> = None;
     if let ([values], [] | [_]) = (scores.values.as_slice(), weighted) {

@@ -200,13 +200,13 @@ impl PlacementHistory {
         }
         for (task, node) in events.commits.iter().flat_map(|one| &one.tasks) {
             if !unseen.contains(task.as_str()) {
-                self.put(state, revision, (task, node));
+                self.put(state, revision, task, node);
             }
         }
         self.check_nodes(state, revision);
     }
 
-    fn put<'h>(&'h self, state: &mut CheckedState<'h>, revision: u64, (task, node): (&'h str, &'h str)) {
+    fn put<'h>(&'h self, state: &mut CheckedState<'h>, revision: u64, task: &'h str, node: &'h str) {
         let Some(amounts) = self.tasks.get(task) else {
             let name = task.to_owned();
             return state.violations.push(HistoryViolation::UnknownName { name });

@@ -26,17 +26,17 @@ const NAMED: usize = 10;
 
 /// Report on a job or task. `top`: number of best nodes that are shown.
 pub(super) async fn explain(
-    asker: &mut PinnedClient,
+    client: &mut PinnedClient,
     wanted: ExplainTarget,
     top: u32,
 ) -> Result<ExplainReport, CommandError> {
-    let known = asker.fetch_records().await?;
-    explain_known(asker, &known, wanted, top).await
+    let known = client.fetch_records().await?;
+    explain_known(client, &known, wanted, top).await
 }
 
 /// Report on a job or task among these records.
 pub(super) async fn explain_known(
-    asker: &mut PinnedClient,
+    client: &mut PinnedClient,
     known: &KnownRecords,
     wanted: ExplainTarget,
     top: u32,
@@ -44,7 +44,7 @@ pub(super) async fn explain_known(
     let focus = target::resolve_target(known, wanted)?;
     let mut report = ExplainReport {
         subject: focus.subject.clone(),
-        metadata: report_metadata(asker, known),
+        metadata: report_metadata(client, known),
         invalid_records: focus.invalid.clone(),
         ..ExplainReport::default()
     };
@@ -52,7 +52,7 @@ pub(super) async fn explain_known(
         .invalid_records
         .extend(target::invalid_nodes(&known.nodes).into_iter().take(NAMED));
     // Of the server's own state these are sources that may miss changes.
-    let warnings = asker.metadata.iter().flat_map(|metadata| &metadata.warnings);
+    let warnings = client.metadata.iter().flat_map(|metadata| &metadata.warnings);
     report.notes.extend(warnings.map(|warning| warning.message.clone()));
     report.queue = known.queues.get(&focus.subject.queue).map(queue_report);
     let waits = !focus.waiting.is_empty() || (focus.subject.tasks == 0 && focus.subject.phase == "pending");
@@ -60,18 +60,18 @@ pub(super) async fn explain_known(
         if let Some(queue) = report.queue.as_mut() {
             queue.lent = entitlement::lent_amounts(known, &queue.name);
             if !queue.lent.is_empty() {
-                report.actions = asker.policy_actions().await;
+                report.actions = client.policy_actions().await;
             }
         }
-        add_decisions(asker, known, &focus, top, &mut report).await?;
+        add_decisions(client, known, &focus, top, &mut report).await?;
     }
-    report.not_evaluated = asker.unevaluated.rows();
+    report.not_evaluated = client.unevaluated.rows();
     report.verdict = verdict::build_verdict(&report, &focus);
     Ok(report)
 }
 
 async fn add_decisions(
-    asker: &mut PinnedClient,
+    client: &mut PinnedClient,
     known: &KnownRecords,
     focus: &ResolvedTarget,
     top: u32,
@@ -89,7 +89,7 @@ async fn add_decisions(
         };
         if focus.subject.phase == "pending" {
             let subject = pb::admit_subject::Subject::Job(whom);
-            report.admission = Some(task_classes::admission_report(asker, subject).await?);
+            report.admission = Some(task_classes::admission_report(client, subject).await?);
         }
     }
     let kinds = task_classes::group_equal_tasks(&focus.waiting, focus.tasks_stored);
@@ -101,12 +101,12 @@ async fn add_decisions(
     }
     let in_queue = has_queue && focus.job_stored;
     for kind in kinds.iter().take(CLASSES_JUDGED) {
-        let class = task_classes::class_report(asker, kind, &known.nodes, top, in_queue).await?;
+        let class = task_classes::class_report(client, kind, &known.nodes, top, in_queue).await?;
         report.task_classes.push(class);
     }
     let waiting = target::waiting_jobs(known);
     let ahead = if in_queue {
-        let (order, ahead) = order_report(asker, known, focus, &waiting).await?;
+        let (order, ahead) = order_report(client, known, focus, &waiting).await?;
         report.order = Some(order);
         ahead
     } else {
@@ -115,25 +115,25 @@ async fn add_decisions(
     if let Some(queue) = report.queue.as_mut() {
         queue.holders = top_holders(known, &queue.name, report.admission.as_ref(), &report.task_classes);
     }
-    report.gang = gang_report(asker, known, focus, &kinds, &ahead, report).await;
+    report.gang = gang_report(client, known, focus, &kinds, &ahead, report).await;
     if let Some(gang) = report.gang.as_mut() {
         gang.placeable_later = placeable_upper_bound(known, &kinds, &report.task_classes, true);
     }
     if in_queue {
-        report.gang_admission = gang_admission(asker, focus, report).await?;
+        report.gang_admission = gang_admission(client, focus, report).await?;
     }
     Ok(())
 }
 
-fn report_metadata(asker: &PinnedClient, known: &KnownRecords) -> ExplainMetadata {
-    let metadata = asker.metadata.clone().unwrap_or_default();
+fn report_metadata(client: &PinnedClient, known: &KnownRecords) -> ExplainMetadata {
+    let metadata = client.metadata.clone().unwrap_or_default();
     ExplainMetadata {
         revision: metadata.revision.map_or(0, |revision| revision.number),
         policy: metadata.policy,
         policy_version: metadata.policy_version,
         policy_hash: metadata.policy_hash,
         nodes: known.nodes.len() as u64,
-        with: asker.with.clone(),
+        with: client.with.clone(),
     }
 }
 
@@ -263,7 +263,7 @@ fn queue_keys(ranks: &[pb::Rank], own: &str, first: &str) -> Vec<QueueOrderKeyRo
 
 /// Position of the job, and the jobs before it, first served first.
 async fn order_report(
-    asker: &mut PinnedClient,
+    client: &mut PinnedClient,
     known: &KnownRecords,
     focus: &ResolvedTarget,
     waiting: &BTreeMap<String, WaitingJob>,
@@ -273,7 +273,7 @@ async fn order_report(
     if !names.contains(&job) {
         names.push(job.clone());
     }
-    let result = asker.order(names).await?;
+    let result = client.order(names).await?;
     let queue_of = |name: &str| {
         let record = known.jobs.get(name).and_then(|status| status.job.as_ref());
         record.map(|record| record.queue.as_str()).unwrap_or_default()
@@ -327,7 +327,7 @@ async fn order_report(
 /// Number of tasks that can be placed together. It is simulated in the session; without a free session it is estimated
 /// class by class.
 async fn gang_report(
-    asker: &mut PinnedClient,
+    client: &mut PinnedClient,
     known: &KnownRecords,
     focus: &ResolvedTarget,
     kinds: &[EqualTasks],
@@ -360,12 +360,12 @@ async fn gang_report(
         min_count: usize::try_from(needed.saturating_sub(held).max(1)).unwrap_or(usize::MAX),
         tasks,
     };
-    if !asker.has_session() {
+    if !client.has_session() {
         report
             .notes
             .push("its placement was counted, not tried: no session was free".to_owned());
     } else if focus.tasks_stored {
-        match trial::try_gang(asker, &own, ahead, (needed, held)).await {
+        match trial::try_gang(client, &own, ahead, needed, held).await {
             Ok(gang) => {
                 let why = trial::too_many_ahead(ahead).filter(|_| gang.placeable >= own.min_count as u64);
                 report.notes.extend(why);
@@ -388,7 +388,7 @@ async fn gang_report(
 
 /// Rejection of the tasks that must start together as if they were one task, where the queue admits each but not all of them.
 async fn gang_admission(
-    asker: &mut PinnedClient,
+    client: &mut PinnedClient,
     focus: &ResolvedTarget,
     report: &ExplainReport,
 ) -> Result<Option<AdmissionReport>, CommandError> {
@@ -412,7 +412,7 @@ async fn gang_admission(
         annotations: first.annotations.clone(),
         ..pb::Task::default()
     };
-    let admission = task_classes::admission_report(asker, pb::admit_subject::Subject::Task(together)).await?;
+    let admission = task_classes::admission_report(client, pb::admit_subject::Subject::Task(together)).await?;
     Ok(Some(admission).filter(|admission| !admission.permitted && admission.problem.is_none()))
 }
 

@@ -63,7 +63,7 @@ pub(super) fn query_task(task: &pb::Task, stored: bool) -> pb::Task {
 
 /// Report on one class of tasks. `in_queue`: the job is stored, so the admission by its queue can be evaluated.
 pub(super) async fn class_report(
-    asker: &mut PinnedClient,
+    client: &mut PinnedClient,
     kind: &EqualTasks,
     nodes: &[pb::NodeStatus],
     top: u32,
@@ -73,11 +73,11 @@ pub(super) async fn class_report(
         return Ok(TaskClassReport::default());
     };
     let task = query_task(first, kind.stored);
-    let later = asker
+    let later = client
         .filter(&task, pb::ResourceFit::FutureIdle, pb::FilterDetail::Nodes)
         .await?;
     let count = u32::try_from(kind.tasks.len()).unwrap_or(u32::MAX);
-    asker.unevaluated.add(&later.not_evaluated, count);
+    client.unevaluated.add(&later.not_evaluated, count);
     let mut class = TaskClassReport {
         tasks: kind.tasks.iter().take(NAMED).map(|task| task.name.clone()).collect(),
         count: kind.tasks.len() as u64,
@@ -91,7 +91,7 @@ pub(super) async fn class_report(
     if class.problem.is_some() {
         return Ok(class);
     }
-    let now = asker
+    let now = client
         .filter(&task, pb::ResourceFit::Idle, pb::FilterDetail::Nodes)
         .await?;
     class.fit_now = now.fit_count.into();
@@ -100,7 +100,7 @@ pub(super) async fn class_report(
     class.fit_later_names = later.fit.as_ref().map(|set| set.names.clone()).unwrap_or_default();
     let rooms = ClusterIdleCapacity::of(nodes, true);
     class.rejections = rejection_rows(&later, &rooms);
-    let alone = asker.rejections_by_plugin(&task).await?.into_iter();
+    let alone = client.rejections_by_plugin(&task).await?.into_iter();
     class.rejections_by_plugin = alone
         .map(|(plugin, refused)| PluginRejections {
             plugin,
@@ -116,21 +116,21 @@ pub(super) async fn class_report(
         } else {
             pb::ResourceFit::FutureIdle
         };
-        class.best_nodes = best_nodes(&asker.score(&task, fit, top).await?);
+        class.best_nodes = best_nodes(&client.score(&task, fit, top).await?);
     }
     if class.devices.is_some() && class.fit_now > 0 {
-        class.would_get = would_get(asker, first).await?;
+        class.would_get = would_get(client, first).await?;
     }
     if in_queue {
         let subject = pb::admit_subject::Subject::Task(task);
-        class.admission = Some(admission_report(asker, subject).await?);
+        class.admission = Some(admission_report(client, subject).await?);
     }
     Ok(class)
 }
 
 /// Devices that a task would get on the node that it would get.
-async fn would_get(asker: &mut PinnedClient, task: &pb::Task) -> Result<Option<TaskDevices>, CommandError> {
-    let placed = asker.preview(task).await?;
+async fn would_get(client: &mut PinnedClient, task: &pb::Task) -> Result<Option<TaskDevices>, CommandError> {
+    let placed = client.preview(task).await?;
     let node = placed.allocated.and_then(|nodes| nodes.names.into_iter().next());
     let devices = placed.devices.into_iter().next();
     Ok(node.zip(devices).map(|(node, set)| TaskDevices {
@@ -152,15 +152,19 @@ fn requested_devices(task: &pb::Task) -> Option<RequestedDevices> {
 
 /// Verdict of Admit on one subject, with the vote of every plugin.
 pub(super) async fn admission_report(
-    asker: &mut PinnedClient,
+    client: &mut PinnedClient,
     subject: pb::admit_subject::Subject,
 ) -> Result<AdmissionReport, CommandError> {
-    let verdict = asker.admit(vec![subject.clone()], Vec::new()).await?.into_iter().next();
+    let verdict = client
+        .admit(vec![subject.clone()], Vec::new())
+        .await?
+        .into_iter()
+        .next();
     let verdict = verdict.unwrap_or_default();
     let problem = verdict.problem.as_ref().map(output::problem);
     let votes = match problem {
         Some(_) => Vec::new(),
-        None => asker.plugin_votes(&subject).await?,
+        None => client.plugin_votes(&subject).await?,
     };
     Ok(AdmissionReport {
         permitted: verdict.permitted,

@@ -28,12 +28,13 @@ pub(super) struct WaitingJob {
 
 /// Places the job alone, and then after earlier jobs. `held`: number of its needed tasks that have a node.
 pub(super) async fn try_gang(
-    asker: &mut PinnedClient,
+    client: &mut PinnedClient,
     own: &WaitingJob,
     ahead: &[WaitingJob],
-    (needed, held): (u64, u64),
+    needed: u64,
+    held: u64,
 ) -> Result<GangReport, CommandError> {
-    let alone = preview(asker, own).await?;
+    let alone = preview(client, own).await?;
     let mut gang = GangReport {
         min_count: needed,
         placed_count: held,
@@ -45,7 +46,7 @@ pub(super) async fn try_gang(
     };
     let enough = gang.placeable >= own.min_count as u64;
     if enough && !ahead.is_empty() && too_many_ahead(ahead).is_none() {
-        gang.after_earlier_jobs = Some(try_after_ahead(asker, own, ahead).await?);
+        gang.after_earlier_jobs = Some(try_after_ahead(client, own, ahead).await?);
     }
     Ok(gang)
 }
@@ -60,12 +61,12 @@ pub(super) fn too_many_ahead(ahead: &[WaitingJob]) -> Option<String> {
 }
 
 async fn try_after_ahead(
-    asker: &mut PinnedClient,
+    client: &mut PinnedClient,
     own: &WaitingJob,
     ahead: &[WaitingJob],
 ) -> Result<GangAfterEarlierJobs, CommandError> {
     let mut after = GangAfterEarlierJobs::default();
-    let permitted = enqueue_verdicts(asker, own, ahead).await?;
+    let permitted = enqueue_verdicts(client, own, ahead).await?;
     let own_permitted = permitted.last().copied().unwrap_or(true);
     let mut takers: Vec<&WaitingJob> = Vec::new();
     for (job, permitted) in ahead.iter().zip(&permitted) {
@@ -73,7 +74,7 @@ async fn try_after_ahead(
             after.jobs_skipped = after.jobs_skipped.saturating_add(1);
             continue;
         }
-        let placed = asker
+        let placed = client
             .place(groups_of(job), job.min_count, pb::PlaceEffect::Session)
             .await?;
         if placed.placed {
@@ -99,7 +100,7 @@ async fn try_after_ahead(
     after.competing_jobs = takers.iter().take(JOBS_NAMED).map(taker).collect();
     after.competing_job_count = takers.len() as u64;
     after.permitted = own_permitted;
-    let own_place = preview(asker, own).await?;
+    let own_place = preview(client, own).await?;
     after.placeable = own_place.placed_count.into();
     after.blocked_by = phrases::place_blockers(&own_place);
     Ok(after)
@@ -107,7 +108,7 @@ async fn try_after_ahead(
 
 /// Jobs that are enqueued when all ask in this order, the own job last. Jobs that are enqueued already do not ask.
 async fn enqueue_verdicts(
-    asker: &mut PinnedClient,
+    client: &mut PinnedClient,
     own: &WaitingJob,
     ahead: &[WaitingJob],
 ) -> Result<Vec<bool>, CommandError> {
@@ -123,15 +124,15 @@ async fn enqueue_verdicts(
     let mut results = if items.is_empty() {
         Vec::new().into_iter()
     } else {
-        asker.admit(items, Vec::new()).await?.into_iter()
+        client.admit(items, Vec::new()).await?.into_iter()
     };
     let permitted = |job: &&WaitingJob| !job.not_enqueued || results.next().is_some_and(|result| result.permitted);
     Ok(all.iter().map(permitted).collect())
 }
 
 /// Place of as many of the job's tasks as find one, as a preview.
-async fn preview(asker: &mut PinnedClient, job: &WaitingJob) -> Result<pb::PlaceResult, CommandError> {
-    asker.place(groups_of(job), 0, pb::PlaceEffect::Preview).await
+async fn preview(client: &mut PinnedClient, job: &WaitingJob) -> Result<pb::PlaceResult, CommandError> {
+    client.place(groups_of(job), 0, pb::PlaceEffect::Preview).await
 }
 
 /// Tasks of a job as Place takes them: by name, or where no queue can be asked, without their job.

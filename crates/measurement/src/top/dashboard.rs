@@ -346,9 +346,9 @@ mod tests {
         let since_start = DashboardContent::new(&before, None);
         assert_eq!(since_start.rpcs[0].calls, 10.0);
         assert_eq!(since_start.period, None);
-        let board = DashboardContent::new(&now, Some(&before));
-        assert_eq!(board.period, Some(Duration::from_secs(2)));
-        let filter = &board.rpcs[0];
+        let content = DashboardContent::new(&now, Some(&before));
+        assert_eq!(content.period, Some(Duration::from_secs(2)));
+        let filter = &content.rpcs[0];
         assert_eq!((filter.calls, filter.failed), (50.0, 10.0));
         // Half of the hundred new calls took up to a millisecond, the others up to two.
         assert!((filter.p50.unwrap() - 0.001).abs() < 1e-9);
@@ -361,9 +361,9 @@ mod tests {
             reading(page(100.0, 1000.0, 0.0, 1000.0)),
             reading(page(4.0, 8.0, 0.0, 8.0)),
         );
-        let board = DashboardContent::new(&now, Some(&before));
-        assert_eq!(board.period, None);
-        assert_eq!(board.rpcs[0].calls, 2.0);
+        let content = DashboardContent::new(&now, Some(&before));
+        assert_eq!(content.period, None);
+        assert_eq!(content.rpcs[0].calls, 2.0);
     }
 
     #[test]
@@ -375,12 +375,12 @@ mod tests {
             dominant_resource: String::new(),
             allocated: String::new(),
         };
-        let board = DashboardContent {
+        let content = DashboardContent {
             queues: vec![queue("a", Some(0.25)), queue("b", Some(1.5)), queue("c", None)],
             ..DashboardContent::default()
         };
         let names = |sort, reversed| {
-            let sorted = board.sorted(sort, reversed).into_iter();
+            let sorted = content.sorted(sort, reversed).into_iter();
             sorted.map(|queue| queue.name.clone()).collect::<String>()
         };
         assert_eq!(names(QueueSort::Share, false), "bac");

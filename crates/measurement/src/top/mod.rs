@@ -120,11 +120,11 @@ pub async fn run(args: TopArgs) -> Result<(), CommandError> {
     };
     let first = lookout.poll().await?;
     if args.once || !std::io::stdout().is_terminal() {
-        let board = DashboardContent::new(&first, None);
+        let content = DashboardContent::new(&first, None);
         if let Err(why) = &first.metrics {
             output::note(&format!("warning: no metrics: {why}"));
         }
-        return output::write(&visible_text(&view::text(&board, &ui, TEXT_WIDTH)));
+        return output::write(&visible_text(&view::text(&content, &ui, TEXT_WIDTH)));
     }
     screen::run(lookout, first, ui, args.interval).await
 }

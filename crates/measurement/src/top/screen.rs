@@ -84,13 +84,13 @@ async fn event_loop(
     mut looks: mpsc::Receiver<Result<ServerReading, CommandError>>,
 ) -> Result<(), CommandError> {
     ui.interactive = true;
-    let mut board = DashboardContent::new(&first, None);
+    let mut content = DashboardContent::new(&first, None);
     let mut last = first;
     loop {
-        terminal.draw(|frame| view::render(&board, &ui, frame.buffer_mut()))?;
+        terminal.draw(|frame| view::render(&content, &ui, frame.buffer_mut()))?;
         tokio::select! {
             event = events.recv() => match event {
-                Some(Event::Key(key)) if key.kind == KeyEventKind::Press => if !handle_key(key, &mut ui, board.queues.len()) {
+                Some(Event::Key(key)) if key.kind == KeyEventKind::Press => if !handle_key(key, &mut ui, content.queues.len()) {
                     return Ok(());
                 },
                 Some(_) => {}
@@ -99,7 +99,7 @@ async fn event_loop(
             look = looks.recv() => match look {
                 Some(Ok(look)) => {
                     ui.last_error = None;
-                    board = DashboardContent::new(&look, Some(&last));
+                    content = DashboardContent::new(&look, Some(&last));
                     last = look;
                 }
                 Some(Err(failure)) => ui.last_error = failure.to_string().lines().next().map(str::to_owned),

@@ -37,16 +37,16 @@ pub(super) struct ViewOptions {
 }
 
 /// Frame as plain text, as high and as wide as its contents, and at least `width` wide: no name is cut.
-pub(super) fn text(board: &DashboardContent, ui: &ViewOptions, width: u16) -> String {
-    let columns = QueueColumns::of(board, usize::MAX);
-    let held = board.queues.iter().map(|queue| held_text(queue).chars().count());
+pub(super) fn text(content: &DashboardContent, ui: &ViewOptions, width: u16) -> String {
+    let columns = QueueColumns::of(content, usize::MAX);
+    let held = content.queues.iter().map(|queue| held_text(queue).chars().count());
     let queues = columns.before_held() + held.max().unwrap_or(0);
-    let widest = head(board, ui).iter().map(|line| line.chars().count()).max();
+    let widest = head(content, ui).iter().map(|line| line.chars().count()).max();
     let width = usize::from(width).max(queues).max(widest.unwrap_or(0));
     let width = u16::try_from(width).unwrap_or(u16::MAX);
-    let lines = head(board, ui).len() + board.rpcs.len().min(RPCS_SHOWN) + board.queues.len() + 5;
+    let lines = head(content, ui).len() + content.rpcs.len().min(RPCS_SHOWN) + content.queues.len() + 5;
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, u16::try_from(lines).unwrap_or(u16::MAX)));
-    render(board, ui, &mut buffer);
+    render(content, ui, &mut buffer);
     let lines = (0..buffer.area.height).map(|y| {
         let cells = (0..width).filter_map(|x| buffer.cell((x, y)));
         cells
@@ -60,10 +60,10 @@ pub(super) fn text(board: &DashboardContent, ui: &ViewOptions, width: u16) -> St
 }
 
 /// Draws a frame into a whole buffer.
-pub(super) fn render(board: &DashboardContent, ui: &ViewOptions, buffer: &mut Buffer) {
-    let head = table::wrap(&head(board, ui).join("\n"), buffer.area.width.into(), HEAD_INDENT);
+pub(super) fn render(content: &DashboardContent, ui: &ViewOptions, buffer: &mut Buffer) {
+    let head = table::wrap(&head(content, ui).join("\n"), buffer.area.width.into(), HEAD_INDENT);
     let head: Vec<&str> = head.lines().collect();
-    let rpcs = board.rpcs.len().min(RPCS_SHOWN);
+    let rpcs = content.rpcs.len().min(RPCS_SHOWN);
     let length = |lines: usize| Constraint::Length(u16::try_from(lines).unwrap_or(u16::MAX));
     let foot = usize::from(ui.interactive);
     let areas = [
@@ -76,8 +76,8 @@ pub(super) fn render(board: &DashboardContent, ui: &ViewOptions, buffer: &mut Bu
     ];
     let [top, _, calls, _, queues, bottom] = Layout::vertical(areas).areas(buffer.area);
     Paragraph::new(head.join("\n")).render(top, buffer);
-    rpc_table(board, ui).render(calls, buffer);
-    queue_table(board, ui, queues).render(queues, buffer);
+    rpc_table(content, ui).render(calls, buffer);
+    queue_table(content, ui, queues).render(queues, buffer);
     if ui.interactive {
         let sort = match ui.sort {
             QueueSort::Share => "share",
@@ -96,26 +96,26 @@ fn bold(ui: &ViewOptions) -> Style {
     }
 }
 
-fn head(board: &DashboardContent, ui: &ViewOptions) -> Vec<String> {
-    let up = board
+fn head(content: &DashboardContent, ui: &ViewOptions) -> Vec<String> {
+    let up = content
         .uptime
         .map(|up| format!("  up {}", long_duration(up)))
         .unwrap_or_default();
     let mut lines = vec![
         format!(
             "pumice {} at {}{up}  revision {}",
-            board.version, ui.server, board.revision
+            content.version, ui.server, content.revision
         ),
-        format!("policies  {}", policies_text(board)),
-        format!("sources   {}", sources_text(board)),
+        format!("policies  {}", policies_text(content)),
+        format!("sources   {}", sources_text(content)),
     ];
-    if let Some(trouble) = ui.last_error.as_ref().or(board.metrics_error.as_ref()) {
+    if let Some(trouble) = ui.last_error.as_ref().or(content.metrics_error.as_ref()) {
         lines.push(format!("trouble   {trouble}"));
     }
-    if board.metrics_error.is_some() {
+    if content.metrics_error.is_some() {
         return lines;
     }
-    let count = |name: &str| output::number(board.gauge(name));
+    let count = |name: &str| output::number(content.gauge(name));
     lines.push(format!(
         "state     {} nodes  {} queues  {} jobs  {} tasks",
         count("pumice_nodes"),
@@ -123,7 +123,7 @@ fn head(board: &DashboardContent, ui: &ViewOptions) -> Vec<String> {
         count("pumice_jobs"),
         count("pumice_tasks")
     ));
-    let cpu = board
+    let cpu = content
         .cpu
         .map(|cpu| format!("  {:.1} % of a processor", cpu * 100.0))
         .unwrap_or_default();
@@ -131,7 +131,7 @@ fn head(board: &DashboardContent, ui: &ViewOptions) -> Vec<String> {
         "open      {} sessions  {} connections  {} memory{cpu}",
         count("pumice_sessions"),
         count("pumice_connections"),
-        output::bytes(board.gauge("process_resident_memory_bytes"))
+        output::bytes(content.gauge("process_resident_memory_bytes"))
     ));
     lines.push(format!(
         "work      questions {} + {}  records {} + {}  (running + waiting)  writes waiting {}",
@@ -141,12 +141,12 @@ fn head(board: &DashboardContent, ui: &ViewOptions) -> Vec<String> {
         count("pumice_worker_queue/records"),
         count("pumice_writes_waiting")
     ));
-    lines.push(format!("refused   {}", rejections_text(board)));
+    lines.push(format!("refused   {}", rejections_text(content)));
     lines
 }
 
-fn policies_text(board: &DashboardContent) -> String {
-    let lines = board.policies.iter().map(|policy| {
+fn policies_text(content: &DashboardContent) -> String {
+    let lines = content.policies.iter().map(|policy| {
         let rejected = if policy.rejected {
             " (the last document was REFUSED)"
         } else {
@@ -157,11 +157,11 @@ fn policies_text(board: &DashboardContent) -> String {
     lines.collect::<Vec<_>>().join("  ")
 }
 
-fn sources_text(board: &DashboardContent) -> String {
-    if board.sources.is_empty() {
+fn sources_text(content: &DashboardContent) -> String {
+    if content.sources.is_empty() {
         return "none".to_owned();
     }
-    let lines = board.sources.iter().map(|source| {
+    let lines = content.sources.iter().map(|source| {
         let synced = match (source.synced, source.stale) {
             (true, _) => "synced",
             (false, true) => "STALE",
@@ -176,23 +176,23 @@ fn sources_text(board: &DashboardContent) -> String {
     lines.collect::<Vec<_>>().join("  ")
 }
 
-fn rejections_text(board: &DashboardContent) -> String {
-    if board.rejections_by_limit.is_empty() {
+fn rejections_text(content: &DashboardContent) -> String {
+    if content.rejections_by_limit.is_empty() {
         return "nothing".to_owned();
     }
-    let lines = board
+    let lines = content
         .rejections_by_limit
         .iter()
         .map(|(limit, count)| format!("{} by {limit}", output::number(*count)));
     lines.collect::<Vec<_>>().join("  ")
 }
 
-fn rpc_table(board: &DashboardContent, ui: &ViewOptions) -> Table<'static> {
-    let period = match board.period {
+fn rpc_table(content: &DashboardContent, ui: &ViewOptions) -> Table<'static> {
+    let period = match content.period {
         Some(period) => format!("last {:.0} s", period.as_secs_f64()),
         None => "since start".to_owned(),
     };
-    let names = board.rpcs.iter().map(|rpc| rpc.name.chars().count());
+    let names = content.rpcs.iter().map(|rpc| rpc.name.chars().count());
     let name_width = u16::try_from(names.max().unwrap_or(0).max(18)).unwrap_or(18);
     let widths = [
         Constraint::Length(name_width),
@@ -210,7 +210,7 @@ fn rpc_table(board: &DashboardContent, ui: &ViewOptions) -> Table<'static> {
         align_right("P99"),
         align_right("FAILED"),
     ];
-    let rows = board.rpcs.iter().take(RPCS_SHOWN).map(|rpc| Row::new(rpc_row(rpc)));
+    let rows = content.rpcs.iter().take(RPCS_SHOWN).map(|rpc| Row::new(rpc_row(rpc)));
     Table::new(rows, widths)
         .column_spacing(1)
         .header(Row::new(head).style(bold(ui)))
@@ -241,10 +241,10 @@ struct QueueColumns {
 }
 
 impl QueueColumns {
-    fn of(board: &DashboardContent, width: usize) -> Self {
+    fn of(content: &DashboardContent, width: usize) -> Self {
         let [name, resource, held] = QUEUE_WIDTHS;
         let longest = |least: usize, text: fn(&QueueLine) -> &str| {
-            let lengths = board.queues.iter().map(|queue| text(queue).chars().count());
+            let lengths = content.queues.iter().map(|queue| text(queue).chars().count());
             lengths.max().unwrap_or(0).max(least)
         };
         let spare = width.saturating_sub(name + resource + held + SHARE_WIDTH + 3);
@@ -266,8 +266,8 @@ impl QueueColumns {
     }
 }
 
-fn queue_table(board: &DashboardContent, ui: &ViewOptions, area: Rect) -> Table<'static> {
-    let columns = QueueColumns::of(board, area.width.into());
+fn queue_table(content: &DashboardContent, ui: &ViewOptions, area: Rect) -> Table<'static> {
+    let columns = QueueColumns::of(content, area.width.into());
     let length = |width: usize| Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX));
     let widths = [
         length(columns.name),
@@ -281,7 +281,7 @@ fn queue_table(board: &DashboardContent, ui: &ViewOptions, area: Rect) -> Table<
         "BY".to_owned(),
         "HELD / ENTITLED".to_owned(),
     ];
-    let sorted = board.sorted(ui.sort, ui.reversed);
+    let sorted = content.sorted(ui.sort, ui.reversed);
     let heights = sorted.iter().map(|queue| row_height(&queue_cells(queue, &columns)));
     let shown = usize::from(area.height.saturating_sub(1)) / heights.max().unwrap_or(1);
     let offset = ui.scroll_offset.min(sorted.len().saturating_sub(shown));
@@ -398,9 +398,9 @@ mod tests {
     }
 
     fn drawn(ui: &ViewOptions, width: u16, height: u16) -> Vec<String> {
-        let board = DashboardContent::new(&reading(), None);
+        let content = DashboardContent::new(&reading(), None);
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| render(&board, ui, frame.buffer_mut())).unwrap();
+        terminal.draw(|frame| render(&content, ui, frame.buffer_mut())).unwrap();
         let buffer = terminal.backend().buffer();
         let lines = (0..height).map(|y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>());
         lines.map(|line| line.trim_end().to_owned()).collect()
@@ -476,11 +476,11 @@ mod tests {
             queue.accounts[0].dominant_resource = "NVIDIA-H100-80GB-HBM3".to_owned();
             queue.queue.as_mut().unwrap().name.clone_from(&name);
         }
-        let board = DashboardContent::new(&reading, None);
-        let text = text(&board, &ViewOptions::default(), 40);
+        let content = DashboardContent::new(&reading, None);
+        let text = text(&content, &ViewOptions::default(), 40);
         assert!(text.contains(&name) && text.contains("NVIDIA-H100-80GB-HBM3"), "{text}");
         let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 60));
-        render(&board, &ViewOptions::default(), &mut buffer);
+        render(&content, &ViewOptions::default(), &mut buffer);
         let column = |from: u16, to: u16| -> String {
             let cells = (0..60).flat_map(|y| (from..to).map(move |x| (x, y)));
             cells.map(|at| buffer[at].symbol().trim()).collect()
@@ -490,8 +490,8 @@ mod tests {
 
     #[test]
     fn text_is_as_high_as_it_needs_to_be() {
-        let board = DashboardContent::new(&reading(), None);
-        let text = text(&board, &ViewOptions::default(), 100);
+        let content = DashboardContent::new(&reading(), None);
+        let text = text(&content, &ViewOptions::default(), 100);
         assert_eq!(text.lines().filter(|line| line.starts_with("queue-")).count(), 30);
         assert!(!text.contains("q quit"));
     }

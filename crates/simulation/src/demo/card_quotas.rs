@@ -26,12 +26,12 @@ pub(super) struct DemoSession {
 }
 
 impl DemoSession {
-    pub(super) async fn open(stage: &mut DemoHarness, policy: &str) -> Result<Self, CommandError> {
+    pub(super) async fn open(harness: &mut DemoHarness, policy: &str) -> Result<Self, CommandError> {
         let open = pb::OpenSessionRequest {
             against: Some(latest_ref(policy)),
             ..pb::OpenSessionRequest::default()
         };
-        let opened = stage.connection.decisions.open_session(open).await?.into_inner();
+        let opened = harness.connection.decisions.open_session(open).await?.into_inner();
         Ok(Self {
             session: opened.session,
             applied_changes: 0,
@@ -49,7 +49,7 @@ impl DemoSession {
     }
 
     /// Asks whether a job may be enqueued, and enqueues it if so. Returns the reasons against it; empty: permitted.
-    pub(super) async fn admit(&mut self, stage: &mut DemoHarness, job: &str) -> Result<Vec<String>, CommandError> {
+    pub(super) async fn admit(&mut self, harness: &mut DemoHarness, job: &str) -> Result<Vec<String>, CommandError> {
         let named = pb::Job {
             name: job.to_owned(),
             ..pb::Job::default()
@@ -63,7 +63,7 @@ impl DemoSession {
             }],
             ..pb::AdmitRequest::default()
         };
-        let result = stage.connection.decisions.admit(request).await?.into_inner().result;
+        let result = harness.connection.decisions.admit(request).await?.into_inner().result;
         // The question itself changed the session.
         self.applied_changes = self.applied_changes.saturating_add(1);
         let item = result.unwrap_or_default().items.into_iter().next().unwrap_or_default();
@@ -79,24 +79,28 @@ impl DemoSession {
     }
 
     /// Puts a task on its best node, if any fits.
-    pub(super) async fn place(&mut self, stage: &mut DemoHarness, task: &str) -> Result<Option<String>, CommandError> {
+    pub(super) async fn place(
+        &mut self,
+        harness: &mut DemoHarness,
+        task: &str,
+    ) -> Result<Option<String>, CommandError> {
         let asked = pb::Task {
             name: task.to_owned(),
             ..pb::Task::default()
         };
         let evaluation_ref = self.evaluation_ref();
-        let node = stage.best_node(evaluation_ref, asked).await?;
+        let node = harness.best_node(evaluation_ref, asked).await?;
         self.changes.extend(node.iter().map(|node| allocate(task, node)));
         Ok(node)
     }
 
     /// Cards that each queue holds, and its quota: `(queue, card) → (held, quota)`.
-    pub(super) async fn holdings(&mut self, stage: &mut DemoHarness) -> Result<CardHoldings, CommandError> {
+    pub(super) async fn holdings(&mut self, harness: &mut DemoHarness) -> Result<CardHoldings, CommandError> {
         let request = pb::ListQueuesRequest {
             against: Some(self.evaluation_ref()),
             ..pb::ListQueuesRequest::default()
         };
-        let reply = stage.connection.state.list_queues(request).await?.into_inner();
+        let reply = harness.connection.state.list_queues(request).await?.into_inner();
         let mut held = CardHoldings::new();
         for status in reply.queues {
             let queue = status.queue.unwrap_or_default().name;
@@ -118,9 +122,9 @@ impl DemoSession {
         Ok(held)
     }
 
-    pub(super) async fn close(self, stage: &mut DemoHarness) -> Result<(), CommandError> {
+    pub(super) async fn close(self, harness: &mut DemoHarness) -> Result<(), CommandError> {
         let close = pb::CloseSessionRequest { session: self.session };
-        stage.connection.decisions.close_session(close).await?;
+        harness.connection.decisions.close_session(close).await?;
         Ok(())
     }
 }
@@ -147,7 +151,7 @@ pub(super) fn print_holdings(held: &CardHoldings) -> Result<(), CommandError> {
 }
 
 /// The three examples of the plugin's design document, and a job that asks for too much.
-pub(super) async fn run_examples(stage: &mut DemoHarness) -> Result<(), CommandError> {
+pub(super) async fn run_examples(harness: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n6. Card quotas: Jobs, PodGroups and Queues as written in examples/cards")?;
     let mut import = ClusterImport::new(AmountRules::Auto);
     import.read("cluster.yaml", CLUSTER)?;
@@ -157,18 +161,21 @@ pub(super) async fn run_examples(stage: &mut DemoHarness) -> Result<(), CommandE
     for task in &cluster.tasks {
         tasks.entry(task.job.clone()).or_default().push(task.name.clone());
     }
-    stage.load(cluster).await?;
-    stage.push(NAME, POLICY).await?;
-    let mut cycle = DemoSession::open(stage, NAME).await?;
+    harness.load(cluster).await?;
+    harness.push(NAME, POLICY).await?;
+    let mut cycle = DemoSession::open(harness, NAME).await?;
     let mut table = TextTable::new(["JOB", "ADMITTED", "TASKS BY NODE"]);
     let mut refused = Vec::new();
     for job in ["training", "flexible-training", "inference", "too-large"] {
         let name = format!("default/{job}");
-        let reasons = cycle.admit(stage, &name).await?;
+        let reasons = cycle.admit(harness, &name).await?;
         let mut nodes: BTreeMap<String, u32> = BTreeMap::new();
         if reasons.is_empty() {
             for task in tasks.get(&name).into_iter().flatten() {
-                let node = cycle.place(stage, task).await?.unwrap_or_else(|| "nowhere".to_owned());
+                let node = cycle
+                    .place(harness, task)
+                    .await?
+                    .unwrap_or_else(|| "nowhere".to_owned());
                 *nodes.entry(node).or_default() += 1;
             }
         }
@@ -181,21 +188,21 @@ pub(super) async fn run_examples(stage: &mut DemoHarness) -> Result<(), CommandE
     for (job, reason) in &refused {
         output::line(&format!("  {job}: {reason}"))?;
     }
-    let held = cycle.holdings(stage).await?;
+    let held = cycle.holdings(harness).await?;
     print_holdings(&held)?;
     let of = |queue: &str, card: &str| held.get(&(queue.to_owned(), card.to_owned())).map(|(held, _)| *held);
     let is = |found: Option<f64>, cards: f64| found.is_some_and(|found| (found - cards).abs() < 0.5);
     let all_four = is(of("team-a", A100), 4.0) && is(of("team-a", H100), 4.0);
-    stage.check(
+    harness.check(
         "example 1 and 2: the quota of 5 A100 has no room for four more, so all four use H100",
         all_four,
     )?;
-    stage.check("example 3: sixteen pods share four cards", is(of("team-b", MPS), 16.0))?;
-    stage.check("six A100 are refused, with the figures", {
+    harness.check("example 3: sixteen pods share four cards", is(of("team-b", MPS), 16.0))?;
+    harness.check("six A100 are refused, with the figures", {
         refused.len() == 1
             && refused
                 .iter()
                 .all(|(job, reason)| *job == "too-large" && reason.contains(A100))
     })?;
-    cycle.close(stage).await
+    cycle.close(harness).await
 }

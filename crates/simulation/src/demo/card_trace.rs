@@ -17,16 +17,16 @@ const GPU_PRODUCT_LABEL: &str = "nvidia.com/gpu.product";
 const QUEUES: [&str; 2] = ["red", "blue"];
 
 /// Places a small invented trace.
-pub(super) async fn run_small(stage: &mut DemoHarness) -> Result<(), CommandError> {
+pub(super) async fn run_small(harness: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n7. Choices of cards in a small trace: each of two queues may hold a third of each kind")?;
     let mut import = ClusterImport::new(AmountRules::Auto);
     import.read("trace-nodes.csv", NODES)?;
     import.read("trace-tasks.csv", TASKS)?;
-    place_all(stage, import.into_cluster()).await
+    place_all(harness, import.into_cluster()).await
 }
 
 /// Places the tasks of openb that name cards, if the folder has the list of them.
-pub(super) async fn run_openb(stage: &mut DemoHarness, folder: &Path) -> Result<(), CommandError> {
+pub(super) async fn run_openb(harness: &mut DemoHarness, folder: &Path) -> Result<(), CommandError> {
     let tasks = folder.join("openb_pod_list_gpuspec33.csv");
     if !tasks.exists() {
         return output::line("\n  (no openb_pod_list_gpuspec33.csv: tasks that name cards are left out)");
@@ -38,7 +38,7 @@ pub(super) async fn run_openb(stage: &mut DemoHarness, folder: &Path) -> Result<
         &files::read_text(&folder.join("openb_node_list_all_node.csv"))?,
     )?;
     import.read("tasks", &files::read_text(&tasks)?)?;
-    place_all(stage, import.into_cluster()).await
+    place_all(harness, import.into_cluster()).await
 }
 
 /// Every task becomes a job of its own; a share of a card takes a whole one of the quota.
@@ -87,17 +87,17 @@ fn prepare(mut cluster: pb::Cluster) -> pb::Cluster {
     cluster
 }
 
-async fn place_all(stage: &mut DemoHarness, cluster: pb::Cluster) -> Result<(), CommandError> {
+async fn place_all(harness: &mut DemoHarness, cluster: pb::Cluster) -> Result<(), CommandError> {
     let cluster = prepare(cluster);
     let names: Vec<String> = cluster.tasks.iter().map(|task| task.name.clone()).collect();
-    stage.load(cluster).await?;
-    stage.push("cards", POLICY).await?;
-    let mut cycle = DemoSession::open(stage, "cards").await?;
+    harness.load(cluster).await?;
+    harness.push("cards", POLICY).await?;
+    let mut cycle = DemoSession::open(harness, "cards").await?;
     let (mut placed, mut refused, mut nowhere) = (0_u32, 0_u32, 0_u32);
     for name in &names {
-        if !cycle.admit(stage, name).await?.is_empty() {
+        if !cycle.admit(harness, name).await?.is_empty() {
             refused += 1;
-        } else if cycle.place(stage, name).await?.is_some() {
+        } else if cycle.place(harness, name).await?.is_some() {
             placed += 1;
         } else {
             nowhere += 1;
@@ -107,12 +107,12 @@ async fn place_all(stage: &mut DemoHarness, cluster: pb::Cluster) -> Result<(), 
         "  {} tasks: {placed} placed, {refused} over the quota of their queue, {nowhere} admitted without room on a node",
         names.len()
     ))?;
-    let held = cycle.holdings(stage).await?;
+    let held = cycle.holdings(harness).await?;
     print_holdings(&held)?;
     let within = held.values().all(|(held, quota)| held <= quota);
-    stage.check("no queue holds more of a card than its quota", within)?;
+    harness.check("no queue holds more of a card than its quota", within)?;
     let all: f64 = held.values().map(|(held, _)| held).sum();
     let full = held.values().any(|(held, quota)| held >= quota);
-    stage.check("cards are held, and some quota is used up", all > 0.0 && full)?;
-    cycle.close(stage).await
+    harness.check("cards are held, and some quota is used up", all > 0.0 && full)?;
+    cycle.close(harness).await
 }

@@ -13,7 +13,7 @@ const PROPORTIONAL: &str = include_str!("../../examples/proportional.yaml");
 const TOLERANCE: f64 = 1e-6;
 
 /// Tasks that need no T4 and no A10 stay off the nodes that have them; in today's keys and in the old flat ones.
-pub(super) async fn scarce_resources(stage: &mut DemoHarness) -> Result<(), CommandError> {
+pub(super) async fn scarce_resources(harness: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n1. Scarce resource avoidance: three tasks, three nodes, the part `sra` of the score")?;
     let nodes = vec![
         node("node1", "cpu: 32, memory: 64Gi", ""),
@@ -24,7 +24,7 @@ pub(super) async fn scarce_resources(stage: &mut DemoHarness) -> Result<(), Comm
             "",
         ),
     ];
-    stage
+    harness
         .load(pb::Cluster {
             nodes,
             ..pb::Cluster::default()
@@ -47,9 +47,9 @@ pub(super) async fn scarce_resources(stage: &mut DemoHarness) -> Result<(), Comm
         ("sra", SRA, "today's keys"),
         ("sra-legacy", SRA_LEGACY, "the old flat keys"),
     ] {
-        stage.push(policy, document).await?;
+        harness.push(policy, document).await?;
         let asked = tasks.iter().map(|(name, requests, _)| task(name, requests)).collect();
-        let items = stage.score(policy, asked).await?;
+        let items = harness.score(policy, asked).await?;
         let mut table = TextTable::new(["TASK", "node1", "node2", "node3"]);
         let mut right = true;
         for ((name, _, expected), item) in tasks.iter().zip(&items) {
@@ -58,7 +58,7 @@ pub(super) async fn scarce_resources(stage: &mut DemoHarness) -> Result<(), Comm
             table.row(std::iter::once((*name).to_owned()).chain(scores.iter().copied().map(output::number)));
         }
         output::table(&table)?;
-        stage.check(
+        harness.check(
             &format!("the table of the design document, from {keys}"),
             right && items.len() == tasks.len(),
         )?;
@@ -67,7 +67,7 @@ pub(super) async fn scarce_resources(stage: &mut DemoHarness) -> Result<(), Comm
 }
 
 /// GPU tasks gather, CPU tasks spread and stay off GPU nodes.
-pub(super) async fn best_practice(stage: &mut DemoHarness) -> Result<(), CommandError> {
+pub(super) async fn best_practice(harness: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n2. The built-in policy: GPU tasks gather, CPU tasks spread and stay off GPU nodes")?;
     let nodes = vec![
         node("cpu-empty", "cpu: 32, memory: 64Gi", ""),
@@ -79,7 +79,7 @@ pub(super) async fn best_practice(stage: &mut DemoHarness) -> Result<(), Command
             "cpu: 20, memory: 100Gi, nvidia.com/gpu: 5, pods: 3",
         ),
     ];
-    stage
+    harness
         .load(pb::Cluster {
             nodes,
             ..pb::Cluster::default()
@@ -92,25 +92,25 @@ pub(super) async fn best_practice(stage: &mut DemoHarness) -> Result<(), Command
         [875.0 / 3.0, 375.0 / 3.0, 1187.5 / 3.0, 2125.0 / 3.0],
     ];
     let best = ["cpu-empty", "gpu-part"];
-    let items = stage.score("default", vec![cpu.clone(), gpu.clone()]).await?;
+    let items = harness.score("default", vec![cpu.clone(), gpu.clone()]).await?;
     for ((task, item), (expected, best)) in [cpu, gpu].iter().zip(&items).zip(expected.iter().zip(best)) {
         output::line(&node_query::task_title(task))?;
         output::table(&pumice_console::score_table::score_table(item))?;
-        stage.check(
+        harness.check(
             "the scores are those of the formulas",
             approx_equal(&item.totals, expected),
         )?;
-        let found = stage
+        let found = harness
             .best_node(latest_ref("default"), task.clone())
             .await?
             .unwrap_or_default();
-        stage.check(&format!("best of the nodes with room: {found}"), found == best)?;
+        harness.check(&format!("best of the nodes with room: {found}"), found == best)?;
     }
     Ok(())
 }
 
 /// The first CPU task fits on the GPU node, the second would leave too few cores for its idle GPUs.
-pub(super) async fn proportional(stage: &mut DemoHarness) -> Result<(), CommandError> {
+pub(super) async fn proportional(harness: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n3. Proportional: 8 cores and 8 GB stay free for every idle GPU of nodeC0-0")?;
     let names = ["default/single-1000-0", "default/single-1000-1"];
     let cluster = pb::Cluster {
@@ -121,13 +121,13 @@ pub(super) async fn proportional(stage: &mut DemoHarness) -> Result<(), CommandE
             .collect(),
         ..pb::Cluster::default()
     };
-    stage.load(cluster).await?;
-    stage.push("proportional", PROPORTIONAL).await?;
+    harness.load(cluster).await?;
+    harness.push("proportional", PROPORTIONAL).await?;
     let open = pb::OpenSessionRequest {
         against: Some(latest_ref("proportional")),
         ..pb::OpenSessionRequest::default()
     };
-    let session = stage
+    let session = harness
         .connection
         .decisions
         .open_session(open)
@@ -135,14 +135,14 @@ pub(super) async fn proportional(stage: &mut DemoHarness) -> Result<(), CommandE
         .into_inner()
         .session;
     let [first, second] = names;
-    let item = filter(stage, session_ref(&session, 0, Vec::new()), first).await?;
-    stage.check(
+    let item = filter(harness, session_ref(&session, 0, Vec::new()), first).await?;
+    harness.check(
         &format!("{first} fits: 74 − 8 cores leave 66, the GPUs keep 64"),
         item.fit_count == 1,
     )?;
     let placed = vec![allocate(first, "nodeC0-0")];
-    let item = filter(stage, session_ref(&session, 0, placed), second).await?;
-    stage.check(
+    let item = filter(harness, session_ref(&session, 0, placed), second).await?;
+    harness.check(
         &format!("{second} is refused once {first} is there: 66 − 8 cores leave 58"),
         item.fit_count == 0,
     )?;
@@ -151,18 +151,18 @@ pub(super) async fn proportional(stage: &mut DemoHarness) -> Result<(), CommandE
     }
     for (name, expected) in [("requested cpu", 8.0), ("idle cpu", 66.0), ("reserved cpu", 64.0)] {
         let found = measurement(&item, name);
-        stage.check(
+        harness.check(
             &format!("{name}: {expected} cores"),
             found.is_some_and(|found| approx_equal(&[found], &[expected])),
         )?;
     }
     let close = pb::CloseSessionRequest { session };
-    stage.connection.decisions.close_session(close).await?;
+    harness.connection.decisions.close_session(close).await?;
     Ok(())
 }
 
 async fn filter(
-    stage: &mut DemoHarness,
+    harness: &mut DemoHarness,
     evaluation_ref: pb::EvaluationRef,
     task: &str,
 ) -> Result<pb::FilterItem, CommandError> {
@@ -174,7 +174,7 @@ async fn filter(
         }],
         ..pb::FilterRequest::default()
     };
-    let reply = stage.connection.decisions.filter(request).await?.into_inner();
+    let reply = harness.connection.decisions.filter(request).await?.into_inner();
     let item = reply
         .result
         .unwrap_or_default()

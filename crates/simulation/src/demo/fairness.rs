@@ -16,12 +16,12 @@ const GPU: &str = "cpu: 0, example.com/gpu: 1";
 const CPU: &str = "cpu: 1";
 
 /// Serves both examples to the end, always the queue that Order puts first.
-pub(super) async fn run_examples(stage: &mut DemoHarness) -> Result<(), CommandError> {
+pub(super) async fn run_examples(harness: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n5. Hierarchical fairness: Order says who is next until nothing is left")?;
-    stage.push("hdrf", HDRF).await?;
+    harness.push("hdrf", HDRF).await?;
     let complementary: [QueueSpec; 3] = [("root/n1", GPU), ("root/n2/n21", CPU), ("root/n2/n22", GPU)];
-    let got = serve_queues(stage, "cpu: 10, example.com/gpu: 10", &complementary).await?;
-    stage.check(
+    let got = serve_queues(harness, "cpu: 10, example.com/gpu: 10", &complementary).await?;
+    harness.check(
         "children with different dominant resources do not starve each other",
         got == [5, 10, 5],
     )?;
@@ -32,13 +32,13 @@ pub(super) async fn run_examples(stage: &mut DemoHarness) -> Result<(), CommandE
         ("root/n3/n32", GPU),
         ("root/n4", GPU),
     ];
-    let got = serve_queues(stage, "cpu: 12, example.com/gpu: 12", &blocked).await?;
-    stage.check("a blocked child does not hold its parent up", got == [4, 4, 4, 6, 6])
+    let got = serve_queues(harness, "cpu: 12, example.com/gpu: 12", &blocked).await?;
+    harness.check("a blocked child does not hold its parent up", got == [4, 4, 4, 6, 6])
 }
 
 /// Number of tasks that each group got.
 async fn serve_queues(
-    stage: &mut DemoHarness,
+    harness: &mut DemoHarness,
     allocatable: &str,
     groups: &[QueueSpec],
 ) -> Result<Vec<usize>, CommandError> {
@@ -73,8 +73,8 @@ async fn serve_queues(
         }));
         waiting.insert(name, names);
     }
-    stage.load(cluster).await?;
-    let served = allocate_all(stage, waiting).await?;
+    harness.load(cluster).await?;
+    let served = allocate_all(harness, waiting).await?;
     let mut table = TextTable::new(["QUEUE", "TASK ASKS FOR", "TASKS SERVED"]);
     let counts: Vec<usize> = groups
         .iter()
@@ -93,14 +93,14 @@ fn queue(path: &str) -> String {
 
 /// Allocates in a session, one task per query. A queue whose task does not fit drops out.
 async fn allocate_all(
-    stage: &mut DemoHarness,
+    harness: &mut DemoHarness,
     mut waiting: BTreeMap<String, Vec<String>>,
 ) -> Result<BTreeMap<String, usize>, CommandError> {
     let open = pb::OpenSessionRequest {
         against: Some(latest_ref("hdrf")),
         ..pb::OpenSessionRequest::default()
     };
-    let session = stage
+    let session = harness
         .connection
         .decisions
         .open_session(open)
@@ -118,14 +118,14 @@ async fn allocate_all(
             }),
             ..pb::OrderRequest::default()
         };
-        let result = stage.connection.decisions.order(request).await?.into_inner().result;
+        let result = harness.connection.decisions.order(request).await?.into_inner().result;
         after += count;
         let Some(first) = result.unwrap_or_default().queues.into_iter().next() else {
             break;
         };
         let next = waiting.get_mut(&first.name).and_then(Vec::pop);
         match next {
-            Some(task) if fits(stage, &session, after, &task).await? => {
+            Some(task) if fits(harness, &session, after, &task).await? => {
                 changes.push(allocate(&task, "n"));
                 *served.entry(first.name).or_insert(0) += 1;
             }
@@ -134,7 +134,7 @@ async fn allocate_all(
             }
         }
     }
-    stage
+    harness
         .connection
         .decisions
         .close_session(pb::CloseSessionRequest { session })
@@ -142,7 +142,7 @@ async fn allocate_all(
     Ok(served)
 }
 
-async fn fits(stage: &mut DemoHarness, session: &str, after: u64, task: &str) -> Result<bool, CommandError> {
+async fn fits(harness: &mut DemoHarness, session: &str, after: u64, task: &str) -> Result<bool, CommandError> {
     let request = pb::FilterRequest {
         against: Some(session_ref(session, after, Vec::new())),
         tasks: vec![pb::Task {
@@ -151,6 +151,6 @@ async fn fits(stage: &mut DemoHarness, session: &str, after: u64, task: &str) ->
         }],
         ..pb::FilterRequest::default()
     };
-    let result = stage.connection.decisions.filter(request).await?.into_inner().result;
+    let result = harness.connection.decisions.filter(request).await?.into_inner().result;
     Ok(result.unwrap_or_default().items.iter().any(|item| item.fit_count > 0))
 }

@@ -30,20 +30,20 @@ pub struct DemoArgs {
 /// # Errors
 /// A call fails, or a check does.
 pub async fn run_scenes(connection: ClientConnection, args: DemoArgs) -> Result<(), CommandError> {
-    let mut stage = DemoHarness::new(connection);
-    examples::scarce_resources(&mut stage).await?;
-    examples::best_practice(&mut stage).await?;
-    examples::proportional(&mut stage).await?;
-    reload::run(&mut stage).await?;
-    fairness::run_examples(&mut stage).await?;
-    card_quotas::run_examples(&mut stage).await?;
-    card_trace::run_small(&mut stage).await?;
+    let mut harness = DemoHarness::new(connection);
+    examples::scarce_resources(&mut harness).await?;
+    examples::best_practice(&mut harness).await?;
+    examples::proportional(&mut harness).await?;
+    reload::run(&mut harness).await?;
+    fairness::run_examples(&mut harness).await?;
+    card_quotas::run_examples(&mut harness).await?;
+    card_trace::run_small(&mut harness).await?;
     match args.openb {
         Some(folder) => {
-            openb::run(&mut stage, &folder).await?;
-            card_trace::run_openb(&mut stage, &folder).await?;
+            openb::run(&mut harness, &folder).await?;
+            card_trace::run_openb(&mut harness, &folder).await?;
         }
         None => output::line("\nWith PUMICE_OPENB=DIR the demo also places the 8,152 tasks of a real GPU cluster.")?,
     }
-    stage.finish()
+    harness.finish()
 }

@@ -37,7 +37,7 @@ impl TraceCounts {
 }
 
 /// Places the trace under both policies.
-pub(super) async fn run(stage: &mut DemoHarness, folder: &Path) -> Result<(), CommandError> {
+pub(super) async fn run(harness: &mut DemoHarness, folder: &Path) -> Result<(), CommandError> {
     output::line("\n8. openb, a real GPU cluster: tasks in order of creation, none leaving, each to its best node")?;
     let mut import = ClusterImport::new(AmountRules::Auto);
     for file in [NODES, TASKS] {
@@ -61,8 +61,8 @@ pub(super) async fn run(stage: &mut DemoHarness, folder: &Path) -> Result<(), Co
         gpu_nodes.len(),
         waiting.len()
     ))?;
-    stage.load(cluster).await?;
-    stage.push("spread", SPREAD).await?;
+    harness.load(cluster).await?;
+    harness.push("spread", SPREAD).await?;
     let mut table = TextTable::new([
         "POLICY",
         "CPU TASKS PLACED",
@@ -75,7 +75,7 @@ pub(super) async fn run(stage: &mut DemoHarness, folder: &Path) -> Result<(), Co
         ("spread", "LeastAllocated cpu + memory"),
         ("default", "the built-in policy"),
     ] {
-        let placed = place(stage, policy, &waiting, &gpu_nodes).await?;
+        let placed = place(harness, policy, &waiting, &gpu_nodes).await?;
         table.row([
             title.to_owned(),
             placed.cpu.to_string(),
@@ -90,7 +90,7 @@ pub(super) async fn run(stage: &mut DemoHarness, folder: &Path) -> Result<(), Co
         .get("default")
         .zip(shares.get("spread"))
         .is_some_and(|(built_in, spread)| built_in < spread);
-    stage.check("the built-in policy keeps more CPU tasks off GPU nodes", better)
+    harness.check("the built-in policy keeps more CPU tasks off GPU nodes", better)
 }
 
 fn has_gpu(node: &pb::Node) -> bool {
@@ -114,7 +114,7 @@ fn in_order(tasks: &[pb::Task]) -> Vec<TraceTask> {
 
 /// Places tasks in one session: each query carries the placement before it.
 async fn place(
-    stage: &mut DemoHarness,
+    harness: &mut DemoHarness,
     policy: &str,
     waiting: &[TraceTask],
     gpu_nodes: &BTreeSet<String>,
@@ -123,7 +123,7 @@ async fn place(
         against: Some(latest_ref(policy)),
         ..pb::OpenSessionRequest::default()
     };
-    let session = stage
+    let session = harness
         .connection
         .decisions
         .open_session(open)
@@ -135,7 +135,7 @@ async fn place(
     for task in waiting {
         let sent = u64::try_from(changes.len()).unwrap_or_default();
         let evaluation_ref = session_ref(&session, after, std::mem::take(&mut changes));
-        let best = stage
+        let best = harness
             .best_node(
                 evaluation_ref,
                 pb::Task {
@@ -159,7 +159,7 @@ async fn place(
             placed.gpu = placed.gpu.saturating_add(1);
         }
     }
-    stage
+    harness
         .connection
         .decisions
         .close_session(pb::CloseSessionRequest { session })

@@ -25,24 +25,24 @@ const REPLIES_PER_VERSION: u32 = 50;
 type ReloadReply = Result<(u64, String), String>;
 
 /// Reloads policies under load.
-pub(super) async fn run(stage: &mut DemoHarness) -> Result<(), CommandError> {
+pub(super) async fn run(harness: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n4. Hot reload: 4 clients ask without pause while the policy changes between spread and pack")?;
     let nodes = vec![
         node("empty", "cpu: 32, memory: 64Gi", ""),
         node("half", "cpu: 32, memory: 64Gi", "cpu: 16, memory: 32Gi, pods: 4"),
     ];
-    stage
+    harness
         .load(pb::Cluster {
             nodes,
             ..pb::Cluster::default()
         })
         .await?;
-    let first = stage.push(POLICY, SPREAD).await?;
+    let first = harness.push(POLICY, SPREAD).await?;
     let done = Arc::new(AtomicBool::new(false));
     let (sender, mut results) = mpsc::unbounded_channel();
     for _ in 0..CLIENTS {
         tokio::spawn(send_queries(
-            stage.connection.clone(),
+            harness.connection.clone(),
             sender.clone(),
             Arc::clone(&done),
         ));
@@ -54,14 +54,14 @@ pub(super) async fn run(stage: &mut DemoHarness) -> Result<(), CommandError> {
         let version = first.saturating_add(reload);
         if reload > 0 {
             let document = if reload % 2 == 0 { SPREAD } else { PACK };
-            let accepted = stage.push(POLICY, document).await?;
+            let accepted = harness.push(POLICY, document).await?;
             if accepted != version {
                 return Err(CommandError::message(format!(
                     "error: expected version {version}, got {accepted}"
                 )));
             }
         }
-        refused = refused.saturating_add(u32::from(stage.push(POLICY, BROKEN).await.is_err()));
+        refused = refused.saturating_add(u32::from(harness.push(POLICY, BROKEN).await.is_err()));
         let mut seen = 0_u32;
         while seen < REPLIES_PER_VERSION {
             let Some(result) = results.recv().await else { break };
@@ -72,10 +72,10 @@ pub(super) async fn run(stage: &mut DemoHarness) -> Result<(), CommandError> {
     while let Some(result) = results.recv().await {
         tally.count_reply(first, first.saturating_add(RELOADS), result);
     }
-    check_counts(stage, &tally, refused)
+    check_counts(harness, &tally, refused)
 }
 
-fn check_counts(stage: &mut DemoHarness, tally: &ReloadCounts, refused: u32) -> Result<(), CommandError> {
+fn check_counts(harness: &mut DemoHarness, tally: &ReloadCounts, refused: u32) -> Result<(), CommandError> {
     output::line(&format!(
         "  {} answers: {} said `empty` (spread), {} said `half` (pack)",
         tally.spread.saturating_add(tally.pack),
@@ -85,12 +85,12 @@ fn check_counts(stage: &mut DemoHarness, tally: &ReloadCounts, refused: u32) -> 
     if let Some(problem) = &tally.first_error {
         output::line(&format!("  first fault: {problem}"))?;
     }
-    stage.check(
+    harness.check(
         &format!("{RELOADS} reloads changed the answer back and forth"),
         tally.spread > 0 && tally.pack > 0,
     )?;
-    stage.check(&format!("calls failed: {}", tally.failed), tally.failed == 0)?;
-    stage.check(
+    harness.check(&format!("calls failed: {}", tally.failed), tally.failed == 0)?;
+    harness.check(
         &format!(
             "answers that do not belong to the version they name: {}",
             tally.inconsistent
@@ -98,7 +98,7 @@ fn check_counts(stage: &mut DemoHarness, tally: &ReloadCounts, refused: u32) -> 
         tally.inconsistent == 0,
     )?;
     let broken = RELOADS.saturating_add(1);
-    stage.check(
+    harness.check(
         &format!("broken documents refused while the old ones served: {refused} of {broken}"),
         u64::from(refused) == broken,
     )

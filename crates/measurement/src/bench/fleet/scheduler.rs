@@ -91,7 +91,7 @@ impl FleetScheduler {
             let ended = Instant::now();
             match answered {
                 Ok(response) => {
-                    log.record(job, request, (begun, ended), response.into_inner())?;
+                    log.record(job, request, begun, ended, response.into_inner())?;
                     return Ok(());
                 }
                 Err(status) if sends < MAX_SENDS && may_succeed_later(status.code()) => {
@@ -137,7 +137,8 @@ impl SchedulerLog {
         &mut self,
         job: &FleetJob,
         request: pb::PlaceRequest,
-        (begun, ended): (Instant, Instant),
+        begun: Instant,
+        ended: Instant,
         response: pb::PlaceResponse,
     ) -> Result<(), CommandError> {
         self.latencies.record(ended.saturating_duration_since(begun));
