@@ -180,8 +180,8 @@ impl PluginStateCache {
     }
 
     /// Stores known plugin states of a policy. Later callers then need not compute them.
-    pub fn seed(&self, policy: &Arc<str>, derived: PluginStates) {
-        let known = Arc::new(OnceLock::from(derived));
+    pub fn seed(&self, policy: &Arc<str>, plugin_states: PluginStates) {
+        let known = Arc::new(OnceLock::from(plugin_states));
         self.cells.with(|cells| cells.insert(Arc::clone(policy), known));
     }
 }

@@ -69,24 +69,24 @@ const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
 pub fn admit(
     cluster_state: &ClusterState,
     policy: &Policy,
-    derived: &mut PluginStates,
+    plugin_states: &mut PluginStates,
     query: &AdmitQuery,
 ) -> Result<Vec<Result<AdmitVerdict, Problem>>, Problem> {
-    let asked = AdmitPlugins::of(policy, &query.plugins)?;
-    for quota in &asked.quotas {
-        quota.release_tentative(derived)?;
+    let plugins = AdmitPlugins::of(policy, &query.plugins)?;
+    for quota in &plugins.quotas {
+        quota.release_tentative(plugin_states)?;
     }
     let judge = |item: &Result<AdmitSubject, Problem>| match item {
         Err(problem) => Err(problem.clone()),
-        Ok(AdmitSubject::Job(job)) => asked.judge_job((cluster_state, query.now), derived, job, true),
+        Ok(AdmitSubject::Job(job)) => plugins.judge_job(cluster_state, query.now, plugin_states, job, true),
         Ok(AdmitSubject::Task(task)) => {
             let context = PluginContext {
                 cluster_state,
-                plugin_states: derived,
+                plugin_states,
                 now: query.now,
                 after_release: false,
             };
-            asked.judge_task(context, task)
+            plugins.judge_task(context, task)
         }
     };
     Ok(query.items.iter().map(judge).collect())
@@ -118,7 +118,7 @@ impl<'p> JobAdmitter<'p> {
     ) -> Result<AdmitVerdict, Problem> {
         // Nobody can be promised less than nothing, whatever the compatibility.
         refuse_negative(cluster_state, job)?;
-        self.0.judge_job((cluster_state, now), plugin_states, job, false)
+        self.0.judge_job(cluster_state, now, plugin_states, job, false)
     }
 }
 
@@ -180,7 +180,8 @@ impl<'p> AdmitPlugins<'p> {
 
     fn judge_job(
         &self,
-        (cluster_state, now): (&ClusterState, Option<i64>),
+        cluster_state: &ClusterState,
+        now: Option<i64>,
         plugin_states: &mut PluginStates,
         job: &JobRecord,
         keep: bool,

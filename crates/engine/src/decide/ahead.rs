@@ -40,7 +40,7 @@ pub(super) fn add_scores_ahead(
         }
         let mut sheet = ScoreSheet::clone(&result.result);
         let class = lookup.class_of(&item.task, &node_query.resources);
-        if sheet.independent && changes_own_node_only(context.cluster_state, &lookup, (&item.task, &class)) {
+        if sheet.independent && changes_own_node_only(context.cluster_state, &lookup, &item.task, &class) {
             let pass = AheadPass::new(context, policy, query, &class);
             sheet.ahead = pass.sheets(&item.task, &sheet.nodes, parallelism)?;
         }
@@ -52,11 +52,7 @@ pub(super) fn add_scores_ahead(
 }
 
 /// True if a task changes nothing but its own node for the next equal task, and its record shows all that it changes there.
-fn changes_own_node_only(
-    state: &ClusterState,
-    lookup: &ClassLookup<'_>,
-    (task, class): (&TaskRecord, &TaskClass),
-) -> bool {
+fn changes_own_node_only(state: &ClusterState, lookup: &ClassLookup<'_>, task: &TaskRecord, class: &TaskClass) -> bool {
     // Nodes of a cycle like the reference's have amounts of their own.
     lookup.is_judged_by_columns(class)
         && lookup.template(task).is_none()
@@ -175,9 +171,9 @@ impl<'a> AheadPass<'a> {
             cluster_state,
             ..self.context
         };
-        let asked = PluginSelection::of(self.policy, &self.query.node_query).ok()?;
+        let selection = PluginSelection::of(self.policy, &self.query.node_query).ok()?;
         let candidates = NodeCandidates::of(cluster_state, Some(nodes));
-        let pass = ScorePass::new(context, &asked, &self.query, &candidates, self.class).ok()?;
+        let pass = ScorePass::new(context, &selection, &self.query, &candidates, self.class).ok()?;
         if !pass.reads_own_nodes_only() {
             return None;
         }

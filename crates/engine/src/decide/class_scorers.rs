@@ -116,12 +116,12 @@ impl<'a> ClassScorers<'a> {
     /// # Errors
     /// A plugin cannot read something in the class.
     pub(super) fn new<'p: 'a>(
-        asked: &PluginSelection<'p>,
+        selection: &PluginSelection<'p>,
         context: PluginContext<'a>,
         class: &'a TaskClass,
         query: &ScoreQuery,
     ) -> Result<Self, Problem> {
-        let scores = asked.scorers(context, class)?;
+        let scores = selection.scorers(context, class)?;
         let mut shown = Vec::new();
         for (number, score) in scores.iter().enumerate() {
             let parts = score.scorer.as_ref().map_or(&[] as &[_], |scorer| scorer.parts());
@@ -129,7 +129,7 @@ impl<'a> ClassScorers<'a> {
                 shown.extend((0..parts.len()).map(|part| (number, Some(part))));
             }
             // A plugin's sum is shown if the plugin was named, or after its parts if it has none.
-            if asked.is_named() || (query.with_parts && (parts.is_empty() || parts == [""])) {
+            if selection.is_named() || (query.with_parts && (parts.is_empty() || parts == [""])) {
                 shown.push((number, None));
             }
         }
@@ -142,11 +142,11 @@ impl<'a> ClassScorers<'a> {
 
     /// Scorers of the policy's tiers, for totals only.
     pub(super) fn totals_only<'p: 'a>(
-        asked: &PluginSelection<'p>,
+        selection: &PluginSelection<'p>,
         context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> Result<Self, Problem> {
-        let scorers = asked.scorers(context, class)?;
+        let scorers = selection.scorers(context, class)?;
         Ok(Self {
             need_batch: need_batch(&scorers),
             scorers,
@@ -188,7 +188,7 @@ impl<'a> ClassScorers<'a> {
     pub(super) fn record_out_of_range<'v>(
         &self,
         cluster_state: &'v ClusterState,
-        part: &ChunkSlice<'_>,
+        slice: &ChunkSlice<'_>,
         scratch: &mut ScoreScratch,
         outside: &mut OutOfRangeScores<'v>,
     ) {
@@ -198,12 +198,12 @@ impl<'a> ClassScorers<'a> {
                 continue;
             };
             let columns = scratch.columns(scorer.parts().len());
-            scorer.score(part.chunk, columns);
+            scorer.score(slice.chunk, columns);
             let sum = |offset: usize| -> f64 { columns.iter().filter_map(|column| column.get(offset)).sum() };
-            let beyond = part.candidates.iter().map(|offset| (offset, sum(offset)));
+            let beyond = slice.candidates.iter().map(|offset| (offset, sum(offset)));
             let beyond = beyond.filter(|(_, score)| !(low..=high).contains(score));
             outside.0.extend(beyond.filter_map(|(offset, score)| {
-                let node = cluster_state.node(part.slot(offset))?;
+                let node = cluster_state.node(slice.slot(offset))?;
                 Some((number, &*node.record.name, score))
             }));
         }
@@ -227,12 +227,12 @@ impl<'a> ClassScorers<'a> {
     /// Scores one chunk: the sum over plugins. `show` receives each plugin's parts and sum.
     pub(super) fn score_slice(
         &self,
-        part: &ChunkSlice<'_>,
+        slice: &ChunkSlice<'_>,
         scratch: &mut ScoreScratch,
         mut show: impl FnMut(usize, &[ChunkScores], &ChunkScores),
     ) {
         if self.need_batch {
-            return self.score_slice_in_batch(part, scratch, show);
+            return self.score_slice_in_batch(slice, scratch, show);
         }
         let ScoreScratch {
             columns,
@@ -247,7 +247,7 @@ impl<'a> ClassScorers<'a> {
             let count = score.scorer.as_ref().map_or(0, |scorer| scorer.parts().len());
             let columns = columns.get_mut(..count).unwrap_or_default();
             if let Some(scorer) = &score.scorer {
-                scorer.score(part.chunk, columns);
+                scorer.score(slice.chunk, columns);
             }
             if number == 0 {
                 sum_parts::<true>(columns, score.weight, whole, totals);
@@ -261,11 +261,11 @@ impl<'a> ClassScorers<'a> {
     /// Scores one chunk like [`Self::score_slice`], in the order of sums that parts need which are summed at the end.
     fn score_slice_in_batch(
         &self,
-        part: &ChunkSlice<'_>,
+        slice: &ChunkSlice<'_>,
         scratch: &mut ScoreScratch,
         show: impl FnMut(usize, &[ChunkScores], &ChunkScores),
     ) {
-        self.sum_apart(part, scratch, show);
+        self.sum_apart(slice, scratch, show);
         let ScoreScratch { totals, batch, .. } = scratch;
         if let Some(batch) = batch {
             totals
@@ -278,7 +278,7 @@ impl<'a> ClassScorers<'a> {
     /// Separate sums: of the parts that are summed node by node, and of the parts that are summed at the end.
     pub(super) fn sum_apart(
         &self,
-        part: &ChunkSlice<'_>,
+        slice: &ChunkSlice<'_>,
         scratch: &mut ScoreScratch,
         mut show: impl FnMut(usize, &[ChunkScores], &ChunkScores),
     ) {
@@ -294,23 +294,23 @@ impl<'a> ClassScorers<'a> {
         for (number, score) in self.scorers.iter().enumerate() {
             whole.fill(0.0);
             let count = score.scorer.as_ref().map_or(0, |scorer| {
-                batch.add_plugin(&**scorer, part.chunk, score.weight, whole, totals)
+                batch.add_plugin(&**scorer, slice.chunk, score.weight, whole, totals)
             });
             show(number, batch.columns.get(..count).unwrap_or_default(), whole);
         }
     }
 
     /// Appends the nodes of one chunk with their scores.
-    pub(super) fn append_slice(&self, part: &ChunkSlice<'_>, scratch: &mut ScoreScratch, sheet: &mut ScoreSheet) {
+    pub(super) fn append_slice(&self, slice: &ChunkSlice<'_>, scratch: &mut ScoreScratch, sheet: &mut ScoreSheet) {
         let columns = &mut sheet.parts;
-        self.score_slice(part, scratch, |number, parts, whole| {
+        self.score_slice(slice, scratch, |number, parts, whole| {
             let shown = columns.iter_mut().zip(&self.shown_columns);
             for (column, (_, own)) in shown.filter(|(_, (of, _))| *of == number) {
                 let scores = own.map_or(Some(whole), |own| parts.get(own));
-                append_scores(&mut column.scores, scores.unwrap_or(whole), &part.candidates);
+                append_scores(&mut column.scores, scores.unwrap_or(whole), &slice.candidates);
             }
         });
-        append_totals(part, &scratch.totals, sheet);
+        append_totals(slice, &scratch.totals, sheet);
     }
 
     pub(super) fn empty_sheet(&self, count: usize) -> ScoreSheet {
@@ -377,9 +377,9 @@ kernel! {
 }
 
 /// Appends the nodes of one chunk with their totals.
-pub(super) fn append_totals(part: &ChunkSlice<'_>, totals: &ChunkScores, sheet: &mut ScoreSheet) {
-    append_scores(&mut sheet.totals, totals, &part.candidates);
-    part.push_slots(&part.candidates, &mut sheet.nodes);
+pub(super) fn append_totals(slice: &ChunkSlice<'_>, totals: &ChunkScores, sheet: &mut ScoreSheet) {
+    append_scores(&mut sheet.totals, totals, &slice.candidates);
+    slice.push_slots(&slice.candidates, &mut sheet.nodes);
 }
 
 /// Appends the scores of the nodes in the set.

@@ -36,22 +36,22 @@ impl<'a> ClassScorers<'a> {
     /// A plugin cannot score the candidates.
     pub(super) fn survey_slices(
         &mut self,
-        parts: &[ChunkSlice<'_>],
+        slices: &[ChunkSlice<'_>],
         passing: &[NodeMask],
         reuse: Option<&mut ClassReuse<'_>>,
     ) -> Result<(), Problem> {
         let Some(reuse) = reuse else {
-            return self.survey(parts.iter().map(|part| part.chunk).zip(passing));
+            return self.survey(slices.iter().map(|slice| slice.chunk).zip(passing));
         };
-        for (part, candidates) in parts.iter().zip(passing) {
-            self.survey_or_reuse(part, candidates, reuse);
+        for (slice, candidates) in slices.iter().zip(passing) {
+            self.survey_or_reuse(slice, candidates, reuse);
         }
         self.finish_survey()
     }
 
     /// Shows the candidates of a slice to the scorers that depend on them, or the numbers that these took from it before.
-    fn survey_or_reuse(&mut self, part: &ChunkSlice<'_>, candidates: &NodeMask, reuse: &mut ClassReuse<'_>) {
-        if let Some(stored) = reuse.surveyed(part) {
+    fn survey_or_reuse(&mut self, slice: &ChunkSlice<'_>, candidates: &NodeMask, reuse: &mut ClassReuse<'_>) {
+        if let Some(stored) = reuse.surveyed(slice) {
             let scorers = self.surveyors().zip(stored);
             return scorers.for_each(|(scorer, numbers)| scorer.survey_again(numbers));
         }
@@ -60,11 +60,11 @@ impl<'a> ClassScorers<'a> {
             Some(scorers.map(|_| HookNumbers::new()).collect())
         } else {
             // Every scorer sees the candidates, also after one without numbers.
-            let numbers: Vec<_> = scorers.map(|scorer| scorer.survey(part.chunk, candidates)).collect();
+            let numbers: Vec<_> = scorers.map(|scorer| scorer.survey(slice.chunk, candidates)).collect();
             numbers.into_iter().collect()
         };
         if let Some(numbers) = numbers {
-            reuse.put_survey(part, numbers);
+            reuse.put_survey(slice, numbers);
         }
     }
 

@@ -172,13 +172,13 @@ pub(super) trait ChunkVisitor {
     ///
     /// # Errors
     /// The class cannot be evaluated on these nodes.
-    fn prepare(&mut self, parts: &[ChunkSlice<'_>]) -> Result<(), Problem> {
-        let _ = parts;
+    fn prepare(&mut self, slices: &[ChunkSlice<'_>]) -> Result<(), Problem> {
+        let _ = slices;
         Ok(())
     }
 
     /// Evaluates one chunk.
-    fn visit(&mut self, part: &ChunkSlice<'_>, scratch: &mut ScoreScratch);
+    fn visit(&mut self, slice: &ChunkSlice<'_>, scratch: &mut ScoreScratch);
 
     /// Result after the last chunk.
     fn finish(self) -> ClassResult<Self::Output>;
@@ -190,7 +190,7 @@ const CLASSES_PER_PASS: usize = 8;
 /// Lets classes visit the same nodes together; `None`: cancelled.
 pub(super) fn visit_chunks<W: ChunkVisitor>(
     mut walks: Vec<Result<W, Problem>>,
-    parts: &[ChunkSlice<'_>],
+    slices: &[ChunkSlice<'_>],
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<Vec<ClassResult<W::Output>>> {
     let mut scratch = ScoreScratch::new();
@@ -199,17 +199,17 @@ pub(super) fn visit_chunks<W: ChunkVisitor>(
             return None;
         }
         if let Ok(visitor) = walk
-            && let Err(problem) = visitor.prepare(parts)
+            && let Err(problem) = visitor.prepare(slices)
         {
             *walk = Err(problem);
         }
     }
-    for part in parts {
+    for slice in slices {
         if stop() {
             return None;
         }
         for walk in walks.iter_mut().flatten() {
-            walk.visit(part, &mut scratch);
+            walk.visit(slice, &mut scratch);
         }
     }
     Some(walks.into_iter().map(|walk| walk?.finish()).collect())

@@ -67,18 +67,20 @@ pub fn filter_with(
         now: query.now,
         ..context
     };
-    let asked = PluginSelection::of(policy, query)?;
+    let selection = PluginSelection::of(policy, query)?;
     let candidates = NodeCandidates::of(context.cluster_state, query.candidates.as_deref());
     let lookup = ClassLookup::of(context.cluster_state, policy, &query.plugins);
     Ok(classes::evaluate_classes(query, lookup, parallelism, |classes| {
         let visits = classes.iter().map(|class| {
-            let filter_pass = FilterPass::new(context, &asked, query, &candidates, class)?;
+            let filter_pass = FilterPass::new(context, &selection, query, &candidates, class)?;
             let reuse = parallelism.verdicts.and_then(|verdicts| {
                 let inputs = filter_pass.outside_inputs();
                 verdicts.open(
                     context.cluster_state,
                     policy,
-                    (query, JudgedTasks::Filtered, class),
+                    query,
+                    JudgedTasks::Filtered,
+                    class,
                     inputs,
                 )
             });
@@ -110,7 +112,7 @@ impl<'a> FilterPass<'a> {
     /// A plugin cannot read something in the class.
     pub(super) fn new<'p: 'a>(
         context: PluginContext<'a>,
-        asked: &PluginSelection<'p>,
+        selection: &PluginSelection<'p>,
         query: &'a NodeQuery,
         candidates: &'a NodeCandidates<'_>,
         class: &'a TaskClass,
@@ -124,11 +126,11 @@ impl<'a> FilterPass<'a> {
             query,
             absent: &candidates.absent,
             tally: RejectionTally::new(
-                asked.filterers(context, query, class)?,
+                selection.filterers(context, query, class)?,
                 query,
-                asked.prefers_lasting_reasons(),
+                selection.prefers_lasting_reasons(),
             ),
-            is_named: asked.is_named(),
+            is_named: selection.is_named(),
             fit_count: 0,
             fit: None,
         })
@@ -148,50 +150,50 @@ impl<'a> FilterPass<'a> {
     }
 
     /// Evaluates nodes of one chunk, or reuses a stored verdict, and returns the nodes that pass.
-    pub(super) fn filter_slice(&mut self, part: &ChunkSlice<'_>, reuse: Option<&mut ClassReuse<'_>>) -> NodeMask {
-        let stored = reuse.as_deref().and_then(|reuse| reuse.filtered(part));
+    pub(super) fn filter_slice(&mut self, slice: &ChunkSlice<'_>, reuse: Option<&mut ClassReuse<'_>>) -> NodeMask {
+        let stored = reuse.as_deref().and_then(|reuse| reuse.filtered(slice));
         let left = if let Some(stored) = stored {
-            self.tally.count_rejections(&stored.rejections, part);
+            self.tally.count_rejections(&stored.rejections, slice);
             let passed = stored.passed;
             if let Some(reuse) = reuse {
                 reuse.count_reused();
             }
             passed
         } else {
-            let left = self.run_stages(part);
-            let rejections = self.tally.end_slice(part);
+            let left = self.run_stages(slice);
+            let rejections = self.tally.end_slice(slice);
             if let Some(reuse) = reuse {
-                reuse.put_filtered(part, left, rejections);
+                reuse.put_filtered(slice, left, rejections);
             }
-            self.tally.count_slice(part);
+            self.tally.count_slice(slice);
             left
         };
         self.fit_count += left.count();
         if let Some(fit) = &mut self.fit {
-            part.push_slots(&left, fit);
+            slice.push_slots(&left, fit);
         }
         left
     }
 
     /// Runs the filters on nodes of one chunk and returns the nodes that pass.
-    fn run_stages(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
+    fn run_stages(&mut self, slice: &ChunkSlice<'_>) -> NodeMask {
         let stages = self.tally.stages();
         let tally = &mut self.tally;
         if self.is_named {
-            stages.fold(part.candidates, |left, stage| {
-                left.and_not(&tally.run_stage(stage, part, &part.candidates))
+            stages.fold(slice.candidates, |left, stage| {
+                left.and_not(&tally.run_stage(stage, slice, &slice.candidates))
             })
         } else {
-            reduce::conjunction(stages, &part.candidates, |stage, left| {
-                tally.run_stage(stage, part, left)
+            reduce::conjunction(stages, &slice.candidates, |stage, left| {
+                tally.run_stage(stage, slice, left)
             })
         }
     }
 
     /// Evaluates the nodes of all these chunks.
-    pub(super) fn filter_all(mut self, parts: &[ChunkSlice<'_>]) -> FilterVerdict {
-        for part in parts {
-            self.filter_slice(part, None);
+    pub(super) fn filter_all(mut self, slices: &[ChunkSlice<'_>]) -> FilterVerdict {
+        for slice in slices {
+            self.filter_slice(slice, None);
         }
         self.verdict()
     }
@@ -218,8 +220,8 @@ struct FilterVisit<'a> {
 impl ChunkVisitor for FilterVisit<'_> {
     type Output = FilterVerdict;
 
-    fn visit(&mut self, part: &ChunkSlice<'_>, _: &mut ScoreScratch) {
-        self.filter_pass.filter_slice(part, self.reuse.as_mut());
+    fn visit(&mut self, slice: &ChunkSlice<'_>, _: &mut ScoreScratch) {
+        self.filter_pass.filter_slice(slice, self.reuse.as_mut());
     }
 
     fn finish(self) -> ClassResult<FilterVerdict> {

@@ -70,12 +70,12 @@ type OrderKeysHook = fn(&dyn Plugin, PluginContext<'_>, &[Arc<str>]) -> Option<V
 pub fn order(
     cluster_state: &ClusterState,
     policy: &Policy,
-    derived: &PluginStates,
+    plugin_states: &PluginStates,
     query: &OrderQuery,
 ) -> Result<OrderResult, Problem> {
     let context = PluginContext {
         cluster_state,
-        plugin_states: derived,
+        plugin_states,
         now: query.now,
         after_release: false,
     };
@@ -102,7 +102,7 @@ pub fn order(
     };
     let (queues, jobs) = (queue_subjects(cluster_state, query), job_subjects(cluster_state, query));
     let accounts = if query.with_tree {
-        derived.accounts()
+        plugin_states.accounts()
     } else {
         Vec::new()
     };
@@ -112,10 +112,10 @@ pub fn order(
         plugin.job_keys(context, names)
     });
     add_states(&mut jobs, JobStateJudge::of(policy, named), context);
-    let tasks = query.tasks.as_ref().map(|names| {
-        let rules = (is_each, policy.compatibility());
-        order_tasks(names, &task_orders, context, rules)
-    });
+    let tasks = query
+        .tasks
+        .as_ref()
+        .map(|names| order_tasks(names, &task_orders, context, is_each, policy.compatibility()));
     Ok(OrderResult {
         queues: arrange_queues(queues, hooks(policy.queue_orders())),
         jobs,

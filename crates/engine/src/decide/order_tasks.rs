@@ -49,7 +49,8 @@ pub(super) fn order_tasks(
     names: &[Arc<str>],
     hooks: &[PolicyHook],
     context: PluginContext<'_>,
-    (by_name, compatibility): (bool, Compatibility),
+    by_name: bool,
+    compatibility: Compatibility,
 ) -> Vec<OrderRank> {
     let table = context.cluster_state.tasks();
     let mut names: Vec<Arc<str>> = if names.is_empty() {

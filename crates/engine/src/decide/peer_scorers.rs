@@ -57,16 +57,16 @@ impl ClassScorers<'_> {
     /// Scores one chunk without the parts that were split off; [`ScoreScratch::score_apart`] reads the result. False: some
     /// score that is summed at the end is so large, or has such a fraction, that the order of sums may matter, or a sum is not
     /// finite.
-    pub(super) fn score_slice_apart(&self, part: &ChunkSlice<'_>, scratch: &mut ScoreScratch) -> bool {
+    pub(super) fn score_slice_apart(&self, slice: &ChunkSlice<'_>, scratch: &mut ScoreScratch) -> bool {
         let mut exact = true;
-        self.sum_apart(part, scratch, |number, columns, _| {
+        self.sum_apart(slice, scratch, |number, columns, _| {
             let Some(score) = self.scorers.get(number) else { return };
             let by_node = score.scorer.as_ref().map_or(0, |scorer| scorer.node_parts());
             for column in columns.iter().skip(by_node) {
-                let mut scores = part.candidates.iter().filter_map(|offset| column.get(offset));
+                let mut scores = slice.candidates.iter().filter_map(|offset| column.get(offset));
                 exact &= scores.all(|own| is_exact_addend(own * score.weight));
             }
         });
-        exact && part.candidates.iter().all(|offset| scratch.total(offset).is_finite())
+        exact && slice.candidates.iter().all(|offset| scratch.total(offset).is_finite())
     }
 }

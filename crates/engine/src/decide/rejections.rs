@@ -74,7 +74,7 @@ pub(super) struct RejectionTally<'a> {
     verdicts: ChunkRejections,
     keeps_slots: bool,
     /// Rejections of the present chunk, not yet added to the totals.
-    slice: SmallVec<[SliceRejection; 8]>,
+    chunk_rejections: SmallVec<[SliceRejection; 8]>,
     /// Filters whose reasons have precedence over reasons of earlier filters that evictions remove.
     lasting_stages: SmallVec<[usize; 4]>,
 }
@@ -94,7 +94,7 @@ impl<'a> RejectionTally<'a> {
             stages: filterers.into_iter().map(stage).collect(),
             verdicts: ChunkRejections::default(),
             keeps_slots: query.detail > FilterDetail::Counts,
-            slice: SmallVec::new(),
+            chunk_rejections: SmallVec::new(),
         }
     }
 
@@ -104,12 +104,15 @@ impl<'a> RejectionTally<'a> {
     }
 
     /// Asks one filter about nodes, and notes the rejected ones until [`Self::count_slice`].
-    pub(super) fn run_stage(&mut self, stage: usize, part: &ChunkSlice<'_>, among: &NodeMask) -> NodeMask {
-        let Some(asked) = self.stages.get(stage) else {
+    pub(super) fn run_stage(&mut self, stage: usize, slice: &ChunkSlice<'_>, among: &NodeMask) -> NodeMask {
+        let Some(filter_stage) = self.stages.get(stage) else {
             return NodeMask::NONE;
         };
-        let refused = asked.filterer.filter(part.chunk, among, &mut self.verdicts).and(among);
-        self.slice
+        let refused = filter_stage
+            .filterer
+            .filter(slice.chunk, among, &mut self.verdicts)
+            .and(among);
+        self.chunk_rejections
             .extend(self.verdicts.drain().map(|(number, nodes)| SliceRejection {
                 stage,
                 number,
@@ -124,64 +127,64 @@ impl<'a> RejectionTally<'a> {
     }
 
     /// Rejections of a chunk after the last filter. [`Self::count_slice`] adds them to the totals.
-    pub(super) fn end_slice(&mut self, part: &ChunkSlice<'_>) -> &[SliceRejection] {
+    pub(super) fn end_slice(&mut self, slice: &ChunkSlice<'_>) -> &[SliceRejection] {
         for at in 0..self.lasting_stages.len() {
             if let Some(stage) = self.lasting_stages.get(at).copied() {
-                self.prefer_lasting(stage, part);
+                self.prefer_lasting(stage, slice);
             }
         }
-        &self.slice
+        &self.chunk_rejections
     }
 
     /// Adds the rejections of the present chunk to the totals.
-    pub(super) fn count_slice(&mut self, part: &ChunkSlice<'_>) {
-        let mut slice = std::mem::take(&mut self.slice);
-        self.count_rejections(&slice, part);
-        slice.clear();
-        self.slice = slice;
+    pub(super) fn count_slice(&mut self, slice: &ChunkSlice<'_>) {
+        let mut taken = std::mem::take(&mut self.chunk_rejections);
+        self.count_rejections(&taken, slice);
+        taken.clear();
+        self.chunk_rejections = taken;
     }
 
     /// Adds the rejections of a chunk to the totals.
-    pub(super) fn count_rejections(&mut self, rejections: &[SliceRejection], part: &ChunkSlice<'_>) {
+    pub(super) fn count_rejections(&mut self, rejections: &[SliceRejection], slice: &ChunkSlice<'_>) {
         for SliceRejection { stage, number, nodes } in rejections {
             let stage = self.stages.get_mut(*stage);
             let rejected = stage.and_then(|stage| stage.rejected(*number));
             if let Some(rejected) = rejected {
                 rejected.count += nodes.count();
                 if self.keeps_slots {
-                    part.push_slots(nodes, &mut rejected.slots);
+                    slice.push_slots(nodes, &mut rejected.slots);
                 }
             }
         }
     }
 
     /// Gives nodes that an earlier filter rejected for a reason that evictions remove the lasting reasons of a filter.
-    fn prefer_lasting(&mut self, stage: usize, part: &ChunkSlice<'_>) {
+    fn prefer_lasting(&mut self, stage: usize, slice: &ChunkSlice<'_>) {
         let stages = &mut self.stages;
         let mut is_lasting =
             |stage: usize, number: u16| stages.get_mut(stage).is_some_and(|own| own.is_lasting(number));
         let (mut before, mut all): (SmallVec<[usize; 8]>, _) = (SmallVec::new(), NodeMask::NONE);
-        for (at, own) in self.slice.iter().enumerate() {
+        for (at, own) in self.chunk_rejections.iter().enumerate() {
             if own.stage < stage && !own.nodes.is_empty() && !is_lasting(own.stage, own.number) {
                 before.push(at);
                 all = all.or(&own.nodes);
             }
         }
-        let Some(asked) = self.stages.get_mut(stage).filter(|_| !before.is_empty()) else {
+        let Some(filter_stage) = self.stages.get_mut(stage).filter(|_| !before.is_empty()) else {
             return;
         };
-        asked.filterer.filter(part.chunk, &all, &mut self.verdicts);
+        filter_stage.filterer.filter(slice.chunk, &all, &mut self.verdicts);
         for (number, nodes) in self.verdicts.drain() {
             let nodes = nodes.and(&all);
-            if nodes.is_empty() || !asked.is_lasting(number) {
+            if nodes.is_empty() || !filter_stage.is_lasting(number) {
                 continue;
             }
             for at in &before {
-                if let Some(own) = self.slice.get_mut(*at) {
+                if let Some(own) = self.chunk_rejections.get_mut(*at) {
                     own.nodes = own.nodes.and_not(&nodes);
                 }
             }
-            self.slice.push(SliceRejection { stage, number, nodes });
+            self.chunk_rejections.push(SliceRejection { stage, number, nodes });
         }
     }
 

@@ -38,14 +38,14 @@ enum ScoreCollector {
 impl<'a> ScorePass<'a> {
     pub(super) fn new<'p: 'a>(
         context: PluginContext<'a>,
-        asked: &PluginSelection<'p>,
+        selection: &PluginSelection<'p>,
         query: &'a ScoreQuery,
         candidates: &'a NodeCandidates<'a>,
         class: &'a TaskClass,
     ) -> Result<Self, Problem> {
-        let scorers = ClassScorers::new(asked, context, class, query)?;
+        let scorers = ClassScorers::new(selection, context, class, query)?;
         let filter_pass = if query.with_filter {
-            let filter_pass = FilterPass::new(context, asked, &query.node_query, candidates, class)?;
+            let filter_pass = FilterPass::new(context, selection, &query.node_query, candidates, class)?;
             let with_fit = query.node_query.detail >= FilterDetail::Nodes;
             Some(if with_fit {
                 filter_pass.with_fit_slots(candidates.len())
@@ -101,7 +101,9 @@ impl<'a> ScorePass<'a> {
             verdicts.open(
                 self.state,
                 policy,
-                (&query.node_query, tasks, class),
+                &query.node_query,
+                tasks,
+                class,
                 self.filter_inputs(),
             )
         });
@@ -111,20 +113,20 @@ impl<'a> ScorePass<'a> {
 
 impl ScorePass<'_> {
     /// Candidates of one chunk that pass the filter.
-    fn filter_slice(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
+    fn filter_slice(&mut self, slice: &ChunkSlice<'_>) -> NodeMask {
         if let Some(filter_pass) = &mut self.filter_pass {
-            return filter_pass.filter_slice(part, self.reuse.as_mut());
+            return filter_pass.filter_slice(slice, self.reuse.as_mut());
         }
-        if let Some(reuse) = self.reuse.as_mut().filter(|reuse| reuse.filtered(part).is_none()) {
-            reuse.put_filtered(part, part.candidates, &[]);
+        if let Some(reuse) = self.reuse.as_mut().filter(|reuse| reuse.filtered(slice).is_none()) {
+            reuse.put_filtered(slice, slice.candidates, &[]);
         }
-        part.candidates
+        slice.candidates
     }
 
     /// Shows the candidates that pass to the scorers that depend on them.
-    fn survey(&mut self, parts: &[ChunkSlice<'_>]) -> Result<(), Problem> {
-        let passing: Vec<NodeMask> = parts.iter().map(|part| self.filter_slice(part)).collect();
-        self.scorers.survey_slices(parts, &passing, self.reuse.as_mut())?;
+    fn survey(&mut self, slices: &[ChunkSlice<'_>]) -> Result<(), Problem> {
+        let passing: Vec<NodeMask> = slices.iter().map(|slice| self.filter_slice(slice)).collect();
+        self.scorers.survey_slices(slices, &passing, self.reuse.as_mut())?;
         self.surveyed = Some(passing.into_iter());
         Ok(())
     }
@@ -138,15 +140,15 @@ impl ScorePass<'_> {
     }
 
     /// Collects the candidates of a chunk by stored totals; false: none are stored.
-    fn collect_stored(&mut self, whole: &ChunkSlice<'_>, part: &ChunkSlice<'_>) -> bool {
+    fn collect_stored(&mut self, whole: &ChunkSlice<'_>, slice: &ChunkSlice<'_>) -> bool {
         let Some(scored) = self.reuse.as_ref().and_then(|reuse| reuse.scored(whole)) else {
             return false;
         };
         match &mut self.collector {
-            ScoreCollector::All(sheet) => append_totals(part, &scored.totals, sheet),
+            ScoreCollector::All(sheet) => append_totals(slice, &scored.totals, sheet),
             ScoreCollector::Best(top) => {
-                if top.offer_head(ranked_node(self.state, part, scored.head, &scored.totals)) {
-                    offer_nodes(self.state, part, &scored.totals, top);
+                if top.offer_head(ranked_node(self.state, slice, scored.head, &scored.totals)) {
+                    offer_nodes(self.state, slice, &scored.totals, top);
                 }
             }
         }
@@ -160,9 +162,9 @@ impl ScorePass<'_> {
 impl ChunkVisitor for ScorePass<'_> {
     type Output = ScoreSheet;
 
-    fn prepare(&mut self, parts: &[ChunkSlice<'_>]) -> Result<(), Problem> {
+    fn prepare(&mut self, slices: &[ChunkSlice<'_>]) -> Result<(), Problem> {
         if self.scorers.need_survey() {
-            self.survey(parts)?;
+            self.survey(slices)?;
         }
         let reads_totals_only = self.reads_totals_only();
         if let Some(reuse) = &mut self.reuse {
@@ -181,23 +183,23 @@ impl ChunkVisitor for ScorePass<'_> {
         if among.is_empty() {
             return;
         }
-        let part = ChunkSlice {
+        let slice = ChunkSlice {
             candidates: among,
             ..*whole
         };
-        if self.collect_stored(whole, &part) {
+        if self.collect_stored(whole, &slice) {
             return;
         }
         self.scorers
-            .record_out_of_range(self.state, &part, scratch, &mut self.out_of_range);
+            .record_out_of_range(self.state, &slice, scratch, &mut self.out_of_range);
         match &mut self.collector {
-            ScoreCollector::All(sheet) => self.scorers.append_slice(&part, scratch, sheet),
+            ScoreCollector::All(sheet) => self.scorers.append_slice(&slice, scratch, sheet),
             ScoreCollector::Best(top) => {
-                self.scorers.score_slice(&part, scratch, |_, _, _| {});
-                offer_nodes(self.state, &part, &scratch.totals, top);
+                self.scorers.score_slice(&slice, scratch, |_, _, _| {});
+                offer_nodes(self.state, &slice, &scratch.totals, top);
             }
         }
-        store_totals(self.reuse.as_mut(), self.state, (whole, &part), &scratch.totals);
+        store_totals(self.reuse.as_mut(), self.state, whole, &slice, &scratch.totals);
     }
 
     fn finish(self) -> ClassResult<ScoreSheet> {
@@ -221,27 +223,33 @@ impl ChunkVisitor for ScorePass<'_> {
 pub(super) fn store_totals(
     reuse: Option<&mut ClassReuse<'_>>,
     cluster_state: &ClusterState,
-    (whole, part): (&ChunkSlice<'_>, &ChunkSlice<'_>),
+    whole: &ChunkSlice<'_>,
+    slice: &ChunkSlice<'_>,
     totals: &ChunkScores,
 ) -> Option<usize> {
     let reuse = reuse.filter(|reuse| reuse.stores_scores(whole))?;
     let mut first = TopNodes::new(1);
-    offer_nodes(cluster_state, part, totals, &mut first);
+    offer_nodes(cluster_state, slice, totals, &mut first);
     let head = first.finish().first()?.slot as usize % CHUNK_SIZE;
     reuse.put_scores(whole, totals, head);
     Some(head)
 }
 
 /// Offers the nodes of one chunk that may be among the best.
-fn offer_nodes(cluster_state: &ClusterState, part: &ChunkSlice<'_>, totals: &ChunkScores, top: &mut TopNodes) {
-    for offset in contenders(totals, top.threshold()).and(&part.candidates).iter() {
-        top.offer(ranked_node(cluster_state, part, offset, totals));
+fn offer_nodes(cluster_state: &ClusterState, slice: &ChunkSlice<'_>, totals: &ChunkScores, top: &mut TopNodes) {
+    for offset in contenders(totals, top.threshold()).and(&slice.candidates).iter() {
+        top.offer(ranked_node(cluster_state, slice, offset, totals));
     }
 }
 
 /// Node at a place with its total.
-fn ranked_node(cluster_state: &ClusterState, part: &ChunkSlice<'_>, offset: usize, totals: &ChunkScores) -> RankedNode {
-    let slot = part.slot(offset);
+fn ranked_node(
+    cluster_state: &ClusterState,
+    slice: &ChunkSlice<'_>,
+    offset: usize,
+    totals: &ChunkScores,
+) -> RankedNode {
+    let slot = slice.slot(offset);
     RankedNode {
         total: totals.get(offset).copied().unwrap_or(0.0),
         rank: cluster_state.ranks().get(slot as usize).copied().unwrap_or(u32::MAX),
@@ -268,8 +276,8 @@ fn best_sheet(cluster_state: &ClusterState, top: TopNodes, scorers: &ClassScorer
     indexes.sort_unstable();
     let indexes: Vec<usize> = indexes.into_iter().map(|(_, index)| index).collect();
     let (mut sheet, mut scratch) = (scorers.empty_sheet(best.len()), ScoreScratch::new());
-    for part in &winners.slices {
-        scorers.append_slice(part, &mut scratch, &mut sheet);
+    for slice in &winners.slices {
+        scorers.append_slice(slice, &mut scratch, &mut sheet);
     }
     reorder(&sheet, &indexes)
 }

@@ -18,7 +18,7 @@ pub enum ProblemKind {
 /// Problem of one item or record. The other items of its request or batch are processed as usual.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// Kind, which determines the gRPC code, such as INVALID_ARGUMENT.
+    /// Kind, which determines the gRPC code, such as `INVALID_ARGUMENT`.
     pub kind: ProblemKind,
     /// Stable code, such as `INVALID_QUANTITY`.
     pub reason: &'static str,

@@ -59,7 +59,7 @@ pub(crate) enum CommitScope {
 pub(crate) fn judge_commit(
     cluster_state: &ClusterState,
     policy: &PolicyInForce,
-    derived: PluginStates,
+    plugin_states: PluginStates,
     jobs: &[&ProposedJob],
     (scope, checks): (CommitScope, CommitChecks),
 ) -> JudgedCommit {
@@ -72,7 +72,7 @@ pub(crate) fn judge_commit(
         ready_counts: None,
         tentative: TentativeState {
             cluster_state: cluster_state.clone(),
-            plugin_states: derived,
+            plugin_states,
             placed: Vec::new(),
         },
     };

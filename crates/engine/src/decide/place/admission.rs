@@ -85,21 +85,21 @@ impl<'q> GroupAdmitter<'q> {
     pub(super) fn admit_next(
         &mut self,
         cluster_state: &ClusterState,
-        derived: &mut PluginStates,
+        plugin_states: &mut PluginStates,
     ) -> Result<NextTask, Problem> {
         if self.preadmitted_count > 0
             || (!self.admits_each && (self.placed_count > 0 || self.group.task.job.is_empty()))
         {
             return Ok(NextTask::Admitted);
         }
-        self.report_placed(cluster_state, derived)?;
+        self.report_placed(cluster_state, plugin_states)?;
         let task = self.next_task(cluster_state);
         if cluster_state.jobs().get(&task.job).is_none() {
             return Err(self.unknown_job(&task.job));
         }
         let context = PluginContext {
             cluster_state,
-            plugin_states: derived,
+            plugin_states,
             now: self.now,
             after_release: false,
         };
@@ -164,7 +164,7 @@ impl<'q> GroupAdmitter<'q> {
     pub(super) fn report_placed(
         &mut self,
         cluster_state: &ClusterState,
-        derived: &mut PluginStates,
+        plugin_states: &mut PluginStates,
     ) -> Result<(), Problem> {
         let (times, status) = std::mem::take(&mut self.unreported);
         if times > 0 {
@@ -173,7 +173,7 @@ impl<'q> GroupAdmitter<'q> {
                 status,
                 ..TaskRecord::clone(before)
             };
-            derived.apply_repeated(cluster_state, &placement_event(before, &after, ""), times)?;
+            plugin_states.apply_repeated(cluster_state, &placement_event(before, &after, ""), times)?;
         }
         Ok(())
     }
@@ -182,14 +182,14 @@ impl<'q> GroupAdmitter<'q> {
     pub(super) fn place_next(
         &mut self,
         cluster_state: &ClusterState,
-        derived: &mut PluginStates,
+        plugin_states: &mut PluginStates,
         slot: NodeSlot,
         status: TaskStatus,
     ) -> Result<Option<Arc<str>>, Problem> {
         let mut card = None;
         if self.preadmitted_count > 0 {
             if self.unreported.1 != status {
-                self.report_placed(cluster_state, derived)?;
+                self.report_placed(cluster_state, plugin_states)?;
             }
             self.unreported = (self.unreported.0 + 1, status);
             self.preadmitted_count -= 1;
@@ -199,7 +199,7 @@ impl<'q> GroupAdmitter<'q> {
             let before = self.next_task(cluster_state);
             let context = PluginContext {
                 cluster_state,
-                plugin_states: derived,
+                plugin_states,
                 now: self.now,
                 after_release: false,
             };
@@ -209,7 +209,7 @@ impl<'q> GroupAdmitter<'q> {
                 status,
                 ..TaskRecord::clone(&before)
             };
-            derived.apply(
+            plugin_states.apply(
                 cluster_state,
                 &placement_event(&before, &after, card.as_deref().unwrap_or_default()),
             )?;

@@ -73,11 +73,11 @@ impl<'p> NodeChooser<'p> {
         among: Option<&PassingNodes>,
     ) -> Result<PassingNodes, Problem> {
         let (query, class) = self.query_of(context, task, gradient);
-        let asked = PluginSelection::Tiers(self.policy);
-        let filters = status_filters(context, &asked, (&query, &class), gradient.status())?;
+        let selection = PluginSelection::Tiers(self.policy);
+        let filters = status_filters(context, &selection, &query, &class, gradient.status())?;
         let candidates = candidates(context, among);
         let slices = candidates.slices.iter();
-        let passing = slices.map(|part| (part.first_slot, passing_of(part, &filters)));
+        let passing = slices.map(|slice| (slice.first_slot, passing_of(slice, &filters)));
         Ok(passing.filter(|(_, nodes)| !nodes.is_empty()).collect())
     }
 
@@ -94,12 +94,12 @@ impl<'p> NodeChooser<'p> {
     ) -> Result<PassingNodes, Problem> {
         let gradient = NodeGradient::Released;
         let (query, class) = self.query_of(context, task, gradient);
-        let asked = PluginSelection::Tiers(self.policy);
-        let filters = status_filters(context, &asked, (&query, &class), gradient.status())?;
+        let selection = PluginSelection::Tiers(self.policy);
+        let filters = status_filters(context, &selection, &query, &class, gradient.status())?;
         let hides = self.policy.compatibility() == Compatibility::Upstream;
         let candidates = candidates(context, among);
         let slices = candidates.slices.iter();
-        let passing = slices.map(|part| (part.first_slot, resolvable_of(part, &filters, hides)));
+        let passing = slices.map(|slice| (slice.first_slot, resolvable_of(slice, &filters, hides)));
         Ok(passing.filter(|(_, nodes)| !nodes.is_empty()).collect())
     }
 
@@ -137,9 +137,9 @@ impl<'p> NodeChooser<'p> {
         only_best: bool,
     ) -> Result<Vec<NodeSlot>, Problem> {
         let (_, class) = self.query_of(context, task, gradient);
-        let asked = PluginSelection::Tiers(self.policy);
+        let selection = PluginSelection::Tiers(self.policy);
         let arriving = ArrivingTask::new(task, gradient.status(), self.policy);
-        let mut pass = PlacePass::without_filters(context, &asked, &class, &arriving)?;
+        let mut pass = PlacePass::without_filters(context, &selection, &class, &arriving)?;
         let candidates = candidates(context, Some(passing));
         let mut keys = pass.rank_keys(&candidates, usize::MAX, &|| false)?.unwrap_or_default();
         if only_best {
@@ -174,29 +174,29 @@ fn slot_at(first: NodeSlot, offset: usize) -> NodeSlot {
 fn candidates<'v>(context: PluginContext<'v>, among: Option<&PassingNodes>) -> NodeCandidates<'v> {
     let mut all = NodeCandidates::of(context.cluster_state, None);
     let Some(among) = among else { return all };
-    for part in &mut all.slices {
-        let own = among.iter().find(|(first, _)| *first == part.first_slot);
-        part.candidates = own.map_or(NodeMask::NONE, |(_, nodes)| nodes.and(&part.candidates));
+    for slice in &mut all.slices {
+        let own = among.iter().find(|(first, _)| *first == slice.first_slot);
+        slice.candidates = own.map_or(NodeMask::NONE, |(_, nodes)| nodes.and(&slice.candidates));
     }
-    all.slices.retain(|part| !part.candidates.is_empty());
+    all.slices.retain(|slice| !slice.candidates.is_empty());
     all
 }
 
 /// Nodes of a slice that pass every filter.
-fn passing_of(part: &ChunkSlice<'_>, filters: &[Box<dyn NodeFilter + '_>]) -> NodeMask {
+fn passing_of(slice: &ChunkSlice<'_>, filters: &[Box<dyn NodeFilter + '_>]) -> NodeMask {
     let mut rejections = ChunkRejections::without_reasons();
-    reduce::conjunction(filters, &part.candidates, |filter, left| {
-        filter.filter(part.chunk, left, &mut rejections).and(left)
+    reduce::conjunction(filters, &slice.candidates, |filter, left| {
+        filter.filter(slice.chunk, left, &mut rejections).and(left)
     })
 }
 
 /// Nodes of a slice that no filter rejects for good. If rejections hide later ones, a node that evictions can make pass one
 /// filter is not shown to the next.
-fn resolvable_of(part: &ChunkSlice<'_>, filters: &[Box<dyn NodeFilter + '_>], hides: bool) -> NodeMask {
-    let (mut left, mut resolvable) = (part.candidates, NodeMask::NONE);
+fn resolvable_of(slice: &ChunkSlice<'_>, filters: &[Box<dyn NodeFilter + '_>], hides: bool) -> NodeMask {
+    let (mut left, mut resolvable) = (slice.candidates, NodeMask::NONE);
     for filter in filters {
         let mut rejections = ChunkRejections::default();
-        let rejected = filter.filter(part.chunk, &left, &mut rejections).and(&left);
+        let rejected = filter.filter(slice.chunk, &left, &mut rejections).and(&left);
         let mut unresolvable = NodeMask::NONE;
         for (number, nodes) in rejections.drain() {
             if filter.reason(number).resolution == Resolution::Unresolvable {

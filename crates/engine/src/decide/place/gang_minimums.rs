@@ -12,7 +12,8 @@ use crate::policy::Policy;
 /// Blocker of placements with which the policy's plugins would not keep the job's places, because a role or a group of
 /// the job is short; `None`: they keep them, or the job has no such minimums.
 pub(super) fn short_of_minimums(
-    (cluster_state, origin): (&ClusterState, PluginStateOrigin<'_>),
+    cluster_state: &ClusterState,
+    origin: PluginStateOrigin<'_>,
     with_job: &ClusterState,
     policy: &Policy,
     query: &PlaceQuery,

@@ -183,14 +183,14 @@ impl<'q> GroupPlacer<'q> {
     fn run_pass(
         &mut self,
         class: &TaskClass,
-        gate: &mut GroupAdmitter<'_>,
+        admitter: &mut GroupAdmitter<'_>,
         joins: &Rc<ArrivingTask>,
         slots: Option<&[NodeSlot]>,
         count: usize,
         placed: &mut PlacedGroup,
     ) -> Result<PlacePassEnd, Problem> {
         self.apply_passes();
-        gate.report_placed(&self.state, &mut self.plugin_states)?;
+        admitter.report_placed(&self.state, &mut self.plugin_states)?;
         let query = self.filter_query();
         // The pass reads this copy, while later events change the original.
         let derived = self.plugin_states.clone();
@@ -201,9 +201,9 @@ impl<'q> GroupPlacer<'q> {
             after_release: false,
         };
         let run = PlacePass::new(context, self.policy, class, &query, joins)?;
-        let mut run = run.with_reuse(self.execution.verdicts, self.policy, (&query, class));
+        let mut run = run.with_reuse(self.execution.verdicts, self.policy, &query, class);
         let candidates = NodeCandidates::of(&self.state, slots);
-        if run.rescores_all() || gate.refilters_each() {
+        if run.rescores_all() || admitter.refilters_each() {
             let pairs = (count as u64).saturating_mul(candidates.len() as u64);
             if pairs > self.query.max_pairs {
                 return Err(query_too_large(count, candidates.len(), self.query.max_pairs));
@@ -211,8 +211,8 @@ impl<'q> GroupPlacer<'q> {
         }
         let (derived, cluster_state) = (&mut self.plugin_states, &self.state);
         let mut entries: BTreeMap<NodeSlot, NodeEntry> = BTreeMap::new();
-        let mut put = |slot: NodeSlot, gate: &mut GroupAdmitter<'_>| -> Result<bool, Problem> {
-            let card = gate.place_next(cluster_state, derived, slot, joins.status())?;
+        let mut put = |slot: NodeSlot, admitter: &mut GroupAdmitter<'_>| -> Result<bool, Problem> {
+            let card = admitter.place_next(cluster_state, derived, slot, joins.status())?;
             let devices = if joins.asks_devices() {
                 let before = cluster_state.node(slot);
                 before.map_or(0, |before| {
@@ -222,12 +222,15 @@ impl<'q> GroupPlacer<'q> {
                 0
             };
             placed.push(slot, joins.status(), card, devices);
-            if gate.placed_count == count {
+            if admitter.placed_count == count {
                 return Ok(false);
             }
-            Ok(matches!(gate.admit_next(cluster_state, derived)?, NextTask::Admitted))
+            Ok(matches!(
+                admitter.admit_next(cluster_state, derived)?,
+                NextTask::Admitted
+            ))
         };
-        let (ended, taken) = run.place_tasks(&candidates, count, gate, self.execution.is_cancelled, &mut put)?;
+        let (ended, taken) = run.place_tasks(&candidates, count, admitter, self.execution.is_cancelled, &mut put)?;
         drop(run);
         self.pass_log.push((Rc::clone(joins), taken));
         Ok(ended)
@@ -263,7 +266,7 @@ impl<'q> GroupPlacer<'q> {
     fn blockers(&mut self, class: &TaskClass, slots: Option<&[NodeSlot]>) -> Result<Vec<PlaceBlocker>, Problem> {
         self.apply_passes();
         let mut query = self.filter_query();
-        let asked = PluginSelection::of(self.policy, &query)?;
+        let selection = PluginSelection::of(self.policy, &query)?;
         let mut candidates = NodeCandidates::of(&self.state, slots);
         let mut rejections = Vec::new();
         let context = PluginContext {
@@ -274,7 +277,7 @@ impl<'q> GroupPlacer<'q> {
         };
         if self.query.idle_only {
             query.resource_fit = ResourceFit::Idle;
-            let filter_pass = FilterPass::new(context, &asked, &query, &candidates, class)?;
+            let filter_pass = FilterPass::new(context, &selection, &query, &candidates, class)?;
             let verdict = filter_pass
                 .with_fit_slots(candidates.len())
                 .filter_all(&candidates.slices);
@@ -283,7 +286,7 @@ impl<'q> GroupPlacer<'q> {
             rejections = verdict.rejections;
             query.resource_fit = ResourceFit::FutureIdle;
         }
-        let filter_pass = FilterPass::new(context, &asked, &query, &candidates, class)?;
+        let filter_pass = FilterPass::new(context, &selection, &query, &candidates, class)?;
         let verdict = filter_pass.filter_all(&candidates.slices);
         rejections.extend(verdict.rejections);
         if rejections.is_empty() {

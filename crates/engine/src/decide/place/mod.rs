@@ -141,13 +141,13 @@ pub use crate::plugins::GANG;
 pub fn place(
     cluster_state: &ClusterState,
     policy: &Policy,
-    derived: &PluginStates,
+    plugin_states: &PluginStates,
     query: &PlaceQuery,
 ) -> Result<PlaceResult, Problem> {
     Ok(place_cancellable(
         cluster_state,
         policy,
-        PluginStateOrigin::Modified(derived),
+        PluginStateOrigin::Modified(plugin_states),
         query,
         Parallelism::SEQUENTIAL,
     )?
@@ -174,17 +174,16 @@ pub fn place_cancellable(
     query: &PlaceQuery,
     execution: Parallelism<'_>,
 ) -> Result<Option<PlaceResult>, Problem> {
-    let opening = (cluster_state, origin);
-    let (mut cluster_state, derived) = hypothetical_state(cluster_state, policy, origin, query);
-    if policy.compatibility() == Compatibility::Upstream && cluster_state.cycle_beginning().is_none() {
-        cluster_state.begin_upstream_cycle();
+    let (mut hypothetical_state, plugin_states) = hypothetical_state(cluster_state, policy, origin, query);
+    if policy.compatibility() == Compatibility::Upstream && hypothetical_state.cycle_beginning().is_none() {
+        hypothetical_state.begin_upstream_cycle();
     }
-    let needed = min_count(&cluster_state, query);
-    count_pods(&cluster_state, policy, query);
+    let needed = min_count(&hypothetical_state, query);
+    count_pods(&hypothetical_state, policy, query);
     let mut desk = group::GroupPlacer {
-        initial_state: cluster_state.clone(),
-        state: cluster_state,
-        plugin_states: derived,
+        initial_state: hypothetical_state.clone(),
+        state: hypothetical_state,
+        plugin_states,
         policy,
         query,
         execution,
@@ -197,7 +196,7 @@ pub fn place_cancellable(
         ..PlaceResult::default()
     };
     let mut groups = BTreeMap::new();
-    for unit in task_units::task_units(opening.0, &desk.state, policy, query) {
+    for unit in task_units::task_units(cluster_state, &desk.state, policy, query) {
         match desk.place_unit(&unit) {
             Some(placed) => groups.extend(placed),
             None => return Ok(None),
@@ -213,7 +212,9 @@ pub fn place_cancellable(
         placing.groups.push(placed);
     }
     placing.placed = placing.placed_count >= needed && placing.groups.iter().all(Result::is_ok);
-    if let Some(blocker) = gang_minimums::short_of_minimums(opening, &desk.initial_state, policy, query, &placing) {
+    if let Some(blocker) =
+        gang_minimums::short_of_minimums(cluster_state, origin, &desk.initial_state, policy, query, &placing)
+    {
         placing.placed = false;
         if placing.blockers.is_empty() {
             placing.blockers.push(blocker);

@@ -25,14 +25,17 @@ struct KeyCollector {
 }
 
 impl KeyCollector {
-    fn add_nodes(&mut self, state: &ClusterState, part: &ChunkSlice<'_>, totals: &ChunkScores) {
-        let keys = part.candidates.iter().map(|offset| key_at(state, part, totals, offset));
+    fn add_nodes(&mut self, state: &ClusterState, slice: &ChunkSlice<'_>, totals: &ChunkScores) {
+        let keys = slice
+            .candidates
+            .iter()
+            .map(|offset| key_at(state, slice, totals, offset));
         self.keys.extend(keys);
     }
 }
 
-fn key_at(state: &ClusterState, part: &ChunkSlice<'_>, totals: &ChunkScores, offset: usize) -> NodeRankKey {
-    let slot = part.slot(offset);
+fn key_at(state: &ClusterState, slice: &ChunkSlice<'_>, totals: &ChunkScores, offset: usize) -> NodeRankKey {
+    let slot = slice.slot(offset);
     let rank = state.ranks().get(slot as usize).copied().unwrap_or(u32::MAX);
     let total = totals.get(offset).copied().unwrap_or(0.0);
     rank_key(rank_score(total), rank, slot)
@@ -44,7 +47,8 @@ impl<'a> PlacePass<'a> {
         self,
         verdicts: Option<VerdictReuse<'a>>,
         policy: &Policy,
-        (query, class): (&NodeQuery, &TaskClass),
+        query: &NodeQuery,
+        class: &TaskClass,
     ) -> Self {
         let reuse = verdicts.and_then(|verdicts| {
             let filters = self.filterers.iter();
@@ -52,7 +56,7 @@ impl<'a> PlacePass<'a> {
             let tasks = JudgedTasks::Placed {
                 after_release: self.arriving_task.status() == TaskStatus::Pipelined,
             };
-            verdicts.open(self.state, policy, (query, tasks, class), inputs)
+            verdicts.open(self.state, policy, query, tasks, class, inputs)
         });
         Self { reuse, ..self }
     }
@@ -77,11 +81,11 @@ impl<'a> PlacePass<'a> {
                 return Ok(None);
             }
             let passing = surveyed.as_ref().and_then(|passing| passing.get(number)).copied();
-            let part = ChunkSlice {
+            let slice = ChunkSlice {
                 candidates: passing.unwrap_or_else(|| self.filter_slice(whole)),
                 ..*whole
             };
-            if part.candidates.is_empty() {
+            if slice.candidates.is_empty() {
                 continue;
             }
             if let Some(head) = self.stored_head(whole) {
@@ -89,14 +93,14 @@ impl<'a> PlacePass<'a> {
                 continue;
             }
             self.scorers
-                .record_out_of_range(self.state, &part, &mut scratch, &mut outside);
-            self.scorers.score_slice(&part, &mut scratch, |_, _, _| {});
-            let stored = store_totals(self.reuse.as_mut(), self.state, (whole, &part), &scratch.totals);
+                .record_out_of_range(self.state, &slice, &mut scratch, &mut outside);
+            self.scorers.score_slice(&slice, &mut scratch, |_, _, _| {});
+            let stored = store_totals(self.reuse.as_mut(), self.state, whole, &slice, &scratch.totals);
             match stored {
                 Some(head) => found
                     .heads
                     .push((key_at(self.state, whole, &scratch.totals, head), number)),
-                None => found.add_nodes(self.state, &part, &scratch.totals),
+                None => found.add_nodes(self.state, &slice, &scratch.totals),
             }
         }
         self.scorers.reject_out_of_range(outside)?;
@@ -111,32 +115,32 @@ impl<'a> PlacePass<'a> {
         // That many nodes are better than the best of any other chunk.
         keep_smallest(&mut heads, count);
         for (_, number) in heads {
-            let part = candidates.slices.get(number);
-            let verdict = part.and_then(|part| Some((part, reuse.filtered(part)?, reuse.scored(part)?)));
-            let Some((part, filtered, scored)) = verdict else {
+            let slice = candidates.slices.get(number);
+            let verdict = slice.and_then(|slice| Some((slice, reuse.filtered(slice)?, reuse.scored(slice)?)));
+            let Some((slice, filtered, scored)) = verdict else {
                 continue;
             };
-            let part = ChunkSlice {
+            let slice = ChunkSlice {
                 candidates: filtered.passed,
-                ..*part
+                ..*slice
             };
-            found.add_nodes(self.state, &part, &scored.totals);
+            found.add_nodes(self.state, &slice, &scored.totals);
         }
         reuse.finish();
     }
 
     /// Nodes of a slice that pass every filter, by the stored verdict if there is one.
-    fn filter_slice(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
+    fn filter_slice(&mut self, slice: &ChunkSlice<'_>) -> NodeMask {
         if let Some(reuse) = &mut self.reuse
-            && let Some(stored) = reuse.filtered(part)
+            && let Some(stored) = reuse.filtered(slice)
         {
             let passed = stored.passed;
             reuse.count_reused();
             return passed;
         }
-        let passed = self.passing_nodes(part.chunk, &part.candidates);
+        let passed = self.passing_nodes(slice.chunk, &slice.candidates);
         if let Some(reuse) = &mut self.reuse {
-            reuse.put_filtered(part, passed, &[]);
+            reuse.put_filtered(slice, passed, &[]);
         }
         passed
     }
@@ -147,7 +151,7 @@ impl<'a> PlacePass<'a> {
             return Ok(None);
         }
         let slices = &candidates.slices;
-        let passing: Vec<NodeMask> = slices.iter().map(|part| self.filter_slice(part)).collect();
+        let passing: Vec<NodeMask> = slices.iter().map(|slice| self.filter_slice(slice)).collect();
         self.scorers.survey_slices(slices, &passing, self.reuse.as_mut())?;
         Ok(Some(passing))
     }

@@ -162,8 +162,7 @@ impl ClassRanking {
         let Some(verdicts) = &mut self.verdicts else { return };
         let new = changes.get(self.seen..).unwrap_or_default();
         self.seen = changes.len();
-        let task = (&self.class, &self.arriving_task);
-        if !new.is_empty() && !verdicts.judge_changed(context, policy, task, new, spare) {
+        if !new.is_empty() && !verdicts.judge_changed(context, policy, &self.class, &self.arriving_task, new, spare) {
             self.verdicts = None;
         }
     }
@@ -194,11 +193,11 @@ impl NodeVerdicts {
             chunks: state.chunks().iter().map(empty).collect(),
         };
         let mut scratch = ScoreScratch::new();
-        for part in &NodeCandidates::of(state, None).slices {
-            verdicts.find_peers(part.first_slot, &part.candidates);
-            let (passed, exact) = pass.score_chunk_apart(part.chunk, &part.candidates, &mut scratch);
+        for slice in &NodeCandidates::of(state, None).slices {
+            verdicts.find_peers(slice.first_slot, &slice.candidates);
+            let (passed, exact) = pass.score_chunk_apart(slice.chunk, &slice.candidates, &mut scratch);
             for offset in passed.iter() {
-                verdicts.set(part.slot(offset), Some(scratch.score_apart(offset)));
+                verdicts.set(slice.slot(offset), Some(scratch.score_apart(offset)));
             }
             if !exact {
                 return None;
@@ -256,7 +255,8 @@ impl NodeVerdicts {
         &mut self,
         context: PluginContext<'_>,
         policy: &Policy,
-        (class, arriving): (&TaskClass, &ArrivingTask),
+        class: &TaskClass,
+        arriving: &ArrivingTask,
         changes: &[NodeSlot],
         spare: &mut LookaheadSpare,
     ) -> bool {

@@ -122,22 +122,23 @@ impl ArrivingTask {
 /// asks for no check of amounts.
 pub(super) fn status_filters<'a, 'p: 'a>(
     context: PluginContext<'a>,
-    asked: &PluginSelection<'p>,
-    (query, class): (&NodeQuery, &'a TaskClass),
+    selection: &PluginSelection<'p>,
+    query: &NodeQuery,
+    class: &'a TaskClass,
     status: TaskStatus,
 ) -> Result<Vec<Box<dyn NodeFilter + 'a>>, Problem> {
     let at = |after_release: bool| PluginContext {
         after_release,
         ..context
     };
-    let mut filterers = asked.filterers(at(status == TaskStatus::Pipelined), query, class)?;
+    let mut filterers = selection.filterers(at(status == TaskStatus::Pipelined), query, class)?;
     if status == TaskStatus::Allocated
         && query.resource_fit != ResourceFit::None
-        && let Some(room) = asked.resource_fit(class, ResourceFit::Idle)
+        && let Some(room) = selection.resource_fit(class, ResourceFit::Idle)
     {
         filterers.push(Box::new(room));
         if class.constraints().may_fail_after_release() {
-            filterers.extend(asked.filterers(at(true), query, class)?);
+            filterers.extend(selection.filterers(at(true), query, class)?);
         }
     }
     Ok(filterers)
@@ -161,9 +162,9 @@ impl<'a> PlacePass<'a> {
         query: &NodeQuery,
         joins: &'a ArrivingTask,
     ) -> Result<Self, Problem> {
-        let asked = PluginSelection::of(policy, query)?;
-        let filterers = status_filters(context, &asked, (query, class), joins.task.status)?;
-        let pass = Self::without_filters(context, &asked, class, joins)?;
+        let selection = PluginSelection::of(policy, query)?;
+        let filterers = status_filters(context, &selection, query, class, joins.task.status)?;
+        let pass = Self::without_filters(context, &selection, class, joins)?;
         Ok(Self { filterers, ..pass })
     }
 
@@ -197,7 +198,7 @@ impl<'a> PlacePass<'a> {
     /// Pass whose candidates have passed all filters.
     pub(super) fn without_filters<'p: 'a>(
         context: PluginContext<'a>,
-        asked: &PluginSelection<'p>,
+        selection: &PluginSelection<'p>,
         class: &'a TaskClass,
         joins: &'a ArrivingTask,
     ) -> Result<Self, Problem> {
@@ -208,7 +209,7 @@ impl<'a> PlacePass<'a> {
         Ok(Self {
             state: context.cluster_state,
             filterers: Vec::new(),
-            scorers: ClassScorers::totals_only(asked, context, class)?,
+            scorers: ClassScorers::totals_only(selection, context, class)?,
             arriving_task: joins,
             reuse: None,
         })
@@ -255,8 +256,8 @@ impl<'a> PlacePass<'a> {
     pub(super) fn score_chunk(&self, chunk: &NodeChunk, among: &NodeMask, scratch: &mut ScoreScratch) -> NodeMask {
         let passed = self.passing_nodes(chunk, among);
         if !passed.is_empty() {
-            let part = hypothetical_slice(chunk, passed);
-            self.scorers.score_slice(&part, scratch, |_, _, _| {});
+            let slice = hypothetical_slice(chunk, passed);
+            self.scorers.score_slice(&slice, scratch, |_, _, _| {});
         }
         passed
     }
@@ -269,8 +270,8 @@ impl<'a> PlacePass<'a> {
         scratch: &mut ScoreScratch,
     ) -> (NodeMask, bool) {
         let passed = self.passing_nodes(chunk, among);
-        let part = hypothetical_slice(chunk, passed);
-        let exact = passed.is_empty() || self.scorers.score_slice_apart(&part, scratch);
+        let slice = hypothetical_slice(chunk, passed);
+        let exact = passed.is_empty() || self.scorers.score_slice_apart(&slice, scratch);
         (passed, exact)
     }
 
@@ -278,15 +279,15 @@ impl<'a> PlacePass<'a> {
     pub(super) fn own_scores(&self, candidates: &NodeCandidates<'_>) -> Option<Vec<(NodeSlot, OwnScore)>> {
         let mut scratch = ScoreScratch::new();
         let mut found = Vec::with_capacity(candidates.len());
-        for part in &candidates.slices {
-            let (passed, exact) = self.score_chunk_apart(part.chunk, &part.candidates, &mut scratch);
+        for slice in &candidates.slices {
+            let (passed, exact) = self.score_chunk_apart(slice.chunk, &slice.candidates, &mut scratch);
             if !exact {
                 return None;
             }
             found.extend(
                 passed
                     .iter()
-                    .map(|offset| (part.slot(offset), scratch.score_apart(offset))),
+                    .map(|offset| (slice.slot(offset), scratch.score_apart(offset))),
             );
         }
         Some(found)

@@ -29,8 +29,8 @@ pub(super) enum PlacePassEnd {
 
 impl PlacePassEnd {
     /// End after a step that no other may follow at once.
-    fn of_last_step(gate: &GroupAdmitter<'_>, count: usize) -> Self {
-        if gate.placed_count == count {
+    fn of_last_step(admitter: &GroupAdmitter<'_>, count: usize) -> Self {
+        if admitter.placed_count == count {
             Self::AllPlaced
         } else {
             Self::Rejudge
@@ -44,14 +44,14 @@ impl PlacePass<'_> {
         &mut self,
         candidates: &NodeCandidates<'_>,
         count: usize,
-        gate: &mut GroupAdmitter<'_>,
+        admitter: &mut GroupAdmitter<'_>,
         stop: &dyn Fn() -> bool,
         put: &mut dyn FnMut(NodeSlot, &mut GroupAdmitter<'_>) -> Result<bool, Problem>,
     ) -> Result<(PlacePassEnd, NodeTaskCounts), Problem> {
         if self.follows_peers() {
-            return self.place_by_peers(candidates, count, gate, stop, put);
+            return self.place_by_peers(candidates, count, admitter, stop, put);
         }
-        let want = count.saturating_sub(gate.placed_count);
+        let want = count.saturating_sub(admitter.placed_count);
         let want = if self.rescores_all() { want.min(1) } else { want };
         let Some(keys) = self.rank_keys(candidates, want, stop)? else {
             return Ok((PlacePassEnd::Cancelled, Vec::new()));
@@ -61,7 +61,7 @@ impl PlacePass<'_> {
         let mut steps = 0;
         let ended = loop {
             if steps == want {
-                break PlacePassEnd::of_last_step(gate, count);
+                break PlacePassEnd::of_last_step(admitter, count);
             }
             if steps % CANCEL_CHECK_INTERVAL == CANCEL_CHECK_INTERVAL - 1 && stop() {
                 break PlacePassEnd::Cancelled;
@@ -72,8 +72,8 @@ impl PlacePass<'_> {
             steps += 1;
             // Scores that are relative to the best candidate may change when that one is full.
             let rejudge = field.last_is_full() && pass.leave(slot);
-            if !put(slot, gate)? || rejudge {
-                break PlacePassEnd::of_last_step(gate, count);
+            if !put(slot, admitter)? || rejudge {
+                break PlacePassEnd::of_last_step(admitter, count);
             }
         };
         Ok((ended, field.task_counts()))
@@ -84,7 +84,7 @@ impl PlacePass<'_> {
         &mut self,
         candidates: &NodeCandidates<'_>,
         count: usize,
-        gate: &mut GroupAdmitter<'_>,
+        admitter: &mut GroupAdmitter<'_>,
         stop: &dyn Fn() -> bool,
         put: &mut dyn FnMut(NodeSlot, &mut GroupAdmitter<'_>) -> Result<bool, Problem>,
     ) -> Result<(PlacePassEnd, NodeTaskCounts), Problem> {
@@ -96,7 +96,7 @@ impl PlacePass<'_> {
             return Ok((PlacePassEnd::Inexact, Vec::new()));
         };
         let mut picker = PeerPicker::new(self, hooks, ranking);
-        let want = count.saturating_sub(gate.placed_count);
+        let want = count.saturating_sub(admitter.placed_count);
         let mut steps = 0;
         let ended = loop {
             if steps % CANCEL_CHECK_INTERVAL == CANCEL_CHECK_INTERVAL - 1 && stop() {
@@ -104,8 +104,8 @@ impl PlacePass<'_> {
             }
             steps += 1;
             match picker.pick(want.saturating_sub(steps))? {
-                PeerChoice::Node(slot) if put(slot, gate)? => {}
-                PeerChoice::Node(_) => break PlacePassEnd::of_last_step(gate, count),
+                PeerChoice::Node(slot) if put(slot, admitter)? => {}
+                PeerChoice::Node(_) => break PlacePassEnd::of_last_step(admitter, count),
                 PeerChoice::NoneFits => break PlacePassEnd::NoNodeLeft,
                 PeerChoice::Inexact => break PlacePassEnd::Inexact,
             }

@@ -39,7 +39,9 @@ impl<'a> VerdictReuse<'a> {
         self,
         state: &'a ClusterState,
         policy: &Policy,
-        (query, tasks, class): (&NodeQuery, JudgedTasks, &TaskClass),
+        query: &NodeQuery,
+        tasks: JudgedTasks,
+        class: &TaskClass,
         filter_inputs: Option<HookInputs>,
     ) -> Option<ClassReuse<'a>> {
         let filter_inputs = filter_inputs?;
@@ -82,67 +84,67 @@ impl<'a> VerdictReuse<'a> {
 }
 
 /// Number of a slice's chunk.
-fn number(part: &ChunkSlice<'_>) -> usize {
-    part.first_slot as usize / CHUNK_SIZE
+fn number(slice: &ChunkSlice<'_>) -> usize {
+    slice.first_slot as usize / CHUNK_SIZE
 }
 
 /// True if all nodes of the chunk are candidates.
-fn is_whole(part: &ChunkSlice<'_>) -> bool {
-    part.candidates == *part.chunk.live()
+fn is_whole(slice: &ChunkSlice<'_>) -> bool {
+    slice.candidates == *slice.chunk.live()
 }
 
 impl ClassReuse<'_> {
     /// Verdict on the chunk of a slice, if all its nodes are candidates.
-    fn row(&self, part: &ChunkSlice<'_>) -> Option<&ChunkVerdict> {
-        if !is_whole(part) {
+    fn row(&self, slice: &ChunkSlice<'_>) -> Option<&ChunkVerdict> {
+        if !is_whole(slice) {
             return None;
         }
-        if let Some(new) = self.changed.get(&number(part)) {
+        if let Some(new) = self.changed.get(&number(slice)) {
             return Some(new);
         }
-        let old = self.older.as_ref()?.rows.get(number(part))?.as_deref();
-        old.filter(|old| old.is_of(part.chunk))
+        let old = self.older.as_ref()?.rows.get(number(slice))?.as_deref();
+        old.filter(|old| old.is_of(slice.chunk))
     }
 
     /// Verdict of [`Self::row`], to be changed; `None`: the filters were not stored.
-    fn row_mut(&mut self, part: &ChunkSlice<'_>) -> Option<&mut ChunkVerdict> {
-        if !self.changed.contains_key(&number(part)) {
-            let old = self.row(part)?.clone();
-            self.changed.insert(number(part), old);
+    fn row_mut(&mut self, slice: &ChunkSlice<'_>) -> Option<&mut ChunkVerdict> {
+        if !self.changed.contains_key(&number(slice)) {
+            let old = self.row(slice)?.clone();
+            self.changed.insert(number(slice), old);
         }
-        self.changed.get_mut(&number(part)).filter(|_| is_whole(part))
+        self.changed.get_mut(&number(slice)).filter(|_| is_whole(slice))
     }
 
     /// Filters of a chunk.
-    pub(in crate::decide) fn filtered(&self, part: &ChunkSlice<'_>) -> Option<&FilteredChunk> {
-        Some(&self.row(part)?.filtered)
+    pub(in crate::decide) fn filtered(&self, slice: &ChunkSlice<'_>) -> Option<&FilteredChunk> {
+        Some(&self.row(slice)?.filtered)
     }
 
     /// Stores the filters of a chunk.
     pub(in crate::decide) fn put_filtered(
         &mut self,
-        part: &ChunkSlice<'_>,
+        slice: &ChunkSlice<'_>,
         passed: NodeMask,
         rejections: &[SliceRejection],
     ) {
-        if let Some(chunk) = self.state.chunks().get(number(part)).filter(|_| is_whole(part)) {
+        if let Some(chunk) = self.state.chunks().get(number(slice)).filter(|_| is_whole(slice)) {
             let filtered = FilteredChunk {
                 passed,
                 rejections: rejections.into(),
             };
-            self.changed.insert(number(part), ChunkVerdict::new(chunk, filtered));
+            self.changed.insert(number(slice), ChunkVerdict::new(chunk, filtered));
             self.judged += 1;
         }
     }
 
     /// Numbers that the scorers took from a chunk.
-    pub(in crate::decide) fn surveyed(&self, part: &ChunkSlice<'_>) -> Option<&[HookNumbers]> {
-        self.row(part)?.survey.as_deref()
+    pub(in crate::decide) fn surveyed(&self, slice: &ChunkSlice<'_>) -> Option<&[HookNumbers]> {
+        self.row(slice)?.survey.as_deref()
     }
 
     /// Stores the numbers that the scorers took from a chunk.
-    pub(in crate::decide) fn put_survey(&mut self, part: &ChunkSlice<'_>, numbers: Vec<HookNumbers>) {
-        if let Some(row) = self.row_mut(part) {
+    pub(in crate::decide) fn put_survey(&mut self, slice: &ChunkSlice<'_>, numbers: Vec<HookNumbers>) {
+        if let Some(row) = self.row_mut(slice) {
             row.survey = Some(numbers.into());
         }
     }
@@ -161,24 +163,24 @@ impl ClassReuse<'_> {
     }
 
     /// Scores of a chunk.
-    pub(in crate::decide) fn scored(&self, part: &ChunkSlice<'_>) -> Option<&ScoredChunk> {
+    pub(in crate::decide) fn scored(&self, slice: &ChunkSlice<'_>) -> Option<&ScoredChunk> {
         self.score_inputs.as_ref()?;
-        let scored = self.row(part)?.scored.as_deref()?;
+        let scored = self.row(slice)?.scored.as_deref()?;
         (scored.version == self.score_version).then_some(scored)
     }
 
     /// True if the scores of a chunk can be stored.
-    pub(in crate::decide) fn stores_scores(&self, part: &ChunkSlice<'_>) -> bool {
-        self.score_inputs.is_some() && is_whole(part)
+    pub(in crate::decide) fn stores_scores(&self, slice: &ChunkSlice<'_>) -> bool {
+        self.score_inputs.is_some() && is_whole(slice)
     }
 
     /// Stores the scores of a chunk, and the place of the best node that passes.
-    pub(in crate::decide) fn put_scores(&mut self, part: &ChunkSlice<'_>, totals: &ChunkScores, head: usize) {
+    pub(in crate::decide) fn put_scores(&mut self, slice: &ChunkSlice<'_>, totals: &ChunkScores, head: usize) {
         let version = self.score_version;
-        if !self.stores_scores(part) {
+        if !self.stores_scores(slice) {
             return;
         }
-        if let Some(row) = self.row_mut(part) {
+        if let Some(row) = self.row_mut(slice) {
             row.scored = Some(Arc::new(ScoredChunk {
                 totals: *totals,
                 head,
