@@ -50,9 +50,9 @@ impl CallerKind {
 /// Kind of a rejection: unknown caller, or missing role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessRejectionKind {
-    /// The caller is not authenticated (UNAUTHENTICATED).
+    /// The caller is not authenticated (`UNAUTHENTICATED`).
     Unknown,
-    /// The caller is authenticated but not authorized (PERMISSION_DENIED).
+    /// The caller is authenticated but not authorized (`PERMISSION_DENIED`).
     Forbidden,
     /// The caller cannot be authenticated at present, for example because the API server is unreachable.
     Unverified,

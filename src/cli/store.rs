@@ -34,7 +34,7 @@ pub(super) enum StoreCommand {
 #[derive(Debug, Args)]
 struct StorePlace {
     /// Store: `data_dir` of the server, such as /var/lib/pumice; comma-separated addresses of etcd members, such as
-    /// https://etcd-0:2379,https://etcd-1:2379; or `kubernetes:NAMESPACE/NAME` for a store in the Kubernetes API
+    /// `https://etcd-0:2379,https://etcd-1:2379`; or `kubernetes:NAMESPACE/NAME` for a store in the Kubernetes API
     #[arg(value_name = "STORE")]
     store: String,
     /// Prefix of the keys in etcd [default: /pumice/]

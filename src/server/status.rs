@@ -47,7 +47,7 @@ impl CallError {
         }
     }
 
-    /// Error: the request is invalid, independently of the state (INVALID_ARGUMENT).
+    /// Error: the request is invalid, independently of the state (`INVALID_ARGUMENT`).
     pub fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(Code::InvalidArgument, reason, message)
     }

@@ -2698,11 +2698,12 @@ type Rank struct {
 	// Reason why the record has no rank. Absent: the record has a rank.
 	Problem *Problem `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Order keys, in tier order. Two records compare key by key; the first
-	// difference decides, then creation time, then name. Tasks whose names end in
-	// different numbers compare by these numbers before creation time. For example,
-	// "ml/bert-2" precedes "ml/bert-10". Under `compatibility: upstream` the
-	// comparison may not be a total order; the server then repeatedly selects the
-	// first of the remaining records.
+	// difference decides, then creation time, then name. Tasks whose names have
+	// three or more parts between "-" and end in different numbers compare by these
+	// numbers before creation time. For example, "ml/bert-worker-2" precedes
+	// "ml/bert-worker-10". Under `compatibility: upstream` the comparison may not
+	// be a total order; the server then repeatedly selects the first of the
+	// remaining records.
 	Keys []*OrderKey `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
 	// For a job: its state by the plugins of the policy.
 	State *JobState `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`

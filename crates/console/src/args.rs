@@ -36,7 +36,7 @@ pub enum OutputFormat {
 /// Server to connect to, and format of the output.
 #[derive(Debug, Args)]
 pub struct ClientArgs {
-    /// Address of the server, such as 127.0.0.1:7461 or https://pumice.example:7461
+    /// Address of the server, such as 127.0.0.1:7461 or `https://pumice.example:7461`
     #[arg(long, value_name = "URL", env = "PUMICE_SERVER", default_value = pumice_protocol::DEFAULT_SERVER)]
     pub server: String,
     #[command(flatten)]

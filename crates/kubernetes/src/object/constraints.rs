@@ -133,7 +133,7 @@ pub(super) fn images(object: &Value) -> ImportConstraintResult<Vec<pb::NodeImage
     })
 }
 
-/// Reads the host ports of a pod. For pods on the host's network the API server sets hostPort to containerPort; a pod
+/// Reads the host ports of a pod. For pods on the host's network the API server sets `hostPort` to `containerPort`; a pod
 /// without a phase is a manifest that has not passed the API server. Only restartable init containers are included.
 fn host_ports(object: &Value) -> ImportConstraintResult<Vec<pb::HostPort>> {
     let is_manifest = get(object, "status.phase").is_none();

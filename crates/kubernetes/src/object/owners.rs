@@ -56,7 +56,7 @@ enum WorkloadSelector {
     Selector(Option<pb::LabelSelector>),
 }
 
-/// Workload that controls a pod: a ReplicaSet, a ReplicationController or a StatefulSet.
+/// Workload that controls a pod: a `ReplicaSet`, a `ReplicationController` or a `StatefulSet`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodController {
     kind: &'static str,

@@ -1574,11 +1574,12 @@ class Rank(_message.Message):
     @_builtins.property
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___OrderKey]:
         """Order keys, in tier order. Two records compare key by key; the first
-        difference decides, then creation time, then name. Tasks whose names end in
-        different numbers compare by these numbers before creation time. For example,
-        "ml/bert-2" precedes "ml/bert-10". Under `compatibility: upstream` the
-        comparison may not be a total order; the server then repeatedly selects the
-        first of the remaining records.
+        difference decides, then creation time, then name. Tasks whose names have
+        three or more parts between "-" and end in different numbers compare by these
+        numbers before creation time. For example, "ml/bert-worker-2" precedes
+        "ml/bert-worker-10". Under `compatibility: upstream` the comparison may not
+        be a total order; the server then repeatedly selects the first of the
+        remaining records.
         """
 
     @_builtins.property
