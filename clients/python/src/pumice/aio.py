@@ -58,7 +58,7 @@ class AsyncClient:
     admit = _Method(rpcs.ADMIT)
     """Decides whether jobs may start and tasks may be allocated."""
     order = _Method(rpcs.ORDER)
-    """Returns the order in which queues and jobs are served."""
+    """Returns the order in which queues, jobs and tasks are served."""
     select_victims = _Method(rpcs.SELECT_VICTIMS)
     """Selects tasks to evict for a preemptor."""
     apply = _Method(rpcs.APPLY)
@@ -68,7 +68,7 @@ class AsyncClient:
     get_server_info = _Method(rpcs.GET_SERVER_INFO)
     """Returns the server's version, plugins, limits, sources and policies."""
     who_am_i = _Method(rpcs.WHO_AM_I)
-    """Returns who the server takes the caller for."""
+    """Returns the caller's identity and roles as the server sees them."""
     list_nodes = _Method(rpcs.LIST_NODES)
     """Returns one page of nodes; `nodes` returns all."""
     list_queues = _Method(rpcs.LIST_QUEUES)
@@ -84,19 +84,19 @@ class AsyncClient:
     list_reservations = _Method(rpcs.LIST_RESERVATIONS)
     """Returns one page of the admission ledger."""
     forget_source = _Method(rpcs.FORGET_SOURCE)
-    """Removes a source and its records. It is never repeated."""
+    """Removes a source and its records. The client never retries this call."""
     forget_resource = _Method(rpcs.FORGET_RESOURCE)
-    """Forgets a resource name. It is never repeated."""
+    """Forgets a resource name. The client never retries this call."""
     release_reservation = _Method(rpcs.RELEASE_RESERVATION)
     """Ends a reservation."""
     release_assumptions = _Method(rpcs.RELEASE_ASSUMPTIONS)
-    """Ends assumed placements. It is repeated only for those of one session."""
+    """Ends assumed placements. The client retries this call only if it names a session."""
     reload_policy = _Method(rpcs.RELOAD_POLICY)
-    """Puts a document in force. A rejected one is an InvalidError with a report. Only a dry run is repeated."""
+    """Activates a document. A rejected document raises InvalidError with a report. The client retries only dry runs."""
     rollback_policy = _Method(rpcs.ROLLBACK_POLICY)
-    """Puts an earlier version in force again. Only a dry run is repeated."""
+    """Activates an earlier version again. The client retries only dry runs."""
     delete_policy = _Method(rpcs.DELETE_POLICY)
-    """Deletes a policy. It is never repeated."""
+    """Deletes a policy. The client never retries this call."""
     get_policy = _Method(rpcs.GET_POLICY)
     """Returns one version of a policy."""
     list_policies = _Method(rpcs.LIST_POLICIES)
