@@ -91,7 +91,7 @@ pub struct CallerAccess {
     review: Option<Result<CachedVerdict, Arc<str>>>,
 }
 
-/// Who a caller is taken for.
+/// Identity of a caller as authenticated by the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownCaller {
     /// How the caller is known.
@@ -240,7 +240,7 @@ impl CallerAccess {
         }
     }
 
-    /// Who the caller is taken for now.
+    /// Present identity of the caller.
     pub fn known(&self) -> KnownCaller {
         match self.keeper.table().as_deref() {
             None => KnownCaller::new(CallerKind::Unrestricted, "anybody", None),

@@ -1,4 +1,4 @@
-//! The identities in force, and their change with the files.
+//! The active identities, reloaded when their files change.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,7 +41,7 @@ impl fmt::Debug for AccessContent {
     }
 }
 
-/// Keeper of the identities in force.
+/// Keeper of the active identities.
 pub struct AccessKeeper {
     path: Option<PathBuf>,
     poll: Duration,
@@ -65,7 +65,7 @@ impl fmt::Debug for AccessKeeper {
 /// Identities that were loaded, and are not watched yet.
 #[derive(Debug)]
 pub struct AccessStart {
-    /// Keeper of the identities in force.
+    /// Keeper of the active identities.
     pub keeper: Arc<AccessKeeper>,
     content: Option<AccessContent>,
 }

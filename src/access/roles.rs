@@ -5,7 +5,7 @@ use std::fmt;
 /// Role of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Look at state and policies, and ask questions that change nothing.
+    /// Read state and policies, and make decisions without effects.
     Read,
     /// Do what a scheduler does: sessions, confirmations, commits, and their release.
     Decide,

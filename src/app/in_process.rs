@@ -1,4 +1,4 @@
-//! The services in this process, without a socket, for commands that judge files.
+//! The services in this process, without a socket, for commands that evaluate files.
 
 use std::sync::Arc;
 

@@ -9,19 +9,19 @@ use crate::telemetry::LogText;
 /// What was done, or attempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditAction {
-    /// A policy document was to be put in force.
+    /// Activation of a policy document.
     ReloadPolicy,
-    /// An earlier version was to be put in force again.
+    /// Rollback to an earlier version.
     RollbackPolicy,
-    /// A policy was to be deleted.
+    /// Deletion of a policy.
     DeletePolicy,
-    /// A reservation was to be released.
+    /// Release of a reservation.
     ReleaseReservation,
-    /// Committed placements were to be released.
+    /// Release of committed placements.
     ReleaseAssumptions,
-    /// A source was to be forgotten.
+    /// Forgetting of a source.
     ForgetSource,
-    /// The name of a resource was to be forgotten.
+    /// Forgetting of a resource name.
     ForgetResource,
     /// A call was rejected because of its caller.
     Call,

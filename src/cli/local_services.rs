@@ -1,4 +1,4 @@
-//! The services of this program, lent to commands that judge files.
+//! The services of this program, for commands that evaluate files.
 
 use crate::app::{self, InProcessServer};
 use crate::config::ServerConfig;

@@ -14,7 +14,7 @@ use pumice_protocol::v1 as pb;
 /// Error that ends a command.
 #[derive(Debug)]
 pub enum CommandError {
-    /// The service answered with an error.
+    /// The service returned an error.
     Call(Box<Status>),
     /// No connection to the service.
     Unreachable {

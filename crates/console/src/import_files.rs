@@ -53,7 +53,7 @@ pub fn read(files: &[PathBuf], amount_rules: AmountRules) -> Result<ImportedFile
     })
 }
 
-/// Reads the files of one question. An object that cannot be read is an error: without it the answer would be wrong.
+/// Reads the files of one query. An unreadable object is an error: the result would be wrong without it.
 pub fn read_for_query(
     files: &[PathBuf],
     amount_rules: AmountRules,

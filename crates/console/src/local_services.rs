@@ -1,4 +1,4 @@
-//! Services in this process, for commands that judge files: the program that has them lends them.
+//! Services in this process, for commands that evaluate files. The program provides them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ pub trait LocalServices: fmt::Debug + Sync {
     /// Cluster as the services read it. `None` if they reject one of its records.
     fn read_cluster(&self, cluster: pb::Cluster) -> Option<ClusterState>;
 
-    /// Document of the policy that is in force when none is given.
+    /// Document of the policy that is active by default.
     fn built_in_policy(&self) -> &'static str;
 }
 

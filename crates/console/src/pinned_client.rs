@@ -64,7 +64,7 @@ macro_rules! list {
 }
 
 impl PinnedClient {
-    /// Pins the latest state under a policy. A server without a free session is asked without one.
+    /// Pins the latest state under a policy. If the server has no free session, queries use no session.
     pub async fn open(mut connection: ClientConnection, snapshot: pb::LatestRef) -> Result<Self, CommandError> {
         let info = connection
             .state
@@ -115,7 +115,7 @@ impl PinnedClient {
         }
     }
 
-    /// Actions of the policy, as its document in force has them; `None`: the server has no such document.
+    /// Actions in the active document of the policy. `None`: the server has no such document.
     pub async fn policy_actions(&mut self) -> Option<Vec<String>> {
         let request = pb::GetPolicyRequest {
             name: self.metadata.as_ref()?.policy.clone(),

@@ -1,4 +1,4 @@
-//! Policy of a query: the two arguments of every command that asks one.
+//! Policy of a query: the two arguments of every command with queries.
 
 use clap::Args;
 

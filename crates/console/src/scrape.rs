@@ -31,7 +31,7 @@ pub struct MetricsArgs {
 }
 
 impl MetricsArgs {
-    /// Address and path of the page, for a server that is asked at this address.
+    /// Address and path of the metrics page of the server at this address.
     pub fn page(&self, client: &ClientArgs) -> Result<MetricsAddress, CommandError> {
         let options = client.connect_options()?;
         Ok(MetricsAddress {

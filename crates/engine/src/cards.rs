@@ -24,7 +24,7 @@ const PRODUCT: &str = ".product";
 pub struct CardOnNode {
     /// Whole cards, allocatable; above 0.
     pub cards: i64,
-    /// The resource that pods ask for.
+    /// Resource that pods request for the card, such as `nvidia.com/gpu`.
     pub resource: ResourceId,
 }
 

@@ -35,7 +35,7 @@ impl SourcePosition {
     }
 }
 
-/// Policy in force under a name.
+/// Active policy with its name and version.
 #[derive(Clone, Debug)]
 pub struct PolicyInForce {
     /// Name of the policy, such as `default`.
@@ -78,7 +78,7 @@ pub struct Snapshot {
     pub policies: Arc<BTreeMap<Arc<str>, Arc<PolicyInForce>>>,
     /// Position of each source.
     pub positions: Arc<BTreeMap<Arc<str>, SourcePosition>>,
-    /// Plugin states computed from `state`, as far as they were asked for.
+    /// Plugin states computed from `cluster_state`. Only requested states are present.
     pub plugin_state_cache: PluginStateCache,
 }
 
@@ -89,7 +89,7 @@ impl Snapshot {
         policies.fold(self.state.labels_of_relations(), LabelKinds::union)
     }
 
-    /// `upstream` if every policy in force is: then records are taken as the reference takes them.
+    /// `Upstream` if every active policy is `upstream`: records are then read by the reference's rules.
     pub fn strictest_compatibility(&self) -> Compatibility {
         let mut policies = self.policies.values();
         let is_upstream = |own: &Arc<PolicyInForce>| own.policy.compatibility() == Compatibility::Upstream;

@@ -43,7 +43,7 @@ pub struct EtcdOptions {
     pub endpoints: Vec<String>,
     /// TLS of addresses with `https://`.
     pub tls: Option<ClientTlsConfig>,
-    /// User and password; `None`: etcd asks for none.
+    /// User and password. `None`: etcd without authentication.
     pub user: Option<(String, String)>,
     /// Prefix of all keys of the log.
     pub prefix: String,

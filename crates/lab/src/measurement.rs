@@ -6,7 +6,7 @@ pub const COLUMNS: usize = 131;
 /// State after one arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Thousandths of devices that the tasks so far asked for.
+    /// Thousandths of devices that the arrived tasks request.
     pub arrived: i64,
     /// Thousandths that are allocated.
     pub used: i64,
@@ -14,7 +14,7 @@ pub struct Sample {
     pub fragments: f64,
 }
 
-/// Curves by percent of the devices that had been asked for; `None`: no sample is near.
+/// Curves by requested percent of the devices. `None`: no sample is near.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curves {
     /// Percent of the devices that are allocated.

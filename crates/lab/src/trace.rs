@@ -1,4 +1,4 @@
-//! Traces as files: nodes with devices, and tasks that ask for them.
+//! Traces as files: nodes with devices, and tasks that request them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

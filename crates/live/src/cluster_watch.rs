@@ -50,7 +50,7 @@ pub struct WatchOptions {
     pub namespaces: Vec<Arc<str>>,
     /// Time between batches that say that nothing changed.
     pub heartbeat: Duration,
-    /// Way in which lists are asked for.
+    /// How to list objects: paged, or streamed as part of a watch.
     pub lists: ListMode,
 }
 

@@ -1,4 +1,4 @@
-//! Panics as errors: a watch whose task has ended without a word would be taken for one without changes.
+//! Panics as errors. A watch whose task ended silently would look like a watch without changes.
 
 use std::any::Any;
 use std::future::poll_fn;

@@ -1,4 +1,4 @@
-//! Batches of the source: numbered, repeated while the server cannot take them, begun again when it asks.
+//! Batches of the source: numbered, retried while the server is unavailable, and restarted with a full sync on request.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Binds: the API server is asked to put a pod on a node, for a scheduler that leaves that to this process.
+//! Binds pods to nodes through the API server, for a scheduler that delegates binding to this process.
 
 use http::Method;
 use serde_json::json;

@@ -28,7 +28,7 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// Objects of a streamed list that are handed over together.
 const STREAMED_OBJECTS: usize = 500;
 
-/// Way in which a list is asked for.
+/// How to list objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ListMode {
     /// Lists with `limit` and `continue`, page by page.

@@ -238,15 +238,15 @@ impl StateError {
 /// Error of a change to a policy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PolicyError {
-    /// The document has errors. The version in force stays in force.
+    /// The document has errors. The active version does not change.
     #[error("{0}")]
     Rejected(Box<RejectedDocument>),
-    /// Another version is in force than the caller expected.
+    /// The active version is not the version that the caller expected.
     #[error("policy `{name}` is at version {active}, not at the expected {expected}")]
     VersionMismatch {
         /// Name of the policy, such as `default`.
         name: Arc<str>,
-        /// The version in force; 0: none.
+        /// Active version. 0: none.
         active: u64,
         /// Version that the caller expected.
         expected: u64,

@@ -43,9 +43,9 @@ pub struct StateLimits {
     pub connection_session_bytes: usize,
     /// Maximum number of savepoints in one session.
     pub session_savepoints: usize,
-    /// Silence after which a session ends, unless it asked for another lease.
+    /// Default lease of a session: silence after which it ends.
     pub session_lease: Duration,
-    /// Longest lease that a session can ask for.
+    /// Maximum lease that a session can request.
     pub session_lease_max: Duration,
     /// Maximum number of assumptions at once.
     pub assumptions: usize,
@@ -65,9 +65,9 @@ pub struct StateLimits {
     pub tombstones: usize,
     /// Maximum number of reservations of jobs.
     pub reservations: usize,
-    /// Lease of a reservation that is not used, unless its caller asked for another time.
+    /// Default lease of a reservation.
     pub reservation_lease: Duration,
-    /// Longest lease that a confirmation can ask for.
+    /// Maximum lease that a confirmation can request.
     pub reservation_lease_max: Duration,
     /// Maximum number of remembered reservations that have ended. A late request cannot restore a remembered
     /// reservation.

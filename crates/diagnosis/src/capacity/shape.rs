@@ -92,7 +92,7 @@ impl GangShape {
         self
     }
 
-    /// True if a pod asks for this resource.
+    /// True if a pod requests this resource.
     pub fn requests_resource(&self, resource: &str) -> bool {
         let lists = self.pod.requests.iter().chain(&self.pod.limits);
         lists.flat_map(|list| &list.items).any(|(name, _)| name == resource)

@@ -1,4 +1,4 @@
-//! Nodes that failed for a role of a job: the reference does not judge them again for other tasks of the role, even if these
+//! Nodes that failed for a role of a job: the reference skips them for other tasks of the role, even if these tasks
 //! request less.
 
 use std::collections::BTreeMap;

@@ -27,7 +27,7 @@ pub struct AdmitQuery {
     pub now: Option<i64>,
     /// Subjects in order. Each verdict includes the earlier permits. An unreadable item is replaced by its problem.
     pub items: Vec<Result<AdmitSubject, Problem>>,
-    /// Plugins to ask, each by itself; empty: the tiers of the policy.
+    /// Plugins to evaluate, each by itself. Empty: the tiers of the policy.
     pub plugins: Vec<Arc<str>>,
 }
 

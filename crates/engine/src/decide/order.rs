@@ -45,9 +45,9 @@ type PluginKey = (Arc<str>, Vec<f64>);
 pub struct OrderResult {
     /// Queues in serving order, those with a problem last by name; with `plugins` all by name.
     pub queues: Vec<OrderRank>,
-    /// Jobs in serving order, likewise.
+    /// Jobs in serving order. With `plugins`: sorted by name.
     pub jobs: Vec<OrderRank>,
-    /// Tasks in serving order, likewise.
+    /// Tasks in serving order. With `plugins`: sorted by name.
     pub tasks: Vec<OrderRank>,
     /// Tree of queues, depth first, children by name; filled with `with_tree`.
     pub tree: Vec<QueueTreeNode>,

@@ -1,4 +1,5 @@
-//! Scores in two parts: by each node's own state, and by its peers, which hooks about other nodes judge together.
+//! Scores in two parts: from each node's own state, and from its peers, which hooks about other nodes evaluate
+//! together.
 
 use super::candidates::ChunkSlice;
 use super::class_scorers::{ClassScorers, ScoreScratch};

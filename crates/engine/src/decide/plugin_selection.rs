@@ -1,4 +1,4 @@
-//! Selection of the filters and scorers that a query asks.
+//! Selection of the filters and scorers of a query.
 
 use std::sync::Arc;
 

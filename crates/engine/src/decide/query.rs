@@ -38,9 +38,9 @@ pub struct NodeQuery {
     pub tasks: Vec<Result<QueryTask, Problem>>,
     /// Names of the tasks' resources: the cluster state's table, or an extension of it.
     pub resources: Arc<ResourceTable>,
-    /// Nodes to judge, in the caller's order, each once; `None`: all.
+    /// Nodes to evaluate, in the caller's order, each once. `None`: all.
     pub candidates: Option<Vec<NodeSlot>>,
-    /// Plugins to ask, each by itself; empty: the tiers of the policy.
+    /// Plugins to evaluate, each by itself. Empty: the tiers of the policy.
     pub plugins: Vec<Arc<str>>,
     /// Check of the node's resources.
     pub resource_fit: ResourceFit,
@@ -86,7 +86,7 @@ pub struct ScoreQuery {
     pub limit: Option<usize>,
     /// True: the result has the parts of each score.
     pub with_parts: bool,
-    /// Number of further tasks like the one asked about to look ahead by; without a limit only.
+    /// Number of further equal tasks to look ahead for. Only without a limit.
     pub ahead: usize,
 }
 
@@ -133,9 +133,9 @@ pub struct ScoreSheet {
     pub nodes: Vec<NodeSlot>,
     /// Sums over plugins.
     pub totals: Vec<f64>,
-    /// Score of each plugin; filled if the query asks for parts or names plugins.
+    /// Score of each plugin. Present if the query requests parts or names plugins.
     pub parts: Vec<ScorePart>,
-    /// Filter's verdict; filled if the query asks for it.
+    /// Filter's verdict. Present if the query requests it.
     pub filter: Option<FilterVerdict>,
     /// True if the scores of a node do not depend on the other candidates.
     pub independent: bool,

@@ -8,7 +8,7 @@ use crate::policy::Policy;
 /// True if a plugin holds that a queue has so much that it is served no more tasks; `None`: all plugins abstain.
 ///
 /// # Errors
-/// A plugin cannot judge the queue.
+/// A plugin cannot evaluate the queue.
 pub fn queue_overused(policy: &Policy, context: PluginContext<'_>, queue: &str) -> Result<Option<bool>, Problem> {
     let mut judges = policy.overused_judges().iter();
     judges.try_fold(None, |overused, judge| {
@@ -20,7 +20,7 @@ pub fn queue_overused(policy: &Policy, context: PluginContext<'_>, queue: &str) 
 /// True if no plugin objects that a queue evicts tasks of other queues for a task; `None`: all plugins abstain.
 ///
 /// # Errors
-/// A plugin cannot judge the queue.
+/// A plugin cannot evaluate the queue.
 pub fn may_queue_reclaim(
     policy: &Policy,
     context: PluginContext<'_>,

@@ -18,7 +18,7 @@ pub fn add_scores(sums: &mut [f64], scores: &[f64]) {
 /// Node order score of one node: the sum in order, from 0.
 ///
 /// # Errors
-/// The first error; later plugins are not asked.
+/// The first error. Later plugins are not evaluated.
 pub fn node_order<E>(results: impl IntoIterator<Item = Result<f64, E>>) -> Result<f64, E> {
     results.into_iter().try_fold(0.0, |sum, result| {
         let mut sums = [sum];
@@ -75,13 +75,13 @@ pub fn best_node<N>(results: impl IntoIterator<Item = Option<N>>) -> Option<N> {
 /// Result of the check before predicates.
 ///
 /// # Errors
-/// The first error; later plugins are not asked.
+/// The first error. Later plugins are not evaluated.
 pub fn pre_predicate<E>(results: impl IntoIterator<Item = Result<(), E>>) -> Result<(), E> {
     results.into_iter().collect()
 }
 
-/// Nodes that pass all filters. Filters are asked in order, each about the nodes that no earlier one rejected;
-/// `refused` asks one filter and returns the rejected nodes.
+/// Nodes that pass all filters. Filters run in order, each on the nodes that earlier filters passed; `refused` asks one
+/// filter and returns the rejected nodes.
 pub fn conjunction<F>(
     filters: impl IntoIterator<Item = F>,
     among: &NodeMask,

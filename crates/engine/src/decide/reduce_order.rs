@@ -92,7 +92,7 @@ pub fn selection_sort<T>(mut left: Vec<T>, mut less: impl FnMut(&T, &T) -> bool)
 }
 
 /// Reduction of votes on whether a job may be enqueued or is pipelined: a vote below 0 rejects at once; a tier with a
-/// vote above 0 permits, and later tiers are not asked; without any vote the job is permitted.
+/// vote above 0 permits, and later tiers are not evaluated; a job without votes is permitted.
 pub fn permits<V: IntoIterator<Item = i64>>(tiers: impl IntoIterator<Item = V>) -> bool {
     for tier in tiers {
         let mut permitted = false;

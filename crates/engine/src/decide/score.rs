@@ -15,7 +15,7 @@ use crate::policy::Policy;
 /// Scores nodes for the tasks of a query, each class once.
 ///
 /// Without `plugins` the score is the sum over the switched-on plugins of the tiers, in order. With `plugins` it is the
-/// sum over these, each asked as in [`filter`](super::filter()); a plugin without the hook scores 0.
+/// sum over these plugins, each evaluated as in [`filter`](super::filter()); a plugin without the hook scores 0.
 ///
 /// # Errors
 /// `plugins` names a plugin that the policy does not have or that is not served here; nothing was scored.

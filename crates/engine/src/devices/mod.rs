@@ -1,4 +1,5 @@
-//! Devices of nodes, such as GPUs that tasks share: what a task asks of them, whether a node has it, and which ones it gets.
+//! Devices of nodes, such as GPUs that tasks share: requests of tasks, free devices of nodes, and the choice of
+//! devices.
 
 pub mod fragmentation;
 mod scorer;

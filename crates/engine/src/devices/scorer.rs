@@ -10,7 +10,7 @@ use super::{DeviceNode, DeviceTask};
 pub struct DeviceScore {
     /// The score, an integer; the highest wins.
     pub value: i64,
-    /// Device that the score is about, where the task asks for a share and the score has an opinion.
+    /// Device that the score refers to, if the task requests a share and the score prefers a device.
     pub device: Option<u8>,
 }
 

@@ -41,7 +41,7 @@ impl DeviceQuery {
         Self { task, request }
     }
 
-    /// True if the class asks for devices.
+    /// True if the class requests devices.
     pub fn asks(&self) -> bool {
         self.request.is_some()
     }

@@ -146,7 +146,7 @@ fn take_unknown(free: &mut FreeDevices, own: &DeviceUse, memory_mib: u32) {
 }
 
 impl TaskRecord {
-    /// Devices that the task asks for.
+    /// Devices that the task requests.
     pub fn device_request(&self) -> Option<&DeviceRequest> {
         self.constraints.as_ref()?.devices.as_ref()
     }
@@ -156,7 +156,7 @@ impl TaskRecord {
         self.device_request().map_or(0, |request| request.assigned)
     }
 
-    /// Gives the task these devices, if it asks for some and has others.
+    /// Assigns these devices to the task, if it requests devices and has other ones.
     pub fn assign_devices(&mut self, devices: DeviceMask) {
         if self.device_request().is_none_or(|request| request.assigned == devices) {
             return;

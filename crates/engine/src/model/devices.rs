@@ -1,4 +1,4 @@
-//! Devices of nodes, such as GPUs that tasks share, and the devices that tasks ask for and have.
+//! Devices of nodes, such as GPUs that tasks share, and the requested and assigned devices of tasks.
 
 use std::sync::Arc;
 
@@ -27,9 +27,9 @@ impl NodeDevices {
 pub struct DeviceRequest {
     /// Number of devices, which differ from each other.
     pub count: u32,
-    /// Thousandths that it asks of each, from 1 to 1000; 0: as much as `memory_mib` is of the device's memory.
+    /// Requested thousandths of each device, 1 … 1000. 0: the share of the device's memory that `memory_mib` is.
     pub milli: u32,
-    /// Memory in MiB that it asks of each device; 0: none in particular.
+    /// Requested memory of each device in MiB, such as 40960. 0: no requirement.
     pub memory_mib: u32,
     /// Models that would do; empty: any.
     pub models: Vec<Arc<str>>,

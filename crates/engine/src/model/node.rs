@@ -159,7 +159,7 @@ impl NodeEntry {
         self.is_usable() && !self.record.unschedulable
     }
 
-    /// True if the node is ready and its newest record is in force, cordoned or not.
+    /// True if the node is ready and its newest record was accepted, whether or not it is cordoned.
     pub fn is_usable(&self) -> bool {
         self.record.ready != Some(false) && self.invalid.is_none()
     }

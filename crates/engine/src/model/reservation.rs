@@ -10,7 +10,7 @@ pub struct Reservation {
     pub job: Arc<str>,
     /// Incarnation of the job; empty: not reported.
     pub uid: Arc<str>,
-    /// Attempt number; the caller raises it to ask again.
+    /// Attempt number. The caller raises it to confirm again, for example from 1 to 2.
     pub attempt: u64,
     /// Queue of the job.
     pub queue: Arc<str>,

@@ -11,7 +11,7 @@ use super::amounts::{ResourceId, WHOLE_UNITS_BIT};
 pub struct TooManyResourcesError {
     /// Name that did not fit.
     pub name: String,
-    /// The limit in force.
+    /// Active limit of the number of names.
     pub limit: usize,
 }
 

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::amounts::{ResourceAmounts, ResourceId, ResourceTotals};
 use super::class::MIN_AMOUNT;
 
-/// Cpu in a vector that limits nothing, likewise memory.
+/// Amount of cpu and memory in a vector without limits.
 pub const UNLIMITED_AMOUNT: f64 = f64::MAX;
 /// Scalar in a vector that limits nothing: the largest 64-bit integer as a float.
 pub const UNLIMITED_SCALAR: f64 = 9_223_372_036_854_775_807.0;

@@ -13,7 +13,7 @@ pub type AccountAmounts = Vec<(Arc<str>, f64)>;
 pub struct PluginAccount {
     /// Amounts held.
     pub allocated: AccountAmounts,
-    /// Amounts held or asked for.
+    /// Amounts held or requested.
     pub request: AccountAmounts,
     /// Amounts admitted and not yet held.
     pub inqueue: AccountAmounts,

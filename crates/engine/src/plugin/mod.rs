@@ -1,5 +1,4 @@
-//! Plugin contract: hooks, each asked with the same context. Plugins that keep quotas have a second trait, two of whose
-//! methods change the plugin states.
+//! Hooks of a plugin. [`QuotaPlugin`] extends them with two methods that change plugin states.
 
 mod account;
 mod node_hooks;
@@ -43,7 +42,7 @@ pub trait Plugin: Debug + Send + Sync {
         ConstraintSet::NONE
     }
 
-    /// Constraints between pods and nodes that the score evaluates, likewise.
+    /// Constraints between pods and nodes that the score evaluates.
     fn score_evaluates(&self) -> ConstraintSet {
         ConstraintSet::NONE
     }
@@ -92,7 +91,7 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// Order keys of queues, likewise.
+    /// Order keys of queues, smaller first.
     fn queue_keys(&self, context: PluginContext<'_>, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
         let _ = (context, queues);
         None
@@ -247,7 +246,7 @@ pub trait Plugin: Debug + Send + Sync {
     }
 }
 
-/// State and time against which a hook is asked.
+/// State and time that a hook is evaluated against.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginContext<'a> {
     /// Cluster state that the decision is evaluated against.
@@ -441,9 +440,10 @@ pub struct PluginDef {
     pub job_annotations: &'static [&'static str],
     /// Queue annotations that the plugin reads.
     pub queue_annotations: &'static [&'static str],
-    /// Node labels that the plugin reads; a `*` at the end or the beginning stands for any text there.
+    /// Node labels that the plugin reads. A `*` at the end or the beginning matches any text, for example
+    /// `nvidia.com/*`.
     pub node_labels: &'static [&'static str],
-    /// Labels of tasks that the plugin reads; likewise.
+    /// Labels of tasks that the plugin reads, with `*` as in `node_labels`.
     pub task_labels: &'static [&'static str],
     /// Extension points that the plugin has in profiles of a `KubeSchedulerConfiguration`; empty: no profile has it.
     pub profile_points: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! Hooks that judge nodes, prepared for one task class: they fill columns of one chunk at a time.
+//! Hooks that evaluate nodes, prepared for one task class. They fill columns of one chunk at a time.
 
 use smallvec::SmallVec;
 

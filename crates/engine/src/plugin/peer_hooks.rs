@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::model::{NodeSlot, Problem, TopologyDomains};
 
-/// Numbers of a node by which hooks judge it. Nodes with equal keys are peers.
+/// Numbers that determine the verdicts of hooks on a node. Nodes with equal keys are peers.
 pub type PeerKey = SmallVec<[i64; 8]>;
 
 /// Sentinel: the node does not belong to a domain.

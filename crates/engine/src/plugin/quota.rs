@@ -29,7 +29,7 @@ pub trait QuotaPlugin: Plugin {
         self.admit_job(context, job)
     }
 
-    /// Every plugin permitted a job that asked to be enqueued: the plugin reserves its needs until
+    /// Every plugin permitted a job to be enqueued: the plugin reserves the job's needs until
     /// [`Self::release_tentative`].
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Numbers of tasks of jobs by status, role and group: the state of plugins that judge gangs.
+//! Numbers of tasks of jobs by status, role and group: the state of plugins that evaluate gangs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -138,7 +138,7 @@ pub struct PolicySpec {
 }
 
 impl PolicySpec {
-    /// Compatibility in force: the document's own, else the caller's.
+    /// Effective compatibility: the document's setting, or the caller's.
     pub fn compatibility(&self, asked: Compatibility) -> Compatibility {
         self.pumice.and_then(|section| section.compatibility).unwrap_or(asked)
     }

@@ -1,4 +1,4 @@
-//! Constraints of pods on nodes and on other pods, and the properties of nodes that they ask about.
+//! Constraints of pods on nodes and on other pods, and the properties of nodes that they use.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Rules of plugins about queues: checks of new queues, and of existing queues when a policy is put in force.
+//! Rules of plugins about queues: checks of new queues, and of existing queues when a policy is activated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Forgetting of a source: what is asked, and what is answered.
+//! Forgetting of a source: request and result.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ const RESERVATION_RELEASED: &str = "ReservationReleased";
 pub struct ConfirmItem {
     /// Record of the job.
     pub job: Arc<JobRecord>,
-    /// Attempt number; the caller raises it to ask again after a release.
+    /// Attempt number. The caller raises it to confirm again after a release.
     pub attempt: u64,
     /// Table of the job's resource names, including names that no stored record uses.
     pub names: Arc<ResourceTable>,

@@ -49,14 +49,14 @@ impl PolicyVersion {
     }
 }
 
-/// Request to put a document in force.
+/// Request to activate a document.
 #[derive(Clone, Debug)]
 pub struct PolicyReload {
     /// Name of the policy to change, such as `default`.
     pub name: Arc<str>,
     /// Document as YAML or JSON text.
     pub document: Arc<str>,
-    /// Version that must be in force now; 0: none; `None`: any.
+    /// Version that must be active, such as 3. 0: none may be active. `None`: no check.
     pub expected_version: Option<u64>,
     /// True to check only, and change nothing.
     pub dry_run: bool,
@@ -68,14 +68,14 @@ pub struct PolicyReload {
     pub origin: PolicyOrigin,
 }
 
-/// Request to put an earlier version in force again.
+/// Request to activate an earlier version again.
 #[derive(Clone, Debug)]
 pub struct PolicyRollback {
     /// Name of the policy to roll back.
     pub name: Arc<str>,
     /// Version to activate again, such as 3. 0: the version before the active version.
     pub version: u64,
-    /// Version that must be in force now; `None`: any.
+    /// Version that must be active. `None`: no check.
     pub expected_version: Option<u64>,
     /// True to check only, and change nothing.
     pub dry_run: bool,
@@ -86,9 +86,9 @@ pub struct PolicyRollback {
 /// Result of a reload or a rollback that was accepted.
 #[derive(Clone, Debug)]
 pub struct ReloadedPolicy {
-    /// Version that is now in force; in a dry run the version that would be, numbered 0.
+    /// Active version after the call. In a dry run: the version that would be activated, with number 0.
     pub version: Arc<PolicyVersion>,
-    /// True if this policy was in force already: nothing changed.
+    /// True if this policy was already active: nothing changed.
     pub unchanged: bool,
     /// Unified diff of the effective documents before and after.
     pub difference: String,

@@ -11,7 +11,7 @@ pub enum PolicyOrigin {
     Hangup(String),
     /// Caller of `ReloadPolicy`, by address.
     Rpc(String),
-    /// Earlier version, by number, that a rollback put in force again, and its caller.
+    /// Rollback to an earlier version, with its number and the caller.
     Rollback(u64, String),
 }
 

@@ -20,7 +20,7 @@ pub struct RejectedDocument {
     pub origin: PolicyOrigin,
     /// Diagnostics, errors among them.
     pub report: DiagnosticReport,
-    /// Version that stays in force; 0: none.
+    /// Version that stays active. 0: none.
     pub serving: u64,
 }
 

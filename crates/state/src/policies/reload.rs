@@ -30,7 +30,7 @@ impl SharedState {
         file.is_some_and(|file| *file == document_fingerprint(document, compatibility))
     }
 
-    /// Compiles a document and, unless this is a dry run, puts it in force. A blocking thread compiles it.
+    /// Compiles a document and, except in a dry run, activates it. A blocking thread compiles it.
     ///
     /// # Errors
     /// The errors of [`Self::compile_reload`] and [`Self::install_policy`].
@@ -87,18 +87,18 @@ impl SharedState {
         })
     }
 
-    /// Puts a compiled document in force, unless it was compiled for a dry run.
+    /// Activates a compiled document, unless it was compiled for a dry run.
     ///
     /// # Errors
-    /// Another version is in force than expected, a limit is exceeded, or the store failed.
+    /// The active version is not the expected version, a limit is exceeded, or the store failed.
     pub async fn install_policy(&self, reload: CompiledReload) -> Result<ReloadedPolicy, PolicyError> {
         self.install(*reload.0).await
     }
 
-    /// Puts an earlier version in force again, under a new version number.
+    /// Activates an earlier version again, with a new version number.
     ///
     /// # Errors
-    /// The version does not exist, or another version is in force than expected.
+    /// The version does not exist, or the active version is not the expected version.
     pub async fn rollback_policy(&self, rollback: PolicyRollback) -> Result<ReloadedPolicy, PolicyError> {
         let PolicyRollback {
             name,
@@ -123,7 +123,7 @@ impl SharedState {
         self.install(install).await
     }
 
-    /// Version of a policy; 0: the one in force.
+    /// Version of a policy. 0: the active version.
     ///
     /// # Errors
     /// The policy or the version does not exist.
@@ -143,7 +143,7 @@ impl SharedState {
         Ok(history.versions.iter().rev().cloned().collect())
     }
 
-    /// Versions in force, by policy name.
+    /// Active versions, by policy name.
     pub fn active_policies(&self) -> Vec<Arc<PolicyVersion>> {
         let histories = self.policies.histories();
         let active = histories.values().filter_map(|history| history.versions.back());

@@ -14,18 +14,18 @@ use crate::store::{LedgerLog, StoreWrite};
 pub struct PolicyDeletion {
     /// Name of the policy to delete.
     pub name: Arc<str>,
-    /// Version that must be in force now.
+    /// Version that must be active.
     pub expected_version: Option<u64>,
-    /// Document to put in force in its place; `None`: the name goes with its versions.
+    /// Document to activate in its place. `None`: the policy is deleted completely.
     pub replacement: Option<Arc<str>>,
 }
 
 /// Policy that was deleted.
 #[derive(Clone, Debug)]
 pub struct DeletedPolicy {
-    /// Version that was in force.
+    /// Version that was active.
     pub deleted: Arc<PolicyVersion>,
-    /// Version that is in force in its place.
+    /// Version that is now active in its place.
     pub replacement: Option<Arc<PolicyVersion>>,
 }
 

@@ -1,4 +1,4 @@
-//! Versions of policies that other servers put in force or deleted, applied here.
+//! Applies versions of policies that other servers activated or deleted.
 
 use std::sync::Arc;
 

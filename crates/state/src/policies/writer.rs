@@ -1,5 +1,4 @@
-//! The writer's part of the policies: it puts versions in force and deletes them, in the store first and then for
-//! readers.
+//! The writer's part of the policies: it activates and deletes versions, first in the store and then for readers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

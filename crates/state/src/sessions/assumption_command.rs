@@ -1,4 +1,4 @@
-//! Commands about assumptions: what is asked of the writer, and what is answered.
+//! Commands about assumptions: requests to the writer and their results.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Opening a session: what is asked, and what is opened.
+//! Opening a session: request and result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use pumice_engine::{PolicyInForce, Revision};
 /// Base of a session: the state and the policy that it is pinned to.
 #[derive(Clone, Debug)]
 pub enum SessionBase {
-    /// Newest state, under a policy in force.
+    /// Latest state, under an active policy.
     Latest {
         /// Name of the policy.
         policy: Arc<str>,
@@ -37,7 +37,7 @@ pub struct OpenSession {
     pub batch: Option<Batch>,
     /// Silence after which the session ends; `None`: the default of the limits.
     pub lease: Option<Duration>,
-    /// Connection that asks for it; `None`: it comes by none.
+    /// Connection of the request. `None`: a call within the process.
     pub connection: Option<ConnectionShare>,
 }
 

@@ -61,8 +61,8 @@ impl Drop for StoreRuntime {
     }
 }
 
-/// Asks a service until it answers, for ten seconds: it may also be starting. `ask` returns the error of an attempt
-/// without an answer.
+/// Retries a request until the service responds, for at most ten seconds: the service may still be starting. `ask`
+/// returns the error of an attempt without an answer.
 pub async fn await_service<E: Display, F: Future<Output = Option<E>>>(place: &str, mut ask: impl FnMut() -> F) {
     let (until, mut pause) = (tokio::time::Instant::now() + START_PATIENCE, FIRST_PAUSE);
     while let Some(error) = ask().await {

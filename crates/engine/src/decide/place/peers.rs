@@ -1,5 +1,5 @@
-//! Peers: nodes that all hooks about other nodes judge alike. A placement changes what these hooks say about few peers, however
-//! many nodes they are.
+//! Peers: nodes with equal verdicts from all hooks about other nodes. A placement changes the verdicts of a few groups
+//! of peers, independent of their number of nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

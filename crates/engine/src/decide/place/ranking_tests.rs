@@ -1,4 +1,4 @@
-//! Rankings of nodes through a cycle against judging all nodes again for each task.
+//! Rankings of nodes during a cycle, compared with evaluating all nodes again for each task.
 
 use std::sync::Arc;
 

@@ -27,7 +27,7 @@ pub struct VictimsQuery {
     pub kind: VictimKind,
     /// Groups, one result each. A group that could not be read is its problem.
     pub groups: Vec<Result<VictimGroup, Problem>>,
-    /// Plugins to ask, each by itself; empty: the tiers of the policy.
+    /// Plugins to evaluate, each by itself. Empty: the tiers of the policy.
     pub plugins: Vec<Arc<str>>,
     /// True: select only a set from which no victim can be left out.
     pub irreducible: bool,
@@ -51,7 +51,7 @@ pub struct VictimGroup {
 pub struct VictimVerdict {
     /// Victims; empty with `plugins`.
     pub victims: Vec<usize>,
-    /// Choice of each plugin that was asked.
+    /// Choice of each evaluated plugin.
     pub votes: Vec<VictimVote>,
     /// Number of victims, from the first, after whose eviction the preemptor fits: Filter passes the node, Admit
     /// permits the task, and no plugin reports a shortfall. `None`: it never fits, or the group names no node.

@@ -1,7 +1,7 @@
 //! Relations between records: the priorities of jobs and tasks by their classes, and the groups of a job's tasks.
 //!
-//! A record keeps the value that its relation gave when it was put. Who changes a class or a job asks for the records that
-//! this makes outdated and puts them again.
+//! A record stores the value of its relation from the time when it was put. Code that changes a class or a job must put
+//! the outdated records again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Constraints of pods on nodes and on other pods, and the properties of nodes that they ask about.
+//! Constraints of pods on nodes and on other pods, and the properties of nodes that they use.
 
 mod node_selector;
 mod pod_selector;
@@ -15,7 +15,7 @@ pub use pod_selector::{LabelSelector, PodAffinityTerm, PodTerms, SpreadConstrain
 pub use taint::{Taint, TaintEffect, Toleration};
 pub use validity::is_qualified_name;
 
-/// Properties of a node that constraints ask about, beside its labels.
+/// Properties of a node that constraints use in addition to its labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeProperties {
     /// spec.taints.
@@ -68,7 +68,7 @@ pub struct PodConstraints {
     /// Selector of the pods of the same workload, for default spread constraints. `None`: the pod has neither a Service
     /// nor a workload. Never empty.
     pub owner_selector: Option<LabelSelector>,
-    /// Devices that the pod asks for, or shares of one; `None`: none.
+    /// Devices or shares of a device that the pod requests. `None`: none.
     pub devices: Option<DeviceRequest>,
 }
 

@@ -106,8 +106,7 @@ impl NodeSelectorTerm {
             && self.match_fields.iter().all(SelectorRequirement::is_valid_field)
     }
 
-    /// True if the term matches a node. Callers that ask about many nodes check first that the term is valid and not
-    /// empty.
+    /// True if the term matches a node. For many nodes, check first that the term is valid and not empty.
     pub fn matches(&self, node: NodeLabels<'_>) -> bool {
         !self.is_empty() && self.is_valid() && self.meets_all(node)
     }

@@ -1,5 +1,5 @@
-//! Constraints of pods about other pods, as filters and scores: inter-pod affinity, anti-affinity and topology spread (Kubernetes
-//! v1.36.1, `InterPodAffinity` and `PodTopologySpread`, as Volcano ed72c7c81 asks them).
+//! Constraints of pods about other pods, as filters and scores: inter-pod affinity, anti-affinity and topology spread
+//! (Kubernetes v1.36.1, `InterPodAffinity` and `PodTopologySpread`, as used by Volcano ed72c7c81).
 //!
 //! A selector is matched once per class of pods, and its pods are summed by topology domain.
 

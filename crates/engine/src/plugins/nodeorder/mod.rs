@@ -1,4 +1,5 @@
-//! `nodeorder`: the scores of Kubernetes v1.36.1 that Volcano asks (Volcano ed72c7c81, pkg/scheduler/plugins/nodeorder).
+//! `nodeorder`: the scores of Kubernetes v1.36.1 that Volcano uses (Volcano ed72c7c81,
+//! pkg/scheduler/plugins/nodeorder).
 //!
 //! Each part is an integer from 0 to 100 for each node, times the weight of the part. Image locality is computed node by
 //! node, the other parts for all candidates together.

@@ -1,4 +1,5 @@
-//! `predicates`: the filters of Kubernetes v1.36.1 that Volcano asks (Volcano ed72c7c81, pkg/scheduler/plugins/predicates).
+//! `predicates`: the filters of Kubernetes v1.36.1 that Volcano uses (Volcano ed72c7c81,
+//! pkg/scheduler/plugins/predicates).
 //!
 //! Order of the checks of one node: number of pods, cordon, node selector and node affinity, taints, host ports, required
 //! terms about other pods, topology spread. A number of pods that is reached is noted, and the checks go on; a cordon,

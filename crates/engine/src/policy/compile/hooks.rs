@@ -1,4 +1,4 @@
-//! Hooks of a compiled policy, by the question that they answer, and the states of their plugins.
+//! Hooks of a compiled policy, by kind of decision, and the states of their plugins.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Policy {
         &self.filters
     }
 
-    /// Scorers that are switched on, likewise.
+    /// Scorers that are switched on, in the order of the tiers.
     pub fn scorers(&self) -> &[PolicyHook] {
         &self.scorers
     }
@@ -117,32 +117,32 @@ impl Policy {
         &self.unserved
     }
 
-    /// Plugins that order jobs and are switched on, likewise.
+    /// Plugins that order jobs and are switched on, in the order of the tiers.
     pub fn job_orders(&self) -> &[PolicyHook] {
         &self.job_orders
     }
 
-    /// Plugins that order queues and are switched on, likewise.
+    /// Plugins that order queues and are switched on, in the order of the tiers.
     pub fn queue_orders(&self) -> &[PolicyHook] {
         &self.queue_orders
     }
 
-    /// Plugins that may hold a queue overused and are switched on, likewise.
+    /// Plugins that may mark a queue as overused and are switched on, in the order of the tiers.
     pub fn overused_judges(&self) -> &[PolicyHook] {
         &self.overused_judges
     }
 
-    /// Plugins that say whether a queue may preempt and are switched on, likewise.
+    /// Plugins that decide whether a queue may preempt and are switched on, in the order of the tiers.
     pub fn preemptive_judges(&self) -> &[PolicyHook] {
         &self.preemptive_judges
     }
 
-    /// Plugins that order tasks and are switched on, likewise.
+    /// Plugins that order tasks and are switched on, in the order of the tiers.
     pub fn task_orders(&self) -> &[PolicyHook] {
         &self.task_orders
     }
 
-    /// Plugins that judge the state of jobs.
+    /// Plugins that evaluate the state of jobs.
     pub fn job_states(&self) -> &JobStateHooks {
         &self.job_states
     }
@@ -182,7 +182,7 @@ impl Policy {
         self.allocators.iter().any(|tier| !tier.is_empty())
     }
 
-    /// True if placing tasks, or judging placements, needs plugin states.
+    /// True if placing tasks, or evaluating placements, needs plugin states.
     pub fn places_by_plugin_state(&self) -> bool {
         self.has_allocators() || self.reads_plugin_state(&[])
     }

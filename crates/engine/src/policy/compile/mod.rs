@@ -31,16 +31,16 @@ pub struct PolicyHook {
     pub weight: i32,
 }
 
-/// Plugins that judge the state of jobs, as far as they are switched on. A name may appear twice.
+/// Plugins that evaluate the state of jobs, if switched on. A name may appear twice.
 #[derive(Clone, Debug, Default)]
 pub struct JobStateHooks {
     /// Plugins that may object to a job, in the order of the tiers.
     pub validators: Vec<PolicyHook>,
-    /// Plugins that say whether a job is ready, likewise.
+    /// Plugins that decide whether a job is ready, in the order of the tiers.
     pub ready: Vec<PolicyHook>,
     /// Plugins that vote on pipelined jobs, tier by tier.
     pub pipelined: Vec<Vec<PolicyHook>>,
-    /// Plugins that say whether a job is starving, likewise.
+    /// Plugins that decide whether a job is starving, tier by tier.
     pub starving: Vec<Vec<PolicyHook>>,
     /// Plugins that say whether a group of a job is ready, in the order of the tiers.
     pub group_ready: Vec<PolicyHook>,
@@ -59,17 +59,17 @@ pub struct RegisteredPlugin {
     pub is_served: bool,
     /// Filter hook, from the last entry with this name that has the hook.
     pub filter: Option<Arc<dyn Plugin>>,
-    /// Score hook, likewise.
+    /// Score hook, from the last entry that has the hook.
     pub score: Option<Arc<dyn Plugin>>,
-    /// Hook that orders jobs and queues, likewise.
+    /// Hook that orders jobs and queues, from the last entry that has the hook.
     pub order: Option<Arc<dyn Plugin>>,
-    /// Hook that selects victims, likewise.
+    /// Hook that selects victims, from the last entry that has the hook.
     pub victims: Option<Arc<dyn Plugin>>,
-    /// Hook that admits jobs and tasks, likewise.
+    /// Hook that admits jobs and tasks, from the last entry that has the hook.
     pub admit: Option<Arc<dyn Plugin>>,
     /// Hook that evaluates the state of jobs, from the last entry that has the hook.
     pub job_state: Option<Arc<dyn Plugin>>,
-    /// Hook that orders tasks, likewise.
+    /// Hook that orders tasks, from the last entry that has the hook.
     pub task_order: Option<Arc<dyn Plugin>>,
     /// Factor of the scores, see [`PolicyHook::weight`].
     pub weight: i32,
@@ -108,7 +108,7 @@ pub(super) struct ProfilePlugin {
     pub(super) name: Arc<str>,
     /// Filter hook, if it is enabled in the profile.
     pub(super) filter: Option<Arc<dyn Plugin>>,
-    /// Score hook, likewise.
+    /// Score hook, if it is enabled in the profile.
     pub(super) score: Option<Arc<dyn Plugin>>,
     pub(super) weight: i32,
     pub(super) is_served: bool,
@@ -127,7 +127,7 @@ impl ProfilePlugin {
     }
 }
 
-/// Policy in force.
+/// Active policy.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     compatibility: Compatibility,
