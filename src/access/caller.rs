@@ -16,7 +16,7 @@ use crate::audit::{AuditAction, AuditEntry, AuditOutcome};
 use crate::server::{PendingFacts, TransportKind};
 use pumice_live::TokenVerdict;
 
-/// How a caller is known.
+/// Kind of authentication of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallerKind {
     /// The server has no identities: every client that can connect has all roles.
@@ -94,13 +94,13 @@ pub struct CallerAccess {
 /// Identity of a caller as authenticated by the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownCaller {
-    /// How the caller is known.
+    /// Kind of authentication, such as a certificate or a token.
     pub kind: CallerKind,
     /// Name for people: of the identity, or of what was shown.
     pub name: String,
     /// Identity of the caller. `None`: the caller has no identity.
     pub identity: Option<Arc<Identity>>,
-    /// True if what the caller showed is not known.
+    /// True if the caller's certificate or token is unknown.
     pub unknown_token: bool,
     /// Why the token cannot be verified for now; `None`: it can.
     pub unverified: Option<Arc<str>>,

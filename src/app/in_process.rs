@@ -46,7 +46,8 @@ pub struct InProcessServer {
 }
 
 impl InProcessServer {
-    /// Starts the services under the built-in policy. They keep all labels, whichever policy comes after the records.
+    /// Starts the services under the built-in policy. They keep all labels, so any policy can be activated after the
+    /// records.
     ///
     /// # Errors
     /// No thread can be started.

@@ -77,7 +77,7 @@ pub struct AuditEntry {
     pub outcome: AuditOutcome,
     /// Name of the caller's identity; for a file that changed, `file`.
     pub identity: String,
-    /// How the caller is known.
+    /// Kind of authentication of the caller.
     pub known_by: &'static str,
     /// Address of the caller; empty: a Unix socket, or none.
     pub address: String,

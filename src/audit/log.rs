@@ -29,7 +29,7 @@ pub struct AuditOptions {
     pub path: PathBuf,
     /// Size at which another file begins, in bytes.
     pub file_bytes: u64,
-    /// Number of full files that are kept.
+    /// Number of full files to keep, such as 8.
     pub files: usize,
 }
 

@@ -1,4 +1,4 @@
-//! `pumice policy`: checks a document here, puts it in force on a server, reads the policy in force.
+//! `pumice policy`: checks a document in this process, activates it on a server, reads the active policy.
 
 use std::path::PathBuf;
 

@@ -11,11 +11,11 @@ pub struct EdgeLimits {
     pub response_bytes: usize,
     /// Maximum number of open connections of all callers.
     pub connections: usize,
-    /// Maximum number of TLS handshakes of gRPC connections under way.
+    /// Maximum number of concurrent TLS handshakes of gRPC connections.
     pub handshakes: usize,
     /// Time that a TLS handshake has.
     pub handshake: Duration,
-    /// Maximum number of calls under way on one connection.
+    /// Maximum number of concurrent calls on one connection.
     pub connection_calls: usize,
     /// Maximum number of calls in progress, or with an unread response, of all callers, without health checks.
     pub calls: usize,
@@ -41,9 +41,9 @@ pub struct EdgeLimits {
     pub http_connections: usize,
     /// Time until the request of a connection for probes and metrics has arrived.
     pub http_header: Duration,
-    /// Maximum number of scrapes of metrics under way.
+    /// Maximum number of concurrent scrapes of metrics.
     pub scrapes: usize,
-    /// Maximum number of connections of schedulers that ask by an extender protocol.
+    /// Maximum number of connections of schedulers with an extender protocol.
     pub extender_connections: usize,
     /// Largest body of an extender's request, in bytes.
     pub extender_body_bytes: usize,

@@ -1,4 +1,4 @@
-//! Layer that asks, before anything of a call is received, whether its caller may make it.
+//! Layer that checks the caller's roles before a call's body is received.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::access::{AccessKeeper, AccessRejection, AccessRejectionKind, CallerAc
 /// Layer that rejects calls of callers without the required roles.
 #[derive(Clone, Debug)]
 pub struct AccessLayer {
-    /// Identities in force.
+    /// Active identities.
     pub keeper: Arc<AccessKeeper>,
 }
 
@@ -46,7 +46,7 @@ pub enum GuardedFuture<F: Future> {
     Refused(Option<Response<Body>>),
     /// The call.
     Passed(F),
-    /// The call, once the API server has said whose token its caller showed.
+    /// The call, after the API server has reviewed its caller's token.
     Reviewed(ReviewedCall<F>),
 }
 

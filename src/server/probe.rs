@@ -52,24 +52,24 @@ pub struct HealthProbe {
     pub policy_file: Option<PolicyFile>,
     /// TLS of the listeners, if there is TLS.
     pub tls: Option<Arc<TlsKeeper>>,
-    /// Identities in force.
+    /// Active identities.
     pub identities: Arc<AccessKeeper>,
     /// Sources that must be synced before the server is ready.
     pub expected_sources: Vec<Arc<str>>,
     /// Condition of the watched cluster, if there is one.
     pub cluster: Option<Arc<ClusterCondition>>,
-    /// Policies that must be in force before the server is ready.
+    /// Policies that must be active before the server is ready.
     pub expected_policies: Vec<ExpectedPolicy>,
     /// Turns true when the server is to stop.
     pub draining: watch::Receiver<bool>,
 }
 
-/// Policy that must be in force before the server is ready.
+/// Policy that must be active before the server is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedPolicy {
     /// Name of the policy that must be active.
     pub name: Arc<str>,
-    /// SHA-256 of the document that must be in force, hexadecimal; `None`: any.
+    /// SHA-256 of the document that must be active, hexadecimal. `None`: any document.
     pub hash: Option<Arc<str>>,
 }
 

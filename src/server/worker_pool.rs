@@ -84,7 +84,7 @@ impl WorkerGate {
         }
     }
 
-    /// Number of pieces of work under way.
+    /// Number of pieces of work in progress.
     pub fn running(&self) -> usize {
         self.queue.running()
     }

@@ -4,16 +4,16 @@ use prometheus_client::encoding::EncodeLabelValue;
 
 use pumice_state::{PolicyError, ReloadedPolicy};
 
-/// Outcome of a document that was to be put in force.
+/// Outcome of the activation of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum ReloadOutcome {
-    /// The document is now in force.
+    /// The document is now active.
     #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     accepted,
-    /// The document was in force already.
+    /// The document was already active.
     #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     unchanged,
-    /// The document was rejected; the version in force stays in force.
+    /// The document was rejected; the active version does not change.
     #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     rejected,
 }

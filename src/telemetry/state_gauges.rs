@@ -38,7 +38,7 @@ struct WorkerPoolLabel {
 pub struct WorkerLoad {
     /// Kind of work, the value of a label.
     pub kind: &'static str,
-    /// Number of pieces of work under way.
+    /// Number of pieces of work in progress.
     pub running: usize,
     /// Number of pieces of work that wait.
     pub waiting: usize,

@@ -28,7 +28,7 @@ pub enum ClientAuth {
     /// A connection without a certificate ends.
     #[default]
     Required,
-    /// A caller may come without one, and be known by a token or not at all.
+    /// A client certificate is optional. A caller without one may authenticate with a token or be anonymous.
     Optional,
 }
 
@@ -58,7 +58,7 @@ pub struct TlsPaths {
     pub certificate: PathBuf,
     /// Its private key (PEM).
     pub key: PathBuf,
-    /// Authorities whose certificates callers may show (PEM); `None`: callers are asked for none.
+    /// CAs that sign client certificates (PEM). `None`: client certificates are not requested.
     pub client_authorities: Option<PathBuf>,
     /// Whether callers have to show one.
     pub client_auth: ClientAuth,

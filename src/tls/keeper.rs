@@ -1,4 +1,4 @@
-//! The TLS in force, and its change with the files.
+//! The active TLS configuration, reloaded when its files change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const EXPIRY_WARNING: u64 = 7 * 86_400;
 /// Seconds between two warnings of a certificate that expires.
 const EXPIRY_PERIOD: u64 = 86_400;
 
-/// Keeper of the TLS in force: it holds what new connections take, and takes changed files.
+/// Keeper of the active TLS configuration: it provides the configuration for new connections and loads changed files.
 pub struct TlsKeeper {
     paths: TlsPaths,
     poll: Duration,
@@ -71,7 +71,7 @@ impl TlsKeeper {
         self.material.load().http.clone()
     }
 
-    /// What is in force, and why the present files are not if they are not; for people.
+    /// Description of the active files, and the reason if the present files were rejected, for people.
     pub fn status(&self) -> String {
         let now = self.clock.wall().as_secs();
         let end = self.material.load().not_after;
@@ -144,7 +144,7 @@ impl TlsKeeper {
 /// TLS that was loaded, and is not watched yet.
 #[derive(Debug)]
 pub struct TlsStart {
-    /// Keeper of the TLS in force.
+    /// Keeper of the active TLS configuration.
     pub keeper: Arc<TlsKeeper>,
     content: TlsContent,
 }

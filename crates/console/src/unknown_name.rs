@@ -1,4 +1,5 @@
-//! "Did you mean" for names that the server does not know: queues, jobs, tasks, nodes, policies and plugins.
+//! "Did you mean" for unknown names of queues, jobs, tasks, nodes, policies and plugins. For example, `reserch`
+//! suggests `research`.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +39,7 @@ fn unknown_name(message: &str) -> Option<(NameKind, &str)> {
     })
 }
 
-/// Adds the name that was probably meant to an error about a name that the server does not know. Any other error stays.
+/// Adds a suggestion to an error about an unknown name. Other errors are not changed.
 pub async fn with_suggestion(connection: &mut ClientConnection, failure: CommandError) -> CommandError {
     let message = failure.to_string();
     if message.contains("hint: ") {

@@ -28,7 +28,7 @@ pub struct CardOnNode {
     pub resource: ResourceId,
 }
 
-/// Facts that are known of the cards of a node.
+/// Properties of the cards of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeCards {
     /// Name of the whole card; empty: no usable label.

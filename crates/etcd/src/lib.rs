@@ -47,11 +47,11 @@ pub struct EtcdOptions {
     pub user: Option<(String, String)>,
     /// Prefix of all keys of the log.
     pub prefix: String,
-    /// Address at which clients find this server; empty: none is known.
+    /// Address at which clients find this server. Empty: not configured.
     pub address: String,
     /// Beginning of the names of this server's sessions.
     pub session_prefix: String,
-    /// Time after which etcd takes this server for gone, and after which it may not append unless it has read on.
+    /// Lease of this server in etcd. After its expiry the server must read new entries before it can append.
     pub lease: Duration,
     /// Timeout of a call to etcd, for example 1 s. After it the outcome of the call is unknown.
     pub timeout: Duration,
@@ -63,7 +63,7 @@ pub struct EtcdOptions {
 }
 
 impl EtcdOptions {
-    /// Options for these members, with nothing else said.
+    /// Options for these members, with defaults for all other options.
     pub fn new(endpoints: Vec<String>) -> Self {
         Self {
             endpoints,

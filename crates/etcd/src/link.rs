@@ -33,10 +33,10 @@ pub enum EtcdError {
     /// The call failed before etcd carried it out.
     #[error("etcd refuses: {0}")]
     Refused(String),
-    /// No member could be reached, or none replied in time: whether etcd carried the call out is not known.
+    /// No member was reachable or replied in time. It is unknown whether etcd executed the call.
     #[error("etcd cannot be reached: {0}")]
     Unreachable(String),
-    /// The revision to be read is gone.
+    /// The revision to read has been compacted.
     #[error("etcd has compacted what was being read")]
     Compacted,
 }

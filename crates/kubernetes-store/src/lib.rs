@@ -88,11 +88,11 @@ pub struct KubernetesStoreOptions {
     pub namespace: Option<String>,
     /// Name of the log: the beginning of the names of its objects.
     pub name: String,
-    /// Address at which clients find this server; empty: none is known.
+    /// Address at which clients find this server. Empty: not configured.
     pub address: String,
     /// Beginning of the names of this server's sessions.
     pub session_prefix: String,
-    /// Time without a renewal after which others take this server for gone.
+    /// Time without a renewal of its Lease after which other servers treat this server as stopped.
     pub lease: Duration,
     /// Timeout of a request, for example 2 s. After it the outcome of the request is unknown.
     pub timeout: Duration,
@@ -108,7 +108,7 @@ pub struct KubernetesStoreOptions {
 }
 
 impl KubernetesStoreOptions {
-    /// Options with nothing else said.
+    /// Options with defaults.
     pub fn new(access: ApiAccess) -> Self {
         Self {
             access,

@@ -25,7 +25,7 @@ pub enum BindError {
     /// The API server rejected the bind. The pod was not bound.
     #[error("the API server refuses the bind: {0}")]
     Refused(String),
-    /// Whether the pod has the node is not known.
+    /// It is unknown whether the pod is bound.
     #[error("whether the API server has bound the pod is not known: {0}")]
     Unknown(String),
 }

@@ -96,7 +96,7 @@ impl TokenReviewer {
         }
     }
 
-    /// Asks the API server whose token this is.
+    /// Requests a review of a token from the API server.
     ///
     /// # Errors
     /// The API server is unreachable, does not respond in time, or rejects the request.
@@ -114,7 +114,7 @@ impl TokenReviewer {
     }
 }
 
-/// Asks the API server whose token this is.
+/// Requests a review of a token from the API server.
 async fn ask<S: AsRef<str>>(client: &Client, token: &str, audiences: &[S]) -> Result<TokenVerdict, String> {
     let names: Vec<&str> = audiences.iter().map(AsRef::as_ref).collect();
     let review = json!({

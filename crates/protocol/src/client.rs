@@ -19,10 +19,10 @@ pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7461";
 /// Address of a server's probes and metrics, unless another is configured.
 pub const DEFAULT_METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7462);
 
-/// Bytes of one direction of a call that may be under way before the receiver has taken any: a part of a full sync, or
-/// all scores of 10,000 nodes for 50 tasks, without a pause. The default of HTTP/2 is 64 KiB.
+/// Flow-control window of a call in one direction, in bytes. It is large enough for a part of a full sync, or for all
+/// scores of 10,000 nodes for 50 tasks, without a pause. The default of HTTP/2 is 64 KiB.
 pub const STREAM_WINDOW: u32 = 4 << 20;
-/// Bytes that all calls of a connection together may have under way, which bounds the memory held for a slow reader.
+/// Flow-control window of a connection in bytes. It limits the memory for a slow reader.
 pub const CONNECTION_WINDOW: u32 = 8 << 20;
 
 /// Maximum bytes of a reply: listings and scores of whole clusters.

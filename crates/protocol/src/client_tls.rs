@@ -59,7 +59,7 @@ impl fmt::Debug for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Options for a server, with nothing else said.
+    /// Options for a server address, with defaults for all other options.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             server: server.into(),

@@ -38,7 +38,7 @@ pub enum StateError {
     SessionUnknown {
         /// Name of the session.
         session: Arc<str>,
-        /// Address of the server that opened it; empty: none is known.
+        /// Address of the server that opened the session. Empty: unknown.
         server: Arc<str>,
     },
     /// Changes before the request's own are missing.
@@ -89,7 +89,7 @@ pub enum StateError {
         /// Outcome of the batch.
         outcome: Box<BatchOutcome>,
     },
-    /// No source of that name is known.
+    /// The source does not exist.
     #[error("there is no source `{name}`")]
     SourceUnknown {
         /// The source.
@@ -108,7 +108,7 @@ pub enum StateError {
         /// Silence that makes its removal safe.
         least: Duration,
     },
-    /// No resource of that name is known.
+    /// The resource name does not exist.
     #[error("there is no resource `{name}`")]
     ResourceUnknown {
         /// Name of the resource.

@@ -57,7 +57,7 @@ pub struct StateLimits {
     /// Maximum number of jobs, tasks and conflicts in the remembered outcomes of commits. A commit beyond it is
     /// rejected.
     pub commit_outcomes: usize,
-    /// Age at which a session ends, unless a change of it is under way.
+    /// Maximum age of a session. A change in progress is completed first.
     pub session_age: Duration,
     /// Time for which an ended session replies with its recorded outcome.
     pub tombstone_age: Duration,

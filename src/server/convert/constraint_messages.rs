@@ -1,4 +1,4 @@
-//! Constraints of pods, and properties of nodes that they ask about, as listings show them.
+//! Constraints of pods, and properties of nodes that they use, for listings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Constraints of pods, and properties of nodes that they ask about, as they arrive.
+//! Constraints of pods, and properties of nodes that they use, from the wire.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ pub enum EvaluationRef {
     Inline(Box<InlineRef>),
 }
 
-/// Reference to shared state and a policy in force.
+/// Reference to shared state and an active policy.
 #[derive(Clone, Debug)]
 pub struct LatestRef {
     /// Name of the policy.
@@ -67,7 +67,7 @@ pub struct InlineRef {
 /// Reads a reference, and the node table that the request's slots refer to.
 ///
 /// # Errors
-/// The reference contradicts itself, or asks for something that this server does not have.
+/// The reference is contradictory, or requests something that this server does not have.
 pub fn read_ref(
     evaluation_ref: Option<pb::EvaluationRef>,
     limits: &EdgeLimits,

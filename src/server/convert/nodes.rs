@@ -180,10 +180,10 @@ pub enum NodeEncoding {
 }
 
 impl NodeEncoding {
-    /// Reads the encoding that a request asks for.
+    /// Reads the encoding of a request.
     ///
     /// # Errors
-    /// This server does not know the encoding.
+    /// The encoding is unknown to this server.
     pub fn read(encoding: i32) -> Result<Self, CallError> {
         match pb::NodeEncoding::try_from(encoding) {
             Ok(pb::NodeEncoding::Unspecified | pb::NodeEncoding::Names) => Ok(Self::Names),
@@ -201,7 +201,7 @@ impl NodeEncoding {
 pub struct NodeSetWriter<'a> {
     /// State that has the nodes.
     pub state: &'a ClusterState,
-    /// Encoding that the request asked for.
+    /// Encoding from the request.
     pub encoding: NodeEncoding,
 }
 

@@ -100,7 +100,7 @@ pub struct EvaluatedState<'a> {
 }
 
 impl<'a> EvaluatedState<'a> {
-    /// State under a policy, for a decision that names these plugins; empty: it asks what is switched on.
+    /// State under a policy, for a decision of `plugins`. Empty: all plugins that are switched on.
     pub fn new(cluster_state: &'a ClusterState, policy: &Policy, plugins: &[Arc<str>]) -> Self {
         Self {
             cluster_state,

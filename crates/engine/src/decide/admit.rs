@@ -92,12 +92,12 @@ pub fn admit(
     Ok(query.items.iter().map(judge).collect())
 }
 
-/// Judge of jobs for a ledger that stores the permits itself.
+/// Evaluation of jobs for a ledger that stores the permits itself.
 #[derive(Debug)]
 pub struct JobAdmitter<'p>(AdmitPlugins<'p>);
 
 impl<'p> JobAdmitter<'p> {
-    /// Judge by the policy's tiers, or by these plugins of it, each by itself.
+    /// Evaluation with the policy's tiers, or with the named plugins, each by itself.
     ///
     /// # Errors
     /// `plugins` names a plugin that the policy does not have or that is not served here.

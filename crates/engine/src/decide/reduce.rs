@@ -80,7 +80,7 @@ pub fn pre_predicate<E>(results: impl IntoIterator<Item = Result<(), E>>) -> Res
     results.into_iter().collect()
 }
 
-/// Nodes that pass all filters. Filters run in order, each on the nodes that earlier filters passed; `refused` asks one
+/// Nodes that pass all filters. Filters run in order, each on the nodes that earlier filters passed; `refused` runs one
 /// filter and returns the rejected nodes.
 pub fn conjunction<F>(
     filters: impl IntoIterator<Item = F>,

@@ -51,7 +51,7 @@ impl DeviceQuery {
         self.request.as_ref().map_or(0, |own| own.assigned)
     }
 
-    /// Calls `judge` with the task as it is on a node with these devices.
+    /// Calls `judge` with the task on a node with these devices.
     pub fn on_node<R>(&self, devices: Option<&NodeDevices>, judge: impl FnOnce(&DeviceTask) -> R) -> R {
         match (&self.request, devices) {
             (Some(request), Some(devices)) if request.memory_mib > 0 => judge(&DeviceTask {

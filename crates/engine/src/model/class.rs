@@ -18,7 +18,7 @@ pub const MIN_AMOUNT: f64 = 0.1;
 /// One resource that a task requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestedAmount {
-    /// Id of the resource; an id that no node has if the cluster state does not know the name.
+    /// Id of the resource. For a name that the cluster state does not have: an id that nodes never have.
     pub id: ResourceId,
     /// Name of the resource.
     pub name: Arc<str>,

@@ -151,7 +151,7 @@ impl TaskRecord {
         self.constraints.as_ref()?.devices.as_ref()
     }
 
-    /// Devices that the task has; 0: none, or not known.
+    /// Devices that the task has. 0: none, or unknown.
     pub fn assigned_devices(&self) -> DeviceMask {
         self.device_request().map_or(0, |request| request.assigned)
     }

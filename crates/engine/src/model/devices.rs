@@ -7,11 +7,11 @@ use crate::devices::{DeviceMask, FreeDevices, MAX_DEVICES, WHOLE_DEVICE};
 /// Devices of a node: all of one model, numbered from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeDevices {
-    /// Model; empty: not known.
+    /// Model, such as `H100`. Empty: unknown.
     pub model: Arc<str>,
     /// Number of devices, at most [`MAX_DEVICES`].
     pub count: u32,
-    /// Memory of each device in MiB; 0: not known.
+    /// Memory of each device in MiB, such as 81920. 0: unknown.
     pub memory_mib: u32,
 }
 

@@ -26,7 +26,7 @@ pub struct ClassPriority {
     pub otherwise: i32,
 }
 
-/// Minimums of a job beside the number of its tasks.
+/// Minimums of a job for roles and groups, in addition to its number of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GangMinimums {
     /// Least numbers of tasks by role, sorted by role.

@@ -114,11 +114,11 @@ pub struct UpstreamNode {
     pub pipelined: BTreeMap<ResourceId, i128>,
     /// Delta of Kubernetes' counting of `used`.
     pub kubernetes_delta: AmountDelta,
-    /// Number of pods as filters of Kubernetes see it: an evicted one is gone at once.
+    /// Number of pods for filters of Kubernetes: an evicted pod is removed at once.
     pub pods: i128,
     /// Host ports of the pods.
     pub ports: PortCounts,
-    /// Differences of the sums over pods that scores of Kubernetes read: an evicted pod is gone at once.
+    /// Differences of the sums over pods for scores of Kubernetes: an evicted pod is removed at once.
     pub pod_sums: PodSumDelta,
 }
 

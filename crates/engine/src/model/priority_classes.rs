@@ -14,7 +14,7 @@ const BUILT_IN: [(&str, i32); 2] = [
 pub struct PriorityClassRecord {
     /// Name of the class, such as `high-priority`.
     pub name: Arc<str>,
-    /// Value of the class; a larger number goes first.
+    /// Value of the class, such as 1000. A larger value is served first.
     pub value: i32,
     /// True if the value also applies to records without a class.
     pub global_default: bool,

@@ -159,7 +159,7 @@ pub struct JobRecord {
     pub queue: Arc<str>,
     /// Seconds since 1970; `None`: oldest.
     pub creation_time: Option<i64>,
-    /// Priority; the larger one comes first.
+    /// Priority. The larger priority is served first.
     pub priority: i32,
     /// status.phase.
     pub phase: JobPhase,
@@ -169,7 +169,7 @@ pub struct JobRecord {
     pub min_resources: Option<ResourceAmounts>,
     /// Declared annotations.
     pub annotations: TextMap,
-    /// Minimums beside the number of tasks; `None`: there are none.
+    /// Minimums for roles and groups. `None`: the job has none.
     pub gang: Option<Arc<GangMinimums>>,
 }
 
@@ -254,7 +254,7 @@ impl TaskStatus {
 /// Part that tasks of one template have in common; their records share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskShape {
-    /// Priority; the larger one comes first.
+    /// Priority. The larger priority is served first.
     pub priority: i32,
     /// True if the task has a scheduling gate.
     pub gated: bool,
@@ -361,7 +361,7 @@ pub struct TaskFields {
     pub uid: Uid,
     /// Name of the task's job; empty: none.
     pub job: Arc<str>,
-    /// Priority; the larger one comes first.
+    /// Priority. The larger priority is served first.
     pub priority: i32,
     /// Status, which decides whether the task occupies its node.
     pub status: TaskStatus,

@@ -46,7 +46,7 @@ impl Default for ResourceTable {
 }
 
 impl ResourceTable {
-    /// Id of a name; `None`: the table does not know it.
+    /// Id of a name. `None`: the table does not have the name.
     pub fn get(&self, name: &str) -> Option<ResourceId> {
         self.ids.get(name).copied()
     }

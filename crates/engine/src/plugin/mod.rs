@@ -277,7 +277,7 @@ pub struct AdmitOpinion {
 /// Opinion of one plugin on the state of a job; `None`: it has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobOpinion {
-    /// Objection: the job cannot start as it is.
+    /// Objection: the job cannot start in its present state.
     pub objection: Option<JobObjection>,
     /// True if the tasks that hold resources are enough to start the job.
     pub ready: Option<bool>,
@@ -324,7 +324,7 @@ pub type OrderKey = Result<Vec<f64>, Problem>;
 pub struct OrderKeyPart {
     /// Name of the value, such as `share`.
     pub name: &'static str,
-    /// True if the value is negated, because larger ones come first.
+    /// True if the value is negated because larger values are served first.
     pub is_negated: bool,
     /// True if the value is 0 or 1.
     pub is_flag: bool,

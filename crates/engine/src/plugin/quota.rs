@@ -95,8 +95,8 @@ pub trait QuotaPlugin: Plugin {
         Ok(Vec::new())
     }
 
-    /// Why the reference cannot tell which of two queues comes first, if that is for want of something of the first one;
-    /// only under `compatibility: upstream`.
+    /// Reason why the reference cannot compare two queues because the first queue lacks a property. Only under
+    /// `compatibility: upstream`.
     fn breaks_order(&self, context: PluginContext<'_>, queue: &str, other: &str) -> Option<Problem> {
         let _ = (context, queue, other);
         None

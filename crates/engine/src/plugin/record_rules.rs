@@ -9,8 +9,8 @@ use crate::policy::Policy;
 
 /// Rules of a plugin about records, independent of the active policy.
 pub trait RecordRules: Debug + Sync {
-    /// True if a policy needs queues to follow the rules. Without such a policy a queue that breaks them is accepted with
-    /// a warning, because such a policy may come.
+    /// True if a policy needs queues to follow the rules. Otherwise a queue that breaks them is accepted with a
+    /// warning, because a later policy may need them.
     fn apply_to(&self, policy: &Policy) -> bool;
 
     /// Problem of a queue by itself. Its field begins with `queues[<name>]`.

@@ -2,8 +2,8 @@
 //! `ResourceSlices`. Requests of pods come from `ResourceClaims` and their templates. Only a number of GPUs and a share
 //! of their memory are read, for example two GPUs with 40 GiB each.
 //!
-//! [`ClaimedDevices`] takes objects in any order and completes the records of nodes and tasks: all at once for files, and one by
-//! one for a cluster that is watched. Each change names the records that it changes beside its own.
+//! [`ClaimedDevices`] takes objects in any order and completes the records of nodes and tasks: all at once for files,
+//! and one by one for a cluster that is watched. Each change lists the other records that it affects.
 
 mod read;
 mod slices;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pumice_engine::Revision;
 
-/// Asks for a source to be forgotten.
+/// Request to forget a source.
 #[derive(Clone, Debug)]
 pub struct ForgetSource {
     /// Name of the source.

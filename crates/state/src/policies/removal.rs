@@ -9,7 +9,7 @@ use crate::error::PolicyError;
 use crate::policies::{PolicyHistory, PolicyVersion};
 use crate::store::{LedgerLog, StoreWrite};
 
-/// Asks for a policy to be deleted.
+/// Request to delete a policy.
 #[derive(Clone, Debug)]
 pub struct PolicyDeletion {
     /// Name of the policy to delete.

@@ -16,15 +16,15 @@ pub struct SessionStatus {
     pub source: Option<Arc<str>>,
     /// Time since it was opened.
     pub age: Duration,
-    /// Time since its last call ended; `None`: a call is under way.
+    /// Time since the last call ended. `None`: a call is in progress.
     pub idle: Option<Duration>,
-    /// Time until it ends if no call comes; `None`: a call is under way.
+    /// Remaining lease. `None`: a call is in progress.
     pub lease_left: Option<Duration>,
     /// Number of the last applied change.
     pub changes: u64,
     /// Number of savepoints.
     pub savepoints: usize,
-    /// Number of calls under way.
+    /// Number of calls in progress.
     pub active_queries: u32,
     /// Policy that it is pinned to.
     pub policy: Arc<PolicyInForce>,

@@ -34,7 +34,7 @@ impl fmt::Display for LogHead {
 pub enum LogRead {
     /// Writes of the entries, in order, and the head after the last one.
     Entries(Vec<Vec<StoreWrite>>, LogHead),
-    /// The entries are gone: the content, and its head.
+    /// The entries have been removed. The variant has the whole content and its head.
     Content(Box<StoredState>, LogHead),
     /// Only this process appends: rows beyond the head are its own unacknowledged writes. The next entry must contain
     /// the correct rows again.
@@ -56,7 +56,7 @@ pub struct LogNews {
 pub struct LogServer {
     /// Beginning of the names of its sessions.
     pub session_prefix: String,
-    /// Address at which clients find it; empty: none is known.
+    /// Address at which clients find the server. Empty: unknown.
     pub address: String,
 }
 

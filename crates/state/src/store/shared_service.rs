@@ -39,7 +39,7 @@ impl StoreRuntime {
         result.recv().ok()
     }
 
-    /// Carries out work beside the store's calls.
+    /// Runs work concurrently with the store's calls.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.0 {
             runtime.spawn(work);
@@ -62,7 +62,7 @@ impl Drop for StoreRuntime {
 }
 
 /// Retries a request until the service responds, for at most ten seconds: the service may still be starting. `ask`
-/// returns the error of an attempt without an answer.
+/// returns the error of a failed attempt.
 pub async fn await_service<E: Display, F: Future<Output = Option<E>>>(place: &str, mut ask: impl FnMut() -> F) {
     let (until, mut pause) = (tokio::time::Instant::now() + START_PATIENCE, FIRST_PAUSE);
     while let Some(error) = ask().await {

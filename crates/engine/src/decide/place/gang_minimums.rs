@@ -1,4 +1,4 @@
-//! Minimums of a job beside the number of its tasks: placements that leave a role or a group short are none.
+//! Minimums of a job for roles and groups: placements that leave a role or a group short are rejected.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Ranking of nodes: higher score first, then by name. It is sorted only as far as it is read.
+//! Ranking of nodes: higher score first, then by name. Only the part that is read is sorted.
 
 use crate::decide::top;
 
