@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::job_state::JobState;
 use crate::model::Problem;
 
-/// Order keys by plugin name, in tier order. For example, [("priority", [-10.0]), ("drf", [0.25])].
+/// Order keys by plugin name, in tier order. For example, `[("priority", [-10.0]), ("drf", [0.25])]`.
 pub type PluginKeys = Vec<(Arc<str>, Vec<f64>)>;
 
 /// Rank of a queue, job or task.

@@ -149,7 +149,7 @@ pub fn target<J>(results: impl IntoIterator<Item = Option<J>>) -> Option<J> {
 }
 
 /// Compares keys value by value; the first difference decides. At the end of a key, and at NaN, the keys are equal, as
-/// in the reference. This is not a total order: [1] equals [1, 2] and [1, 3].
+/// in the reference. This is not a total order: `[1]` equals `[1, 2]` and `[1, 3]`.
 pub fn compare_keys(left: &[f64], right: &[f64]) -> Ordering {
     let first = left.iter().zip(right).find(|(left, right)| left != right);
     first

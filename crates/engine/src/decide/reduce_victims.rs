@@ -5,7 +5,7 @@ use super::heap::SchedulingHeap;
 use crate::policy::Compatibility;
 
 /// Victims of several plugins. `None` is an abstention, a list is a vote. The lists of a tier are intersected, in the
-/// order of the first list: for example [a, b, c] and [c, a] give [a, c]. An empty vote ends the tier, and the next
+/// order of the first list: for example `[a, b, c]` and `[c, a]` give `[a, c]`. An empty vote ends the tier, and the next
 /// tier is evaluated. Returns `None` without victims.
 ///
 /// After an empty intersection the reference uses the next vote of the tier unchanged, and so loses a veto. Under

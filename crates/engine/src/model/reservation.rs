@@ -30,7 +30,7 @@ pub struct Reservation {
     pub policy: Arc<str>,
 }
 
-/// Amounts by resource or card name, such as [("cpu", 8000), ("NVIDIA-A100", 2000)].
+/// Amounts by resource or card name, such as `[("cpu", 8000), ("NVIDIA-A100", 2000)]`.
 pub type NamedAmounts = Vec<(Arc<str>, i128)>;
 
 impl Reservation {
