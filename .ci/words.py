@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the vocabulary of the tree: names of types, summaries of documentation, coined words, worn phrases.
+"""Checks the vocabulary of the tree: names of types, summaries of documentation, coined words, worn phrases; and its prose.
 
     .ci/words.py            check the tree; the exit code is 1 if anything is above its bound
     .ci/words.py --figures  also print the figures by part of the tree
+    .ci/prose.py            check the prose alone, and list its places: see there
     .ci/words.py --list     also print every one-word type name
     .ci/words.py --self-test
 
@@ -20,12 +21,18 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import prose
+
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = Path(__file__).resolve().with_name("words-allowed.txt")
 
 ONE_WORD_SHARE = 0.30
 SUMMARY_SHARE = 0.01
 PHRASES_AT_MOST = 20
+
+# Files may have this many lines of code, comments and blank lines left out.
+CODE_LINES = 500
+LONG_FILES = {"src/limits/limit_list.rs": "a table with one entry for each limit"}
 
 # Where a single word is the field's own name for the thing: grammar, numbers.
 FIELD_WORDS = ("crates/engine/src/policy/yaml/", "crates/engine/src/model/quantity/")
@@ -166,6 +173,11 @@ def without_text(path: str, text: str) -> str:
     return text
 
 
+def code_lines(text: str) -> int:
+    """Lines of code of Rust source."""
+    return sum(bool(line.strip()) and not line.strip().startswith("//") for line in text.split("\n"))
+
+
 def words(identifier: str) -> list[str]:
     """The words of an identifier in any casing, in lower case."""
     return [word.lower() for word in WORD.findall(identifier)]
@@ -209,11 +221,12 @@ class Report:
     summaries: list[Summary]
     coined: list[tuple[str, int, str, str]]
     phrases: list[tuple[str, int, str]]
+    long: list[tuple[str, int]]
 
     @staticmethod
     def read() -> "Report":
         """Reads the tree."""
-        report = Report([], [], [], [])
+        report = Report([], [], [], [], [])
         permits = allowed()
         used = set()
         for name in tracked():
@@ -223,6 +236,9 @@ class Report:
             text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
             if suffix == ".rs":
                 report.types += types(name, text)
+                length = code_lines(text)
+                if length > CODE_LINES and name not in LONG_FILES:
+                    report.long.append((name, length))
             if suffix in SUMMARY_LANGUAGES:
                 report.summaries += summaries(name, text)
             if suffix in CODE_LANGUAGES:
@@ -284,6 +300,9 @@ def check(options: set[str]) -> int:
         for path, number, phrase in report.phrases:
             print(f"  {path}:{number}: {phrase}")
     line("anew, so many, stands in/there/beside", f"{len(report.phrases)}, at most {PHRASES_AT_MOST}", len(report.phrases) <= PHRASES_AT_MOST)
+    for path, length in report.long:
+        print(f"  {path}: {length} lines of code")
+    line(f"files over {CODE_LINES} lines of code", str(len(report.long)), not report.long)
     if "--figures" in options:
         parts = sorted({"/".join(t.path.split("/")[:2]) + "/" for t in report.types})
         for part in parts:
@@ -306,12 +325,13 @@ def self_test() -> int:
     assert len(PHRASES.findall("anew, so many; it stands beside it")) == 3
     assert types("a.rs", "// Shared name: the wire has one, too.\nstruct Node;\n")[0].excused
     assert [s.text for s in summaries("a.proto", "// So it is.\n// More.\nmessage M {\n  // The name.\n  string name = 1;\n}\n")] == ["So it is.", "The name."]
-    report = Report([Type("src/a.rs", 1, "Left", False), Type("src/b.rs", 1, "Left", False)], [], [], [])
+    report = Report([Type("src/a.rs", 1, "Left", False), Type("src/b.rs", 1, "Left", False)], [], [], [], [])
     assert list(report.shared()) == ["Left"] and len(report.one_word()[0]) == 2
+    assert code_lines("// c\n\nfn f() {}\n    // d\n}\n") == 2
     print("self-test passed")
     return 0
 
 
 if __name__ == "__main__":
     arguments = set(sys.argv[1:])
-    sys.exit(self_test() if "--self-test" in arguments else check(arguments))
+    sys.exit(self_test() or prose.self_test() if "--self-test" in arguments else max(check(arguments), prose.check(set(), [])))
