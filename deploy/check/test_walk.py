@@ -1,4 +1,4 @@
-"""Walks of somebody who has a cluster, a program and the README: its commands, in its order, word for word."""
+"""A walk with a cluster, a program and docs/start.md: the page's commands, in its order, word for word."""
 
 import os
 import re
@@ -13,21 +13,16 @@ import yaml
 from cluster import ControlPlane, free_port
 from tools import DEPLOY, ROOT, Object, documents, run, until
 
-README = (ROOT / "README.md").read_text()
+PAGE = (ROOT / "docs" / "start.md").read_text()
 # Seconds that the walk may take.
 FOR_A_DECISION = 60
-# Documents that the README leaves to the reader.
-FILES = {
-    "pod.yaml": "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: train}, spec: {containers: [{name: a, "
-    "image: a, resources: {requests: {cpu: 2}}}]}}",
-    "more-nodes.yaml": "{apiVersion: v1, kind: Node, metadata: {name: new}, status: {allocatable: {cpu: 64, memory: "
-    "256Gi, pods: 110}, conditions: [{type: Ready, status: 'True'}]}}",
-}
+# Folders of the repository that the commands read.
+FOLDERS = ("examples", "tests")
 
 
 def commands(heading: str) -> list[str]:
-    """Commands of a section of the README, in its order."""
-    section = README.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    """Commands of a section of the page, in its order."""
+    section = PAGE.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
     found: list[str] = re.findall(r"^\$ (.*)$", section, re.MULTILINE)
     assert found, heading
     return found
@@ -88,17 +83,16 @@ def shell(cluster: ControlPlane, tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def test_five_minutes_to_a_decision(volcano: ControlPlane, shell: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text((ROOT / "tests" / "data" / "gang.yaml").read_text())
-    for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
-    first, *walked = commands("Five minutes to a decision about your own cluster")
+    for folder in FOLDERS:
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    first, *walked = commands("Your own cluster")
     assert first.endswith(" serve")
     until("the server answers", lambda: run("pumice", "state", "show", env=shell))
     started = time.monotonic()
     shown = {}
     for command in walked:
         done = run("bash", "-euo", "pipefail", "-c", f"cd '{tmp_path}'; {command}", env=shell, check=False)
-        # "No" is an answer, too: eight GPUs for one task are on no node of this cluster.
+        # "No" is a result as well: no node of this cluster has eight free GPUs.
         assert done.returncode == 0 or (done.returncode, "refused:" in done.stdout + done.stderr) == (1, True), done
         shown[command] = done.stdout
         if command.startswith("pumice filter"):

@@ -18,7 +18,6 @@ PLACES = {
     "deploy/kustomize/kube-scheduler/kustomization.yaml": r"newTag: (.*)",
     "deploy/kustomize/standalone/objects.yaml": r"image: .*:(.*)",
     "deploy/README.md": r"\?ref=v(\S*?)\]",
-    "README.md": r"ghcr\.io/\S+?:(\d\S*)",
 }
 
 
