@@ -238,7 +238,24 @@ mod tests {
             let (name, value, help) = (setting.name, setting.value_name, setting.help);
             writeln!(page, "| `{name}` | {value} | {default} | {help} |").unwrap();
         }
+        page.push_str(
+            "\nThe flags `--listen`, `--http` and `--policy` are other names of `--grpc-address`, `--http-address` and `--policy-file`.\n\n\
+             ## Fixed limits\n\nErrors name these limits as well. You cannot change them.\n\n| Name | Value | Meaning |\n|---|---|---|\n",
+        );
+        for (name, value) in crate::limits::FIXED_LIMITS {
+            writeln!(page, "| `{name}` | `{value}` | {} |", fixed_limit_help(name)).unwrap();
+        }
         page
+    }
+
+    /// Meaning of a limit that is not a setting.
+    fn fixed_limit_help(name: &str) -> &'static str {
+        match name {
+            "ahead" => "Maximum number of further equal tasks for which Score looks ahead",
+            "decoded_bytes" => "Maximum memory of one decoded request, in bytes, without its texts",
+            "disk_waits" => "Maximum number of calls that wait for the disk",
+            other => panic!("the fixed limit `{other}` has no description for docs/settings.md"),
+        }
     }
 
     #[test]
