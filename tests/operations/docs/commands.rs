@@ -145,7 +145,7 @@ fn commands_do_what_the_pages_say() {
         grpcurl.is_ok_and(|output| output.status.success()),
         "grpcurl is missing: run `make docs`"
     );
-    let mut problems = String::new();
+    let mut problems = super::links::problems();
     for name in pages() {
         let found = run(&name);
         println!("{name}: {}", if found.is_empty() { "ok" } else { "FAULTS" });

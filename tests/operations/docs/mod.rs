@@ -2,7 +2,9 @@
 
 mod commands;
 mod complete;
+mod facts;
 mod guarantees;
+mod links;
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +26,19 @@ fn pages() -> Vec<String> {
         .collect();
     more.sort();
     pages.append(&mut more);
+    pages
+}
+
+/// Every page for people, by path from the root.
+fn every_page() -> Vec<String> {
+    let mut pages = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+        .map(str::to_owned)
+        .to_vec();
+    for folder in ["docs", "clients", "deploy", "crates"] {
+        let found = files(folder, "md").into_iter();
+        let own = found.map(|path| path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned());
+        pages.extend(own.filter(|name| !name.contains("/.") && !name.contains("/node_modules/")));
+    }
     pages
 }
 
