@@ -29,7 +29,7 @@ fn the_live_view_takes_files_of_tls_from_a_profile() {
 }
 
 #[test]
-fn no_stored_name_reaches_a_terminal_as_it_is() {
+fn no_stored_name_reaches_a_terminal_of_the_lab_as_it_is() {
     let server = EmbeddedServer::start();
     let cluster = pb::Cluster {
         queues: vec![queue("red\u{1b}[2J\u{7}\r\u{202e}x")],
