@@ -417,7 +417,9 @@ fn every_page_is_in_the_index() {
     let index = page("docs/README.md");
     for path in super::pages() {
         let name = path.trim_start_matches("docs/");
-        if name != "README.md" {
+        // A page that has moved leaves a line with its new place.
+        let has_moved = page(&path).starts_with("This page has moved to ");
+        if name != "README.md" && !has_moved {
             assert!(index.contains(&format!("({name})")), "{name} is not in docs/README.md");
         }
     }
