@@ -87,7 +87,7 @@ bench-build: rust ## Build what `bench` and `counts` measure
 	@$(CARGO) build --locked --quiet --release --package pumice-counts --features portable
 	@$(CARGO) bench --locked --quiet --bench report --no-run
 
-bench-docs: $(if $(MEASURED),,bench) ## Measure, then write the measurements into docs/performance.md and its drawing (MEASURED=1: those of the last report)
+bench-docs: $(if $(MEASURED),,bench) ## Measure, then write the measurements into docs/reference/performance.md and its drawing (MEASURED=1: those of the last report)
 	@$(CARGO) bench --locked --quiet --bench report -- page $(abspath $(REPORT))
 
 bench-compare: ## Compare two reports (OLD=FILE NEW=FILE)
@@ -175,7 +175,7 @@ features: rust ## Compile the program with each set of its features
 	  $(CARGO) clippy --locked --quiet --package pumice --lib --bins --no-default-features --features "$$set" -- -D warnings || exit 1; \
 	done
 
-advisories: rust ## Look for known vulnerabilities in what the program and its clients depend on; writes docs/supply-chain.md
+advisories: rust ## Look for known vulnerabilities in what the program and its clients depend on; writes docs/reference/supply-chain.md
 	@clients/python/check-versions.sh
 	@.cache/python-highest/bin/python -m pip install --quiet --disable-pip-version-check PyYAML
 	@CARGO_DENY="$$(deploy/supply/tools.sh cargo-deny)" GOVULNCHECK="$$(deploy/supply/tools.sh govulncheck)" .cache/python-highest/bin/python deploy/supply/advisories.py

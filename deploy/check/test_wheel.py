@@ -70,7 +70,7 @@ def test_a_first_decision_takes_less_than_a_minute(wheel: Path, tmp_path: Path) 
 
 
 def test_it_installs_and_decides_without_a_network(wheel: Path, tmp_path: Path) -> None:
-    """As docs/upgrade.md says: what was carried over is enough."""
+    """As docs/tasks/upgrade.md says: what was carried over is enough."""
     run(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", tmp_path, wheel)
     script = """
 ip link set lo up

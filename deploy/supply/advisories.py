@@ -1,5 +1,5 @@
 """Compares what the program and its clients depend on with databases of known vulnerabilities, and writes the result,
-with its date, into docs/supply-chain.md. A database that cannot be had is written down as missing.
+with its date, into docs/reference/supply-chain.md. A database that cannot be had is written down as missing.
 
 RUSTSEC_DB, GO_VULN_DB and PYPA_DB name other repositories than the public ones: an address, or a folder.
 """

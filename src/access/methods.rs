@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_page_has_the_matrix() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/roles.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tasks/roles.md");
         let page = std::fs::read_to_string(path).unwrap();
         let (begin, end) = ("<!-- matrix -->\n", "<!-- end of the matrix -->");
         let (head, rest) = page.split_once(begin).unwrap();

@@ -66,7 +66,7 @@ pub(super) static SECURITY_SETTINGS: &[Setting] = &[
     Setting {
         name: "identities_file",
         value_name: "FILE",
-        help: "File of identities with their roles (docs/roles.md); empty: every client that can connect has all roles",
+        help: "File of identities with their roles (docs/tasks/roles.md); empty: every client that can connect has all roles",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.identities_file, Ok(path(value))),
             |config| path_text(config.identities_file.as_ref()),

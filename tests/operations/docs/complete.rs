@@ -210,7 +210,7 @@ fn metrics_named(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn every_call_has_a_line_that_is_run() {
-    let page = page("docs/rpc.md");
+    let page = page("docs/reference/rpc.md");
     let mut calls = 0;
     for proto in files("proto", "proto") {
         let text = std::fs::read_to_string(&proto).unwrap();
@@ -223,7 +223,7 @@ fn every_call_has_a_line_that_is_run() {
                 continue;
             };
             let call = format!("pumice.v1.{service}/{}", rest.split('(').next().unwrap());
-            assert!(page.contains(&call), "no grpcurl line for {call} in docs/rpc.md");
+            assert!(page.contains(&call), "no grpcurl line for {call} in docs/reference/rpc.md");
             calls += 1;
         }
     }
@@ -242,11 +242,11 @@ fn every_command_and_exit_code_is_in_the_page_of_the_command_line() {
     let mut all = Vec::new();
     commands(&pumice::cli::command_line(), "", &mut all);
     assert!(all.len() > 30, "{all:?}");
-    let page = page("docs/cli.md");
+    let page = page("docs/reference/cli.md");
     for command in all {
         assert!(
             page.contains(&format!("`{command}")),
-            "`{command}` is not in docs/cli.md"
+            "`{command}` is not in docs/reference/cli.md"
         );
     }
 }
@@ -398,7 +398,7 @@ fn every_key_of_every_plugin_is_fully_described_in_the_reference() {
 
 #[test]
 fn the_first_screen_has_the_values_of_the_simulation() {
-    let (measured, drawing, readme) = (page("docs/simulate.md"), page("docs/policies.svg"), page("README.md"));
+    let (measured, drawing, readme) = (page("docs/tasks/simulate.md"), page("docs/policies.svg"), page("README.md"));
     let rows = measured.lines().filter(|line| line.starts_with("| `"));
     let rows: Vec<Vec<&str>> = rows.map(|row| row.split(" | ").collect()).collect();
     assert_eq!(rows.len(), 5);

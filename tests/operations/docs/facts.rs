@@ -61,21 +61,21 @@ fn pages_name_the_plugins_that_the_adapter_serves() {
 }
 
 /// Guide for Volcano.
-const VOLCANO: &str = "docs/volcano.md";
+const VOLCANO: &str = "docs/guides/volcano.md";
 /// Page of supported versions.
 const SUPPORT: &str = "docs/reference/support.md";
 /// Reference of policies.
 const POLICY: &str = "docs/policy.md";
 /// Page of admission.
-const ADMISSION: &str = "docs/admission.md";
+const ADMISSION: &str = "docs/concepts/admission.md";
 /// The protocol by example.
-const WIRE: &str = "docs/wire.md";
+const WIRE: &str = "docs/reference/wire.md";
 /// Page of the command line.
-const COMMANDS: &str = "docs/cli.md";
+const COMMANDS: &str = "docs/reference/cli.md";
 /// Page of upgrades.
-const UPGRADE: &str = "docs/upgrade.md";
+const UPGRADE: &str = "docs/tasks/upgrade.md";
 /// Page of measured figures.
-const PERFORMANCE: &str = "docs/performance.md";
+const PERFORMANCE: &str = "docs/reference/performance.md";
 
 #[test]
 fn pages_name_the_plugins_that_reserve_for_jobs() {

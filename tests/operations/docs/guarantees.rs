@@ -92,7 +92,7 @@ fn every_word_of_a_guarantee_is_a_setting_or_a_metric() {
 #[test]
 fn every_promise_of_reliability_names_a_test_or_a_file_of_tests() {
     let tests = tests();
-    let page = page("docs/reliability.md");
+    let page = page("docs/internals/reliability.md");
     let (mut promises, mut is_of_promises) = (0, false);
     for row in page.lines() {
         // Other tables are about the fuzzer.
