@@ -8,17 +8,17 @@ use super::{every_page, page, root};
 
 /// Text without blocks of code, and without code in backticks.
 fn without_code(text: &str) -> String {
-    let mut kept = String::new();
+    let mut prose = String::new();
     let mut in_block = false;
     for line in text.lines() {
         if line.trim_start().starts_with("```") {
             in_block = !in_block;
         } else if !in_block {
-            kept.extend(line.split('`').step_by(2));
+            prose.extend(line.split('`').step_by(2));
         }
-        kept.push('\n');
+        prose.push('\n');
     }
-    kept
+    prose
 }
 
 /// Anchors of a page, as GitHub derives them from headings.
