@@ -44,12 +44,7 @@ PAGES = (
     "docs/install.md",
     "docs/reference/support.md",
     "docs/start.md",
-    "docs/tasks/explain.md",
-    "docs/tasks/replicas.md",
-    "docs/tasks/roles.md",
-    "docs/tasks/tls.md",
-    "docs/tasks/upgrade.md",
-    "docs/tasks/watch-a-cluster.md",
+    "docs/tasks/",
 )
 
 # Kinds of prose: what is read, and its bounds once it is written by the rules.
