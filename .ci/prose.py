@@ -40,6 +40,7 @@ PAGES = (
     "docs/concepts/",
     "docs/guides/",
     "docs/install.md",
+    "docs/operations.md",
     "docs/reference/support.md",
     "docs/reference/wire.md",
     "docs/start.md",
