@@ -6,6 +6,7 @@ use super::entry::AuditEntry;
 use crate::telemetry::{CollectorTls, OPENTELEMETRY_NOT_BUILT};
 
 /// Exporter that nobody can make.
+// Shared name: it takes the place of the exporter in builds with OpenTelemetry.
 #[derive(Debug)]
 pub(super) enum AuditExporter {}
 
