@@ -223,7 +223,10 @@ fn every_call_has_a_line_that_is_run() {
                 continue;
             };
             let call = format!("pumice.v1.{service}/{}", rest.split('(').next().unwrap());
-            assert!(page.contains(&call), "no grpcurl line for {call} in docs/reference/rpc.md");
+            assert!(
+                page.contains(&call),
+                "no grpcurl line for {call} in docs/reference/rpc.md"
+            );
             calls += 1;
         }
     }
@@ -398,7 +401,11 @@ fn every_key_of_every_plugin_is_fully_described_in_the_reference() {
 
 #[test]
 fn the_first_screen_has_the_values_of_the_simulation() {
-    let (measured, drawing, readme) = (page("docs/tasks/simulate.md"), page("docs/policies.svg"), page("README.md"));
+    let (measured, drawing, readme) = (
+        page("docs/tasks/simulate.md"),
+        page("docs/policies.svg"),
+        page("README.md"),
+    );
     let rows = measured.lines().filter(|line| line.starts_with("| `"));
     let rows: Vec<Vec<&str>> = rows.map(|row| row.split(" | ").collect()).collect();
     assert_eq!(rows.len(), 5);
