@@ -400,11 +400,18 @@ fn every_version_of_another_scheduler_is_supported() {
 fn the_page_of_versions_has_those_of_the_manifests() {
     let support = page(SUPPORT);
     let row = |start: &str| between(&support, start, "\n").to_owned();
-    let scheduler = row("\n| kube-scheduler with the [plugin]");
+    // The second cell has the versions.
+    let cell = |start: &str| row(start).split(" | ").nth(1).unwrap().to_owned();
+    let scheduler = cell("\n| kube-scheduler with the [plugin]");
+    let watched = cell("\n| API server that Pumice watches");
     for manifest in ["go.mod", "go.kubernetes-1.36.mod"] {
         let text = page(&format!("clients/go/kubescheduler/{manifest}"));
         let version = between(&text, "k8s.io/kubernetes ", "\n");
         assert!(scheduler.contains(version), "{manifest}: {version}: {scheduler}");
+        assert!(
+            manifest != "go.mod" || watched == version,
+            "{manifest}: {version}: {watched}"
+        );
     }
     let go = |module: &str| {
         let text = page(&format!("{module}/go.mod"));
