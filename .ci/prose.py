@@ -41,6 +41,7 @@ PAGES = (
     "docs/guides/",
     "docs/install.md",
     "docs/operations.md",
+    "docs/reference/cli.md",
     "docs/reference/support.md",
     "docs/reference/wire.md",
     "docs/start.md",
