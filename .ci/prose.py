@@ -42,6 +42,7 @@ PAGES = (
     "docs/install.md",
     "docs/operations.md",
     "docs/reference/cli.md",
+    "docs/reference/supply-chain.md",
     "docs/reference/support.md",
     "docs/reference/wire.md",
     "docs/start.md",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "advisories"
-PAGE = ROOT / "docs" / "supply-chain.md"
+PAGE = ROOT / "docs" / "reference" / "supply-chain.md"
 BEGIN, END = "<!-- advisories: begin -->", "<!-- advisories: end -->"
 RUSTSEC = "https://github.com/rustsec/advisory-db"
 # Address, folders of the database that are read.
