@@ -8,7 +8,6 @@ pub mod cards;
 pub mod cycle;
 pub mod decide;
 pub mod devices;
-mod kernel;
 pub mod model;
 pub mod plugin;
 pub mod plugin_state;

@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use pumice_kernels::columns::at;
+use pumice_kernels::shortage::{short, short_later, within};
 use smallvec::SmallVec;
 
 use super::query::ResourceFit;
-use crate::kernel::kernel;
 use crate::model::constraints::ConstraintKind;
 use crate::model::{CHUNK_SIZE, MIN_AMOUNT, NodeChunk, NodeMask, NodeVector, RequestedAmount, ResourceId, TaskClass};
 use crate::plugin::{ChunkRejections, HookNumbers, Measurement, NodeFilter, Reason, Resolution};
@@ -192,37 +193,6 @@ impl ResourceSupply<'_> {
     }
 }
 
-kernel! {
-    /// Nodes short of idle amounts, see [`ResourceSupply::short_nodes`].
-    fn short / short_portable(bound: f64, allocatable: &SupplyValues, used: &SupplyValues) -> NodeMask {
-        NodeMask::gather(|offset| at(allocatable, offset) - at(used, offset) <= bound)
-    }
-}
-
-kernel! {
-    /// Nodes short of future idle amounts, see [`ResourceSupply::short_nodes`].
-    fn short_later / short_later_portable(bound: f64, now: [&SupplyValues; 2], moving: [&SupplyValues; 2]) -> NodeMask {
-        let ([allocatable, used], [releasing, pipelined]) = (now, moving);
-        NodeMask::gather(|offset| {
-            let idle = at(allocatable, offset) - at(used, offset);
-            idle + at(releasing, offset) - at(pipelined, offset) <= bound
-        })
-    }
-}
-
-kernel! {
-    /// Nodes that have no more than this even when empty.
-    fn within / within_portable(bound: f64, allocatable: &SupplyValues) -> NodeMask {
-        NodeMask::gather(|offset| at(allocatable, offset) <= bound)
-    }
-}
-
-#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
-#[inline(always)]
-fn at(values: &SupplyValues, offset: usize) -> f64 {
-    values.get(offset).copied().unwrap_or(0.0)
-}
-
 /// Volcano's comparison: the available amount is enough if it exceeds the requested one or is within the tolerance of
 /// it.
 fn is_short(requested: f64, available: f64) -> bool {
@@ -341,27 +311,6 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(100))]
-
-        #[test]
-        fn every_processor_finds_the_same_shortage(
-            values in prop::collection::vec(prop::collection::vec(0_u32..9, CHUNK_SIZE), 4),
-            requested in 0_u32..9,
-        ) {
-            let columns: Vec<SupplyValues> = values
-                .iter()
-                .map(|values| std::array::from_fn(|offset| f64::from(values[offset])))
-                .collect();
-            let (requested, [a, u, r, p]) = (f64::from(requested), [0, 1, 2, 3].map(|column| &columns[column]));
-            let bound = bound(requested);
-            prop_assert_eq!(short(bound, a, u), short_portable::<false>(bound, a, u));
-            let later = short_later(bound, [a, u], [r, p]);
-            prop_assert_eq!(later, short_later_portable::<false>(bound, [a, u], [r, p]));
-            prop_assert_eq!(within(bound, a), within_portable::<false>(bound, a));
-            for offset in 0..CHUNK_SIZE {
-                let available = a[offset] - u[offset] + r[offset] - p[offset];
-                prop_assert_eq!(later.get(offset), requested - available >= MIN_AMOUNT);
-            }
-        }
 
         #[test]
         fn one_comparison_decides_shortage(

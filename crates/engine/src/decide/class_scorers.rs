@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use pumice_kernels::totals::sum_parts;
+
 use super::candidates::ChunkSlice;
 use super::plugin_selection::{PluginScorer, PluginSelection};
 use super::query::{ScorePart, ScoreQuery, ScoreSheet};
-use crate::kernel::kernel;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, ProblemKind, TaskClass};
 use crate::plugin::{ChunkScores, MAX_PARTS, NodeScorer, PluginContext};
 
@@ -53,9 +54,9 @@ impl BatchScratch {
         let columns = self.columns.get_mut(..count).unwrap_or_default();
         scorer.score(chunk, columns);
         let (by_node, batch) = columns.split_at(scorer.node_parts().min(count));
-        sum_parts::<false>(by_node, weight, whole, totals);
+        sum_parts(false, by_node, weight, whole, totals);
         if !batch.is_empty() {
-            sum_parts::<false>(batch, weight, &mut self.plugin_sum, &mut self.totals);
+            sum_parts(false, batch, weight, &mut self.plugin_sum, &mut self.totals);
             whole
                 .iter_mut()
                 .zip(&self.plugin_sum)
@@ -249,11 +250,7 @@ impl<'a> ClassScorers<'a> {
             if let Some(scorer) = &score.scorer {
                 scorer.score(slice.chunk, columns);
             }
-            if number == 0 {
-                sum_parts::<true>(columns, score.weight, whole, totals);
-            } else {
-                sum_parts::<false>(columns, score.weight, whole, totals);
-            }
+            sum_parts(number == 0, columns, score.weight, whole, totals);
             show(number, columns, whole);
         }
     }
@@ -340,42 +337,6 @@ fn need_batch(scorers: &[PluginScorer<'_>]) -> bool {
     scorers.any(|scorer| scorer.parts().len() > USUAL_PARTS.min(scorer.node_parts()))
 }
 
-kernel! {
-    /// Sums a plugin's parts, from 0, and adds the sum times the plugin's weight to the totals; the first plugin begins
-    /// them. A multiplication by 1 changes no bit.
-    fn sum_parts / sum_parts_portable<const FIRST: bool>(
-        parts: &[ChunkScores],
-        weight: f64,
-        whole: &mut ChunkScores,
-        totals: &mut ChunkScores,
-    ) {
-        let before = |total: f64| if FIRST { 0.0 } else { total };
-        let places = whole.iter_mut().zip(totals.iter_mut());
-        match parts {
-            [one] => {
-                for ((whole, total), one) in places.zip(one) {
-                    *whole = 0.0 + one;
-                    *total = before(*total) + *whole * weight;
-                }
-            }
-            [one, two] => {
-                for ((whole, total), (one, two)) in places.zip(one.iter().zip(two)) {
-                    *whole = 0.0 + one + two;
-                    *total = before(*total) + *whole * weight;
-                }
-            }
-            _ => {
-                whole.fill(0.0);
-                for part in parts {
-                    whole.iter_mut().zip(part).for_each(|(whole, part)| *whole += part);
-                }
-                let places = whole.iter().zip(totals);
-                places.for_each(|(whole, total)| *total = before(*total) + *whole * weight);
-            }
-        }
-    }
-}
-
 /// Appends the nodes of one chunk with their totals.
 pub(super) fn append_totals(slice: &ChunkSlice<'_>, totals: &ChunkScores, sheet: &mut ScoreSheet) {
     append_scores(&mut sheet.totals, totals, &slice.candidates);
@@ -407,52 +368,4 @@ fn out_of_range(plugin: &str, (low, high): (f64, f64), mut outside: Vec<(&str, f
     };
     let message = format!("scores of `{plugin}` leave {low} to {high}: {}{more}", named.join(", "));
     Problem::new(ProblemKind::FailedPrecondition, "SCORE_OUT_OF_RANGE", "", message)
-}
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn column() -> impl Strategy<Value = Vec<f64>> {
-        let score = prop_oneof![(0_u32..9).prop_map(f64::from), -1e9..1e9, Just(-0.0)];
-        prop::collection::vec(score, CHUNK_SIZE)
-    }
-
-    fn array(column: &[f64]) -> ChunkScores {
-        std::array::from_fn(|offset| column[offset])
-    }
-
-    /// Kernel that adds a plugin's score to the totals.
-    type SumKernel = fn(&[ChunkScores], f64, &mut ChunkScores, &mut ChunkScores);
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(100))]
-
-        #[test]
-        fn every_processor_sums_the_same(
-            parts in prop::collection::vec(column(), 0..=MAX_PARTS),
-            before in column(),
-            weight in -5..9_i32,
-        ) {
-            let (parts, before, weight): (Vec<ChunkScores>, _, _) =
-                (parts.iter().map(|part| array(part)).collect(), array(&before), f64::from(weight));
-            let kernels: [(bool, [SumKernel; 3]); 2] = [
-                (true, [sum_parts::<true>, sum_parts_portable::<false, true>, sum_parts_portable::<true, true>]),
-                (false, [sum_parts::<false>, sum_parts_portable::<false, false>, sum_parts_portable::<true, false>]),
-            ];
-            for (first, kernels) in kernels {
-                for sum in kernels {
-                    let (mut whole, mut totals) = ([7.0; CHUNK_SIZE], before);
-                    sum(&parts, weight, &mut whole, &mut totals);
-                    for offset in 0..CHUNK_SIZE {
-                        let own = parts.iter().fold(0.0, |own, part| own + part[offset]);
-                        let total = if first { 0.0 } else { before[offset] } + own * weight;
-                        prop_assert_eq!(whole[offset].to_bits(), own.to_bits());
-                        prop_assert_eq!(totals[offset].to_bits(), total.to_bits());
-                    }
-                }
-            }
-        }
-    }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use pumice_kernels::selection::contenders;
+
 use super::candidates::{ChunkSlice, NodeCandidates};
 use super::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch, append_totals};
 use super::classes::{ChunkVisitor, ClassResult};
@@ -11,7 +13,6 @@ use super::plugin_selection::PluginSelection;
 use super::query::{FilterDetail, ScorePart, ScoreQuery, ScoreSheet};
 use super::top::{RankedNode, TopNodes};
 use super::verdict_cache::{ClassReuse, JudgedTasks, VerdictReuse};
-use crate::kernel::kernel;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
 use crate::plugin::{ChunkScores, PluginContext};
 use crate::policy::Policy;
@@ -282,16 +283,6 @@ fn best_sheet(cluster_state: &ClusterState, top: TopNodes, scorers: &ClassScorer
     reorder(&sheet, &indexes)
 }
 
-kernel! {
-    /// Places whose total may be among the best: it reaches the threshold, or is not a number.
-    fn contenders / contenders_portable(totals: &ChunkScores, threshold: f64) -> NodeMask {
-        NodeMask::gather(|offset| {
-            let total = totals.get(offset).copied().unwrap_or(0.0);
-            (total >= threshold) | total.is_nan()
-        })
-    }
-}
-
 /// Same sheet in another order: row `i` is the old row `indexes[i]`.
 fn reorder(sheet: &ScoreSheet, indexes: &[usize]) -> ScoreSheet {
     fn pick<T: Copy>(rows: &[T], indexes: &[usize]) -> Vec<T> {
@@ -312,43 +303,5 @@ fn reorder(sheet: &ScoreSheet, indexes: &[usize]) -> ScoreSheet {
         filter: None,
         independent: sheet.independent,
         ahead: Vec::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::model::CHUNK_SIZE;
-
-    fn column() -> impl Strategy<Value = Vec<f64>> {
-        let score = prop_oneof![(0_u32..9).prop_map(f64::from), -1e9..1e9, Just(-0.0)];
-        prop::collection::vec(score, CHUNK_SIZE)
-    }
-
-    fn array(column: &[f64]) -> ChunkScores {
-        std::array::from_fn(|offset| column[offset])
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(100))]
-
-        #[test]
-        fn every_processor_finds_the_same_contenders(
-            column in column(),
-            odd in prop::collection::vec((0..CHUNK_SIZE, prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-f64::INFINITY)]), 9),
-            threshold in prop_oneof![(0_u32..9).prop_map(f64::from), Just(f64::NEG_INFINITY)],
-        ) {
-            let mut totals = array(&column);
-            for (offset, total) in odd {
-                totals[offset] = total;
-            }
-            let chosen = contenders(&totals, threshold);
-            prop_assert_eq!(chosen, contenders_portable::<false>(&totals, threshold));
-            for (offset, total) in totals.iter().enumerate() {
-                prop_assert_eq!(chosen.get(offset), *total >= threshold || total.is_nan());
-            }
-        }
     }
 }

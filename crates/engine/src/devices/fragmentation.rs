@@ -4,19 +4,17 @@
 
 use std::sync::Arc;
 
+use pumice_kernels::fragments::{FragmentSums, LANES, RequestState, lane_fragments, product_sum};
 use smallvec::SmallVec;
 
 use super::usable::{UsableAmounts, UsableWeights};
 use super::{DeviceNode, DeviceScore, DeviceTask, FreeDevices, sigmoid, take_devices};
 use crate::devices::{DevicePick, pick_devices};
-use crate::kernel::kernel;
 
 /// Largest number of typical tasks.
 pub const MAX_TYPICAL_TASKS: usize = 256;
 /// Largest number of models that typical tasks name.
 pub const MAX_TYPICAL_MODELS: usize = 16;
-/// Number of devices that are evaluated together.
-const LANES: usize = 8;
 
 /// Class of tasks that the workload is expected to bring.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,24 +62,6 @@ struct CpuSums {
     sharing_short: Vec<(f64, usize)>,
     /// The tasks of `sharing` for sums in another order.
     usable: UsableWeights,
-}
-
-/// State of a node's devices for one request.
-#[derive(Clone, Copy, Debug, Default)]
-struct RequestState {
-    /// Number of devices with enough.
-    enough: i32,
-    /// Free thousandths of the others.
-    lost: i32,
-}
-
-/// Such states for [`LANES`] choices of a device.
-#[derive(Clone, Copy, Debug)]
-struct RequestLanes {
-    /// Thousandths that the task cannot use although there is enough cpu.
-    lost: [f64; LANES],
-    /// 1 where enough devices have enough, else 0.
-    fits: [f64; LANES],
 }
 
 impl Fragmentation {
@@ -190,7 +170,7 @@ impl Fragmentation {
             if let Some((inaccessible, sums)) = sums {
                 lane_fragments(
                     &self.requests,
-                    (inaccessible, sums),
+                    sums.fragments(inaccessible),
                     states,
                     &free,
                     (task.milli, idle),
@@ -276,6 +256,18 @@ impl Fragmentation {
     }
 }
 
+impl CpuSums {
+    fn fragments<'s>(&'s self, inaccessible: &'s [f64]) -> FragmentSums<'s> {
+        FragmentSums {
+            inaccessible,
+            plain: &self.plain,
+            plain_short: &self.plain_short,
+            sharing: &self.sharing,
+            sharing_short: &self.sharing_short,
+        }
+    }
+}
+
 impl ModelSums {
     fn new(typical: &[TypicalTask], requests: &[(u32, i32)], cpus: &[i64], model: Option<&str>) -> Self {
         let mut own = Self::default();
@@ -320,70 +312,4 @@ fn after_whole(task: &DeviceTask, node: &DeviceNode<'_>) -> FreeDevices {
     let taken = pick_devices(DevicePick::Tightest, task, node.free, None).unwrap_or(0);
     take_devices(&mut after, taken, task.milli);
     after
-}
-
-/// Sum of products, from left to right.
-#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
-#[inline(always)]
-fn product_sum(frequencies: &[f64], idle: f64) -> f64 {
-    let mut sum = 0.0;
-    for frequency in frequencies {
-        sum += frequency * idle;
-    }
-    sum
-}
-
-kernel! {
-    fn lane_fragments / lane_fragments_portable(
-        requests: &[(u32, i32)],
-        sums: (&[f64], &CpuSums),
-        states: &[RequestState],
-        free: &[i32; LANES],
-        after: (i32, f64),
-        fragments: &mut [f64; LANES],
-    ) {
-        let ((inaccessible, sums), (milli, idle)) = (sums, after);
-        let mut left = [0; LANES];
-        for (left, free) in left.iter_mut().zip(free) {
-            *left = free - milli;
-        }
-        let mut lanes: SmallVec<[RequestLanes; 24]> = SmallVec::new();
-        for ((count, wanted), state) in requests.iter().zip(states) {
-            let short = count.cast_signed() - state.enough;
-            let [mut lost, mut fits] = [[0.0; LANES]; 2];
-            for lane in lost.iter_mut().zip(&mut fits).zip(free.iter().zip(&left)) {
-                let ((lost, fits), (free, left)) = lane;
-                let (had, has) = (*free >= *wanted, *left >= *wanted);
-                let enough = i32::from(has) - i32::from(had) >= short;
-                let others = state.lost - if had { 0 } else { *free } + if has { 0 } else { *left };
-                *lost = if enough { f64::from(others) } else { idle };
-                *fits = if enough { 1.0 } else { 0.0 };
-            }
-            lanes.push(RequestLanes { lost, fits });
-        }
-        let [mut d0, mut d1, mut d3] = [[0.0; LANES]; 3];
-        for (frequency, at) in &sums.sharing {
-            if let Some(own) = lanes.get(*at) {
-                for (sum, lost) in d1.iter_mut().zip(&own.lost) {
-                    *sum += frequency * lost;
-                }
-            }
-        }
-        for (frequency, at) in &sums.sharing_short {
-            if let Some(own) = lanes.get(*at) {
-                let product = frequency * idle;
-                // A product with 0 leaves a sum as it is.
-                for ((d0, d3), fits) in d0.iter_mut().zip(&mut d3).zip(&own.fits) {
-                    *d3 += product * fits;
-                    *d0 += product * (1.0 - fits);
-                }
-            }
-        }
-        let d4 = product_sum(&sums.plain, idle);
-        let d5 = product_sum(&sums.plain_short, idle);
-        let d6 = product_sum(inaccessible, idle);
-        for (fragment, ((d0, d1), d3)) in fragments.iter_mut().zip(d0.iter().zip(&d1).zip(&d3)) {
-            *fragment = ((((d0 + d1) + d3) + d4) + d5) + d6;
-        }
-    }
 }

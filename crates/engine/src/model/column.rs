@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use pumice_kernels::division::reciprocal;
+
 use super::amounts::ResourceId;
 use super::integer_column::{ExactIntegers, WHOLE_VECTOR_COUNT};
 use super::mask::{CHUNK_SIZE, NodeMask};
-use crate::kernel::reciprocal;
 
 /// Column of one vector of one resource over a chunk. Absent values are 0. The values are aligned to a cache line: a
 /// group of eight values never spans two lines.
@@ -163,7 +164,7 @@ impl<'k> ChunkResource<'k> {
             .is_some_and(|columns| columns.least_offered > amount && among.and_not(&columns.offered).is_empty())
     }
 
-    /// Reciprocals of the allocatable amounts for [`quotient`](crate::kernel::quotient); `None`: no node has
+    /// Reciprocals of the allocatable amounts for [`quotient`](pumice_kernels::division::quotient); `None`: no node has
     /// any, or some amount has no exact reciprocal.
     pub(crate) fn reciprocals(self) -> Option<&'k [f64; CHUNK_SIZE]> {
         let columns = self.0.filter(|columns| columns.inexact_reciprocals.is_empty())?;

@@ -3,13 +3,12 @@
 //! The columns of floats show most of them exactly. A column of integers holds a node's value only where the float does
 //! not: fractions of a unit, amounts beyond 2^53, and non-zero requests that differ.
 
+use pumice_kernels::columns::IntegerColumn;
+use pumice_kernels::integers::{cut_fractions, put_small};
+
 use super::amounts::{ResourceId, THOUSAND};
 use super::column::ChunkColumn;
 use super::mask::{CHUNK_SIZE, NodeMask};
-use crate::kernel::{floor, kernel};
-
-/// Amount from which hundredfold amounts are not exact as floats.
-pub(crate) const SMALL_LIMIT: i64 = 1 << 46;
 
 /// Vectors of a node in Kubernetes' counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +21,6 @@ pub enum WholeVector {
 
 /// Number of vectors with whole amounts.
 pub(super) const WHOLE_VECTOR_COUNT: usize = 2;
-
-/// Column of one vector of one resource: thousandths of cpu, whole units of anything else. Absent values are 0.
-pub type IntegerColumn = [i64; CHUNK_SIZE];
 
 /// Integers that a column of floats does not show exactly.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +53,7 @@ impl ExactIntegers {
         self.present.is_empty()
     }
 
-    /// Puts the integers into a column of floats; false: some are negative or beyond [`SMALL_LIMIT`].
+    /// Puts the integers into a column of floats; false: some are negative or not small.
     pub(super) fn show_in(&self, floats: &mut [f64; CHUNK_SIZE]) -> bool {
         let places = floats.as_chunks_mut::<64>().0.iter_mut();
         let of_word = places.zip(self.values.as_chunks::<64>().0).zip(self.present.words());
@@ -80,18 +76,6 @@ impl ExactIntegers {
             all & small
         })
     }
-}
-
-/// Puts an integer as a float, if it is small.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "only small integers count"
-)]
-fn put_small(value: i128, float: &mut f64) -> bool {
-    let low = value as u64 & (SMALL_LIMIT.cast_unsigned() - 1);
-    *float = f64::from_bits(WHOLE_BITS | low) - f64::from_bits(WHOLE_BITS);
-    value == i128::from(low)
 }
 
 /// First float from which floats skip integers.
@@ -131,26 +115,6 @@ pub(super) fn integers_of_floats(id: ResourceId, floats: &[f64; CHUNK_SIZE]) -> 
         }
     }
     integers
-}
-
-/// Float from which [`floor`] is not exact.
-const FLOOR_LIMIT: f64 = (1_u64 << 51) as f64;
-
-/// Bits of 2^52, whose last ones are an integer that is added to it.
-const WHOLE_BITS: u64 = 0x4330 << 48;
-
-kernel! {
-    /// Truncates the fractions of floats. Negative and large floats are left to the caller; the return value marks
-    /// them.
-    fn cut_fractions / cut_fractions_portable(floats: &[f64; CHUNK_SIZE], integers: &mut IntegerColumn) -> bool {
-        let mut small = true;
-        for (whole, float) in integers.iter_mut().zip(floats) {
-            small &= (0.0..FLOOR_LIMIT).contains(float);
-            let bits = (floor(*float) + f64::from_bits(WHOLE_BITS)).to_bits();
-            *whole = bits.wrapping_sub(WHOLE_BITS).cast_signed();
-        }
-        small
-    }
 }
 
 #[expect(

@@ -3,16 +3,18 @@
 //!
 //! The columns contain nearly all sums. A node stores only the differences from its columns.
 
+use pumice_kernels::columns::{IntegerColumn, SMALL_LIMIT};
+use pumice_kernels::integers::{add_units, add_whole, are_small, are_small_integers};
+
 use super::amounts::ResourceId;
 use super::chunk::NodeChunk;
 use super::cluster_state::ClusterState;
 use super::column::NodeVector;
-use super::integer_column::{IntegerColumn, SMALL_LIMIT, WholeVector, integer_of_float, integers_of_floats};
+use super::integer_column::{WholeVector, integer_of_float, integers_of_floats};
 use super::mask::CHUNK_SIZE;
 use super::node::NodeEntry;
 use super::pod_sum_delta::{PodSum, PodSumDelta};
 use super::stored::NodeSlot;
-use crate::kernel::{floor, kernel, quotient};
 
 impl NodeEntry {
     /// Differences of the node's sums over pods from what columns show.
@@ -24,33 +26,10 @@ impl NodeEntry {
     }
 }
 
-/// True if a float is not negative and below [`SMALL_LIMIT`].
-#[inline(always)]
-fn is_small(amount: f64) -> bool {
-    const LIMIT: f64 = SMALL_LIMIT as f64;
-    (0.0..LIMIT).contains(&amount)
-}
-
 /// Float of an integer whose sums with small amounts are exact.
 fn small_float(amount: i128) -> Option<f64> {
     let amount = i64::try_from(amount).ok()?;
     (-SMALL_LIMIT..SMALL_LIMIT).contains(&amount).then_some(amount as f64)
-}
-
-kernel! {
-    /// True if none of the leading floats is negative or beyond [`SMALL_LIMIT`].
-    fn are_small / are_small_portable(amounts: &[f64; CHUNK_SIZE], lanes: usize) -> bool {
-        let amounts = amounts.iter().take(lanes);
-        amounts.fold(true, |all, amount| all & is_small(*amount))
-    }
-}
-
-kernel! {
-    /// True if the leading floats are integers, none of them negative or beyond [`SMALL_LIMIT`].
-    fn are_small_integers / are_small_integers_portable(amounts: &[f64; CHUNK_SIZE], lanes: usize) -> bool {
-        let amounts = amounts.iter().take(lanes);
-        amounts.fold(true, |all, amount| all & is_small(*amount) & (floor(*amount) == *amount))
-    }
 }
 
 /// Adds Kubernetes' integers of leading floats; false: some are negative or beyond [`SMALL_LIMIT`].
@@ -59,33 +38,6 @@ fn add_integers(id: ResourceId, amounts: &[f64; CHUNK_SIZE], lanes: usize, sums:
         add_whole(amounts, lanes, sums)
     } else {
         add_units(amounts, lanes, sums)
-    }
-}
-
-kernel! {
-    /// Adds the whole units, rounded up, of leading floats in thousandths; false: some are negative or beyond [`SMALL_LIMIT`].
-    /// A quotient of so small an integer is as far from an integer that it is not as floats can show.
-    fn add_units / add_units_portable(amounts: &[f64; CHUNK_SIZE], lanes: usize, sums: &mut [f64; CHUNK_SIZE]) -> bool {
-        let mut small = true;
-        for (sum, amount) in sums.iter_mut().zip(amounts).take(lanes) {
-            small &= is_small(*amount);
-            let whole = floor(*amount);
-            let units = floor(quotient::<FUSED>(whole, 1_000.0, 1.0 / 1_000.0));
-            *sum += if units * 1_000.0 < whole { units + 1.0 } else { units };
-        }
-        small
-    }
-}
-
-kernel! {
-    /// Adds the integer parts of leading floats; false: some are negative or beyond [`SMALL_LIMIT`].
-    fn add_whole / add_whole_portable(amounts: &[f64; CHUNK_SIZE], lanes: usize, sums: &mut [f64; CHUNK_SIZE]) -> bool {
-        let mut small = true;
-        for (sum, amount) in sums.iter_mut().zip(amounts).take(lanes) {
-            small &= is_small(*amount);
-            *sum += floor(*amount);
-        }
-        small
     }
 }
 

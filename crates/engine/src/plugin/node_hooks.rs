@@ -2,11 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::{Measurement, PeerFilter, PeerScorer, Reason};
-use crate::model::{CHUNK_SIZE, NodeChunk, NodeMask, NodeSlot, Problem};
-
-/// Scores of the nodes of one chunk.
-pub type ChunkScores = [f64; CHUNK_SIZE];
+use super::{ChunkScores, Measurement, PeerFilter, PeerScorer, Reason};
+use crate::model::{NodeChunk, NodeMask, NodeSlot, Problem};
 
 /// Largest number of parts that a plugin's score may have.
 pub const MAX_PARTS: usize = 8;

@@ -1,7 +1,6 @@
 //! Divisions of the kernels, by multiplications, against the processor's.
 
-#[path = "../../../engine/src/kernel.rs"]
-mod kernel;
+use pumice_kernels::division::{quotient, reciprocal};
 
 /// Divides a number by another one.
 pub fn compare_divisions(data: &[u8]) {
@@ -24,12 +23,12 @@ pub fn compare_divisions(data: &[u8]) {
     };
     let size = dividend.abs();
     let is_in_range = dividend == 0.0 || (size >= 2_f64.powi(-500) && size <= 2_f64.powi(500));
-    let Some(reciprocal) = kernel::reciprocal(divisor).filter(|_| is_in_range && divisor != 0.0) else {
+    let Some(reciprocal) = reciprocal(divisor).filter(|_| is_in_range && divisor != 0.0) else {
         return;
     };
     let expected = dividend / divisor;
-    let fused = kernel::quotient::<true>(dividend, divisor, reciprocal);
-    let plain = kernel::quotient::<false>(dividend, divisor, reciprocal);
+    let fused = quotient::<true>(dividend, divisor, reciprocal);
+    let plain = quotient::<false>(dividend, divisor, reciprocal);
     assert_eq!(
         (0.0 + plain).to_bits(),
         (0.0 + expected).to_bits(),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use pumice_kernels::selection::best_totals;
+
 use super::choose::NodeChooser;
 use super::lookahead::{LookaheadBatch, LookaheadSpare};
 use super::pass::{ArrivingTask, PlacePass};
@@ -10,7 +12,6 @@ use super::ranking::rank_score;
 use crate::decide::candidates::NodeCandidates;
 use crate::decide::class_scorers::ScoreScratch;
 use crate::decide::classes::ClassLookup;
-use crate::kernel::kernel;
 use crate::model::{
     CHUNK_SIZE, ClusterState, NodeMask, NodeSlot, Problem, StoredRecord, TaskClass, TaskRecord, TaskStatus,
 };
@@ -72,25 +73,6 @@ struct RankedChunk {
     batch: ChunkScores,
     /// Number of the peers of each node.
     homes: [u32; CHUNK_SIZE],
-}
-
-kernel! {
-    /// Largest total in a chunk, and the nodes with this total. A node that is not a candidate has the score −∞.
-    fn best_totals / best_totals_portable(by_node: &ChunkScores, batch: &ChunkScores, points: &ChunkScores, totals: &mut ChunkScores) -> (f64, NodeMask) {
-        let own = totals.iter_mut().zip(by_node).zip(batch.iter().zip(points));
-        for ((total, by_node), (batch, points)) in own {
-            *total = by_node + (batch + points);
-        }
-        let mut most = [f64::NEG_INFINITY; 8];
-        for eight in totals.as_chunks::<8>().0 {
-            for (most, total) in most.iter_mut().zip(eight) {
-                *most = if *total > *most { *total } else { *most };
-            }
-        }
-        let best = most.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let at = |offset: usize| totals.get(offset).copied().unwrap_or(f64::NEG_INFINITY);
-        (best, NodeMask::gather(|offset| at(offset) == best))
-    }
 }
 
 impl NodeChooser<'_> {

@@ -9,6 +9,8 @@ mod ports;
 
 use std::sync::{Arc, OnceLock};
 
+use pumice_kernels::columns::{IntegerColumn, subtract};
+
 pub use self::attributes::ChunkAttributes;
 pub use self::images::ChunkImages;
 pub use self::list::NodeChunks;
@@ -16,12 +18,11 @@ use self::list::NodeEntries;
 use self::ports::KnownPorts;
 use super::amounts::ResourceId;
 use super::column::{ChunkColumn, ChunkResource, NodeVector, ReciprocalColumn, ResourceColumns};
-use super::integer_column::{ExactIntegers, IntegerColumn, WholeVector, read_integers};
+use super::integer_column::{ExactIntegers, WholeVector, read_integers};
 use super::mask::{CHUNK_SIZE, NodeMask};
 use super::node::NodeEntry;
 use super::pod_sum_delta::AddedPodSums;
 use super::stored::NodeSlot;
-use crate::kernel::kernel;
 
 /// Columns and entries of 256 consecutive slots of the node table.
 #[derive(Clone, Debug)]
@@ -328,39 +329,5 @@ impl NodeChunk {
 
     pub(super) fn exact_integers(&self, id: ResourceId, whole: WholeVector) -> Option<&ExactIntegers> {
         self.resource(id).0?.integers.get(whole as usize)?.as_deref()
-    }
-}
-
-kernel! {
-    fn subtract / subtract_portable(from: &[f64; CHUNK_SIZE], less: &[f64; CHUNK_SIZE], rest: &mut [f64; CHUNK_SIZE]) {
-        for (rest, (from, less)) in rest.iter_mut().zip(from.iter().zip(less)) {
-            *rest = from - less;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(100))]
-
-        #[test]
-        fn every_processor_subtracts_the_same(
-            nodes in prop::collection::vec((0_u64..1 << 60, 0_u64..1 << 60, 0_u32..60), CHUNK_SIZE),
-        ) {
-            let column = |pick: fn(&(u64, u64, u32)) -> u64| std::array::from_fn(|offset| pick(&nodes[offset]) as f64);
-            let (from, less) = (column(|node| node.0 >> node.2), column(|node| node.1 >> node.2));
-            let [mut chosen, mut plain] = [[0.0; CHUNK_SIZE]; 2];
-            subtract(&from, &less, &mut chosen);
-            subtract_portable::<false>(&from, &less, &mut plain);
-            for offset in 0..CHUNK_SIZE {
-                let expected = (from[offset] - less[offset]).to_bits();
-                prop_assert_eq!((chosen[offset].to_bits(), plain[offset].to_bits()), (expected, expected));
-            }
-        }
     }
 }

@@ -1,5 +1,7 @@
 //! Which nodes a task may run on under `compatibility: corrected`: those whose cards its queue may still give it.
 
+use pumice_kernels::selection::equal_mask;
+
 use super::amounts::QuotaAmounts;
 use super::node_kinds::{CardSet, NodeKinds};
 use super::one_card::Chooser;
@@ -8,7 +10,6 @@ use super::rejection::{self, QuotaDimension, QuotaRejection};
 use super::state::CapacityState;
 use super::task_need::TaskNeed;
 use super::task_request::TaskRequest;
-use crate::kernel::kernel;
 use crate::model::{CHUNK_SIZE, ChargedAccount, ClusterState, NodeChunk, NodeMask, TaskClass};
 use crate::plugin::{ChunkRejections, Measurement, NodeFilter, Reason};
 
@@ -104,13 +105,6 @@ fn reject_kind(need: &TaskNeed, kind: &CardSet, ledger: Option<&QuotaAccounts<'_
     None
 }
 
-kernel! {
-    /// Places with a number.
-    fn equal_mask / equal_mask_portable(numbers: &[u16; CHUNK_SIZE], number: u16) -> NodeMask {
-        NodeMask::gather(|offset| numbers.get(offset).copied().unwrap_or_default() == number)
-    }
-}
-
 impl NodeFilter for CardFilter<'_> {
     fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask {
         if self.rejections.is_empty() {
@@ -200,17 +194,6 @@ mod tests {
                 let reported: Vec<u16> = reasons.iter().filter(|(_, mask)| mask.get(offset)).map(|(own, _)| *own).collect();
                 prop_assert_eq!(reported, if expected { vec![number] } else { Vec::new() });
             }
-        }
-
-        #[test]
-        fn equal_mask_is_the_same_on_every_processor(
-            numbers in prop::collection::vec(prop_oneof![0_u16..4, Just(PASSING_KIND)], CHUNK_SIZE),
-            number in prop_oneof![0_u16..4, Just(PASSING_KIND)],
-        ) {
-            let column: [u16; CHUNK_SIZE] = std::array::from_fn(|offset| numbers[offset]);
-            let chosen = equal_mask(&column, number);
-            prop_assert_eq!(chosen, equal_mask_portable::<false>(&column, number));
-            prop_assert!(chosen.iter().eq((0..CHUNK_SIZE).filter(|&offset| numbers[offset] == number)));
         }
     }
 }

@@ -1,18 +1,11 @@
 //! Score of a node, in integers: truncated per resource and in the weighted mean.
 //!
-//! If amounts are small enough, as nearly always, floats give the same integers for many nodes at a time:
-//!
-//! - Amounts below 2^46 and 100 times as much are exact. `⌊100 x / c⌋` with 0 ≤ x ≤ c < 2^46 is the truncated float
-//!   quotient. The quotient rounds up to an integer k ≤ 100 only if it is nearer to it than 2^-47, half a unit in the
-//!   last place below 128; but it is at least 1/c > 2^-46 away. The same holds for the weighted mean, which is at most
-//!   100.
-//! - A started unit is a whole unit: `⌈m / 1000⌉` of thousandths m < 2^50 is the float quotient rounded up. The
-//!   quotient is an integer, or at least 0.001 away from the next, and floats near integers below 2^41 are closer
-//!   together than that.
-//! - Without an instruction for truncation, adding and subtracting 2^52 rounds to the nearest integer. That is at most
-//!   one too large (or too small for rounding up), and a comparison with the value shows it.
+//! If amounts are small enough, as nearly always, floats give the same integers for many nodes at a time
+//! ([`pumice_kernels::truncated_mean`]).
 
-use crate::kernel::kernel;
+use pumice_kernels::columns::SMALL_LIMIT;
+use pumice_kernels::truncated_mean::{PercentColumns, add_percent, truncate_mean};
+
 use crate::model::{CHUNK_SIZE, IntegerColumn, NodeChunk, ResourceId, WholeVector};
 use crate::plugin::{ChunkScores, HookNumbers, NodeScorer};
 
@@ -107,21 +100,6 @@ pub(super) struct FitPlusMean {
     small: bool,
 }
 
-/// Limit below which amounts and sums of weights are small.
-const SMALL_LIMIT: i64 = 1 << 46;
-
-/// Columns of one term over the nodes of a chunk, in floats.
-#[derive(Clone, Copy, Debug)]
-struct FitPlusColumns<'k> {
-    allocatable: &'k ChunkScores,
-    requested: &'k ChunkScores,
-    task_amount: f64,
-    weight: f64,
-    /// Amounts per whole unit.
-    unit: f64,
-    strategy: FitPlusStrategy,
-}
-
 impl FitPlusMean {
     pub(super) fn new(terms: Vec<FitPlusTerm>, arithmetic: IntegerArithmetic) -> Self {
         let exact: i128 = terms.iter().map(|term| i128::from(term.weight)).sum();
@@ -177,14 +155,15 @@ impl FitPlusMean {
                 return false;
             };
             small = small
-                && add_resource_share(
-                    FitPlusColumns {
+                && add_percent(
+                    PercentColumns {
                         allocatable,
                         requested,
                         task_amount: term.requested as f64,
                         weight: term.weight as f64,
                         unit: if term.id.has_kubernetes_unit() { 1.0 } else { 1_000.0 },
-                        strategy: term.strategy,
+                        full_factor: f64::from(u8::from(term.strategy == FitPlusStrategy::Most)),
+                        free_factor: f64::from(u8::from(term.strategy == FitPlusStrategy::Least)),
                     },
                     scores,
                 );
@@ -223,83 +202,6 @@ impl FitPlusMean {
             *score = (sum / self.weight_sum) as f64;
         }
     }
-}
-
-kernel! {
-    /// Adds a resource's part times its weight to each score. False: some amount is not small, and the scores have no
-    /// meaning.
-    fn add_resource_share / add_resource_share_portable(share: FitPlusColumns<'_>, scores: &mut ChunkScores) -> bool {
-        if share.unit == 1.0 {
-            add_float_share::<FUSED, true>(share, scores)
-        } else {
-            add_float_share::<FUSED, false>(share, scores)
-        }
-    }
-}
-
-kernel! {
-    /// Divides sums of parts by the sum of weights, and truncates the mean.
-    fn truncate_mean / truncate_mean_portable(weights: f64, scores: &mut ChunkScores) {
-        for score in scores {
-            *score = round_down::<FUSED>(*score / weights);
-        }
-    }
-}
-
-/// From here to twice this, the floats are exactly the integers.
-const TWO_POW_52: f64 = (1_u64 << 52) as f64;
-
-/// Rounds down a value from 0 to 2^51. `INSTRUCTION`: the processor has an instruction for it.
-#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
-#[inline(always)]
-fn round_down<const INSTRUCTION: bool>(value: f64) -> f64 {
-    if INSTRUCTION {
-        return value.trunc();
-    }
-    let near = value + TWO_POW_52 - TWO_POW_52;
-    near - if near > value { 1.0 } else { 0.0 }
-}
-
-/// Rounds up a value from 0 to 2^51.
-#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
-#[inline(always)]
-fn round_up<const INSTRUCTION: bool>(value: f64) -> f64 {
-    if INSTRUCTION {
-        return value.ceil();
-    }
-    let near = value + TWO_POW_52 - TWO_POW_52;
-    near + if near < value { 1.0 } else { 0.0 }
-}
-
-#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
-#[expect(
-    clippy::needless_bitwise_bool,
-    reason = "a branch here would keep the loop from being vectorised"
-)]
-#[inline(always)]
-fn add_float_share<const FUSED: bool, const ALIKE: bool>(share: FitPlusColumns<'_>, scores: &mut ChunkScores) -> bool {
-    let (limit, mut small) = (SMALL_LIMIT as f64, true);
-    let [most, least] =
-        [FitPlusStrategy::Most, FitPlusStrategy::Least].map(|one| f64::from(u8::from(share.strategy == one)));
-    let columns = share.allocatable.iter().zip(share.requested);
-    for (score, (&capacity, &used)) in scores.iter_mut().zip(columns) {
-        small &= (capacity >= 0.0) & (capacity < limit) & (used >= 0.0) & (used < limit);
-        let whole = |amount: f64| {
-            if ALIKE {
-                amount
-            } else {
-                round_up::<FUSED>(amount / share.unit)
-            }
-        };
-        let (capacity, total) = (whole(capacity), whole(used) + share.task_amount);
-        let left = capacity - total;
-        let left = if left > 0.0 { left } else { 0.0 };
-        let full = if total < capacity { total } else { capacity };
-        let amount = full * most + left * least;
-        let part = round_down::<FUSED>(amount * MAX_SCORE as f64 / capacity);
-        *score += if capacity > 0.0 { part } else { 0.0 } * share.weight;
-    }
-    small
 }
 
 impl NodeScorer for FitPlusMean {
@@ -359,54 +261,7 @@ mod tests {
         assert_eq!(resource_score_exact(FitPlusStrategy::Most, exa, 200 * peta), 20);
     }
 
-    #[test]
-    fn large_amounts_fall_back_to_integers() {
-        let small = [64.0; CHUNK_SIZE];
-        for odd in [SMALL_LIMIT as f64, -1.0, f64::INFINITY, f64::NAN] {
-            for at in [0, 100, CHUNK_SIZE - 1] {
-                let mut column = small;
-                column[at] = odd;
-                for (allocatable, requested, is_small) in [
-                    (&small, &small, true),
-                    (&column, &small, false),
-                    (&small, &column, false),
-                ] {
-                    for unit in [1.0, 1_000.0] {
-                        let share = FitPlusColumns {
-                            allocatable,
-                            requested,
-                            task_amount: 1.0,
-                            weight: 1.0,
-                            unit,
-                            strategy: FitPlusStrategy::Most,
-                        };
-                        let mut scores = [0.0; CHUNK_SIZE];
-                        assert_eq!(add_resource_share(share, &mut scores), is_small, "{odd} {at}");
-                        assert_eq!(
-                            add_resource_share_portable::<false>(share, &mut scores),
-                            is_small,
-                            "{odd} {at}"
-                        );
-                        assert_eq!(
-                            add_resource_share_portable::<true>(share, &mut scores),
-                            is_small,
-                            "{odd} {at}"
-                        );
-                    }
-                }
-            }
-        }
-    }
-
     proptest! {
-        #[test]
-        fn portable_rounding_equals_the_instruction(whole in 0_u64..1 << 46, part in 1_u64..1_000, divisor in 2_u64..1_000_000) {
-            for value in [whole as f64, (whole * 1_000 + part) as f64 / 1_000.0, whole as f64 / divisor as f64] {
-                prop_assert_eq!(round_down::<false>(value).to_bits(), value.trunc().to_bits());
-                prop_assert_eq!(round_up::<false>(value).to_bits(), value.ceil().to_bits());
-            }
-        }
-
         #[test]
         fn float_scores_equal_integer_scores(
             nodes in proptest::collection::vec((0_i64..SMALL_LIMIT, 0_i64..SMALL_LIMIT, 0_u32..40), 64),
@@ -436,29 +291,11 @@ mod tests {
                     FitPlusTerm { id: disk, requested: own >> 20, strategy: second, weight: weights.1 },
                 ];
                 let mean = FitPlusMean::new(terms, IntegerArithmetic::Exact);
-                let [mut floats, mut integers, mut portable, mut fused] = [[0.0; CHUNK_SIZE]; 4];
+                let [mut floats, mut integers] = [[0.0; CHUNK_SIZE]; 2];
                 let chunk = cluster_state.chunks().get(0).unwrap();
                 prop_assert!(mean.score_small(chunk, &mut floats));
                 mean.score_narrow(chunk, &mut integers);
-                prop_assert_eq!(floats, integers);
-                for term in &mean.terms {
-                    let floats = |whole| chunk.integers_as_floats(term.id, whole).unwrap();
-                    let share = FitPlusColumns {
-                        allocatable: floats(WholeVector::Allocatable),
-                        requested: floats(WholeVector::Requested),
-                        task_amount: term.requested as f64,
-                        weight: term.weight as f64,
-                        unit: if term.id.has_kubernetes_unit() { 1.0 } else { 1_000.0 },
-                        strategy: term.strategy,
-                    };
-                    prop_assert!(add_resource_share_portable::<false>(share, &mut portable));
-                    prop_assert!(add_resource_share_portable::<true>(share, &mut fused));
-                }
-                truncate_mean_portable::<false>(mean.weight_sum as f64, &mut portable);
-                truncate_mean_portable::<true>(mean.weight_sum as f64, &mut fused);
-                for one in [floats, portable, fused] {
-                    prop_assert_eq!(one.map(f64::to_bits), integers.map(f64::to_bits));
-                }
+                prop_assert_eq!(floats.map(f64::to_bits), integers.map(f64::to_bits));
             }
         }
 

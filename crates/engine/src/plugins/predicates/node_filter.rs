@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use pumice_kernels::shortage::{without_place, without_place_beside};
+
 use super::added_rules::AddedRules;
 use super::arguments::PredicateArguments;
 use super::pod_checks::PodChecks;
 use super::rejection_kind::{KINDS, NotedRejections, RejectionKind};
-use crate::kernel::kernel;
 use crate::model::constraints::{HostPort, NodeSelectorTerm, PodConstraints, Taint, TaintEffect, Toleration};
-use crate::model::{CHUNK_SIZE, NodeChunk, NodeEntry, NodeMask, NodeVector, Problem, ResourceId, TaskClass};
+use crate::model::{NodeChunk, NodeEntry, NodeMask, NodeVector, Problem, ResourceId, TaskClass};
 use crate::plugin::{
     ChunkRejections, HookNumbers, Measurement, NodeFilter, PeerFilter, PluginContext, Reason, Resolution,
 };
@@ -273,33 +274,6 @@ impl<'a> PodFilter<'a> {
             left = left.and_not(&nodes);
         }
         among.and_not(&left)
-    }
-}
-
-kernel! {
-    fn without_place / without_place_portable(
-        allocatable: &[f64; CHUNK_SIZE],
-        used: &[f64; CHUNK_SIZE],
-        pipelined: &[f64; CHUNK_SIZE],
-        releasing: &[f64; CHUNK_SIZE],
-        released: f64,
-    ) -> NodeMask {
-        let at = |values: &[f64; CHUNK_SIZE], offset: usize| values.get(offset).copied().unwrap_or(0.0);
-        NodeMask::gather(|offset| {
-            let pods = at(used, offset) + at(pipelined, offset) - released * at(releasing, offset);
-            at(allocatable, offset) <= pods
-        })
-    }
-}
-
-kernel! {
-    /// Nodes whose `used` pods reach the allocatable number, ignoring pipelined and releasing pods.
-    fn without_place_beside / without_place_beside_portable(
-        allocatable: &[f64; CHUNK_SIZE],
-        used: &[f64; CHUNK_SIZE],
-    ) -> NodeMask {
-        let at = |values: &[f64; CHUNK_SIZE], offset: usize| values.get(offset).copied().unwrap_or(0.0);
-        NodeMask::gather(|offset| at(allocatable, offset) <= at(used, offset))
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pumice_kernels::shortage::{ReserveRatios, memory_reserve, reserve_shortage};
+
 use super::NAME;
 use super::arguments::ArgumentReader;
-use crate::kernel::kernel;
 use crate::model::{CHUNK_SIZE, ChunkColumn, NodeChunk, NodeMask, NodeVector, ResourceId, ResourceTable, TaskClass};
 use crate::plugin::{ChunkRejections, HookNumbers, Measurement, NodeFilter, Reason, Resolution};
 use crate::plugins::argument_names::{check_name_list, comma_list};
@@ -13,19 +14,6 @@ use crate::plugins::effective_values::{map_entry, value_map};
 use crate::policy::{ArgumentMap, DocumentLocation, Severity, YamlValue, code};
 
 const FIELDS: [&str; 3] = ["enable", "resources", "resourceProportion"];
-
-/// Factors of bytes per thousandth of a device and unit of ratio; their product is a million, so a decimal gigabyte per
-/// device.
-const MEMORY_UNIT_FACTORS: [f64; 2] = [1000.0, 1000.0];
-
-/// Reserve per device.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct ReserveRatios {
-    /// Cores.
-    cpu: f64,
-    /// Decimal gigabytes.
-    memory: f64,
-}
 
 /// Ratios by primary resource, sorted; the enabled block `proportional`.
 #[derive(Clone, Debug)]
@@ -138,14 +126,6 @@ pub(super) struct ProportionalFilter {
     primaries: Vec<(ResourceId, Arc<str>, ReserveRatios)>,
 }
 
-/// Bytes reserved for idle devices, in the reference's order of operations.
-#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
-#[inline(always)]
-fn memory_reserve(devices: f64, ratio: f64) -> f64 {
-    let [first, second] = MEMORY_UNIT_FACTORS;
-    devices * ratio * first * second
-}
-
 type ChunkValues = [f64; CHUNK_SIZE];
 
 /// Idle amounts as two columns, allocatable − used; or as one column and zeros, where some node has an idle vector of
@@ -175,20 +155,6 @@ impl<'k> IdleColumns<'k> {
             columns: [&allocatable.values, &used.values],
             present: allocatable.present.or(&used.present),
         }
-    }
-}
-
-kernel! {
-    /// Nodes where the task (cpu, memory) would use what is reserved for idle devices, from idle cpu, memory and
-    /// devices.
-    fn reserve_shortage / reserve_shortage_portable(task: [f64; 2], idle: [[&ChunkValues; 2]; 3], ratios: ReserveRatios) -> NodeMask {
-        let [task_cpu, task_memory] = task;
-        NodeMask::gather(|offset| {
-            let at = |values: &ChunkValues| values.get(offset).copied().unwrap_or(0.0);
-            let [cpu, memory, devices] = idle.map(|[all, used]| at(all) - at(used));
-            (cpu - task_cpu < devices * ratios.cpu)
-                | (memory - task_memory < memory_reserve(devices, ratios.memory))
-        })
     }
 }
 
@@ -246,42 +212,5 @@ impl NodeFilter for ProportionalFilter {
             memory("reserved memory", memory_reserve(devices, ratios.memory)),
             Measurement::of_resource(format!("idle {name}"), name, devices),
         ]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(100))]
-
-        #[test]
-        fn reserve_shortage_is_the_same_on_every_processor(
-            nodes in prop::collection::vec(prop::collection::vec(0_u32..20, CHUNK_SIZE), 6),
-            task in (0_u32..20, 0_u32..20),
-            ratios in (0_u32..4, 0_u32..4),
-        ) {
-            // The unit of memory makes its reserve equal that of cpu.
-            let [first, second] = MEMORY_UNIT_FACTORS;
-            let units = [1.0, 1.0, first * second, first * second, 1.0, 1.0];
-            let columns: Vec<ChunkValues> = nodes.iter().zip(units).map(|(nodes, unit)| {
-                std::array::from_fn(|offset| f64::from(nodes[offset]) * unit)
-            }).collect();
-            let [c, cu, m, mu, d, du] = [0, 1, 2, 3, 4, 5].map(|column| &columns[column]);
-            let idle = [[c, cu], [m, mu], [d, du]];
-            let task = [f64::from(task.0), f64::from(task.1) * first * second];
-            let ratios = ReserveRatios { cpu: f64::from(ratios.0), memory: f64::from(ratios.1) / 3.0 };
-            let chosen = reserve_shortage(task, idle, ratios);
-            prop_assert_eq!(chosen, reserve_shortage_portable::<false>(task, idle, ratios));
-            for offset in 0..CHUNK_SIZE {
-                let devices = d[offset] - du[offset];
-                let cpu = c[offset] - cu[offset] - task[0] < devices * ratios.cpu;
-                let memory = m[offset] - mu[offset] - task[1] < devices * ratios.memory * first * second;
-                prop_assert_eq!(chosen.get(offset), cpu || memory);
-            }
-        }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use pumice_kernels::columns::fill;
 use smallvec::SmallVec;
 
 use super::arguments::ArgumentReader;
-use crate::kernel::kernel;
 use crate::model::{NodeChunk, NodeMask, ResourceId, ResourceTable, TaskClass};
 use crate::plugin::ChunkScores;
 use crate::plugins::argument_names::{check_name_list, check_weight_overflow, comma_list};
@@ -127,12 +127,6 @@ impl SraConfig {
     }
 }
 
-kernel! {
-    fn fill_scores / fill_scores_portable(value: f64, scores: &mut ChunkScores) {
-        scores.fill(value);
-    }
-}
-
 /// Kernel of sra for one task class.
 #[derive(Debug)]
 pub(super) struct SraKernel {
@@ -151,13 +145,13 @@ impl SraKernel {
         let asked = offered.fold(NodeMask::ALL, |all, one| all.and(&one));
         if let Some(there) = self.uniform_scarce_weight(&asked, chunk) {
             let everywhere = asked == *chunk.live() || asked == NodeMask::ALL;
-            fill_scores(if everywhere { self.score_for(there) } else { 0.0 }, scores);
+            fill(if everywhere { self.score_for(there) } else { 0.0 }, scores);
             if !everywhere {
                 asked.write_at(self.score_for(there), scores);
             }
             return;
         }
-        fill_scores(0.0, scores);
+        fill(0.0, scores);
         for (nodes, there) in self.group_by_scarce_weight(&asked, chunk) {
             nodes.write_at(self.score_for(there), scores);
         }

@@ -35,7 +35,7 @@ impl NodeMask {
     /// lanes.
     #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
     #[inline(always)]
-    pub(crate) fn gather(member: impl Fn(usize) -> bool) -> Self {
+    pub fn gather(member: impl Fn(usize) -> bool) -> Self {
         let mut mask = Self::NONE;
         for (first, word) in (0..CHUNK_SIZE).step_by(64).zip(&mut mask.0) {
             let (mut lanes, mut bits) = ([0_u64; 8], [1_u64, 2, 4, 8, 16, 32, 64, 128]);
@@ -51,7 +51,8 @@ impl NodeMask {
     }
 
     /// Nodes of the leading places whose items are true: few where there are few items.
-    pub(super) fn from_leading(mut members: impl Iterator<Item = bool>) -> Self {
+    #[inline]
+    pub fn from_leading(mut members: impl Iterator<Item = bool>) -> Self {
         let mut mask = Self::NONE;
         for word in &mut mask.0 {
             let mut count = 0;
@@ -67,6 +68,7 @@ impl NodeMask {
     }
 
     /// First `count` places.
+    #[inline]
     pub fn first_n(count: usize) -> Self {
         let mut first = Self::NONE;
         for (number, word) in first.0.iter_mut().enumerate() {
@@ -77,6 +79,7 @@ impl NodeMask {
     }
 
     /// Set of one node.
+    #[inline]
     pub fn single(offset: usize) -> Self {
         let mut mask = Self::NONE;
         mask.set(offset, true);
@@ -84,11 +87,13 @@ impl NodeMask {
     }
 
     /// The set as bits: bit `i` of word `w` is the node at `64 w + i`.
+    #[inline]
     pub fn words(&self) -> [u64; 4] {
         self.0
     }
 
     /// True if the node at `offset` is in the set.
+    #[inline]
     pub fn get(&self, offset: usize) -> bool {
         self.0
             .get(offset / 64)
@@ -96,6 +101,7 @@ impl NodeMask {
     }
 
     /// Adds the node at `offset` to the set, or removes it.
+    #[inline]
     pub fn set(&mut self, offset: usize, member: bool) {
         if let Some(word) = self.0.get_mut(offset / 64) {
             let bit = 1 << (offset % 64);
@@ -105,6 +111,7 @@ impl NodeMask {
 
     /// The nodes in both sets.
     #[must_use]
+    #[inline]
     pub fn and(&self, other: &Self) -> Self {
         let mut both = *self;
         both.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= b);
@@ -113,6 +120,7 @@ impl NodeMask {
 
     /// The nodes in either set.
     #[must_use]
+    #[inline]
     pub fn or(&self, other: &Self) -> Self {
         let mut either = *self;
         either.0.iter_mut().zip(other.0).for_each(|(a, b)| *a |= b);
@@ -121,6 +129,7 @@ impl NodeMask {
 
     /// The nodes of this set that are not in the other.
     #[must_use]
+    #[inline]
     pub fn and_not(&self, other: &Self) -> Self {
         let mut rest = *self;
         rest.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= !b);
@@ -128,16 +137,19 @@ impl NodeMask {
     }
 
     /// Number of nodes.
+    #[inline]
     pub fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
     /// True if the set has no node.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0 == [0; 4]
     }
 
     /// Offsets of the nodes, ascending.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
         let [word, later @ ..] = self.0;
         MaskOffsets { word, first: 0, later }
@@ -198,6 +210,7 @@ impl Iterator for MaskOffsets {
 }
 
 kernel! {
+    /// Writes a value at the places of a block whose bits are set.
     fn choose / choose_portable(word: u64, value: f64, block: &mut [f64; 64]) {
         for (bit, place) in block.iter_mut().enumerate() {
             *place = if word >> bit & 1 == 1 { value } else { *place };

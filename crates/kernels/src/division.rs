@@ -1,60 +1,4 @@
-//! Loops over columns, compiled three times, and exact division without the processor's divider.
-//!
-//! A kernel is compiled for the base instruction set and, on x86-64, also for AVX2 with FMA and for AVX-512; the
-//! process chooses one at run time. All versions give the same bits. None reorders or fuses the steps of a formula.
-//! Only division is computed differently, see [`quotient`].
-
-/// Defines a kernel `$name`, and beside it `$plain`, its body: `$plain::<false, …>` is what processors without AVX2
-/// run. The body may ask `FUSED`: true where fused multiplication and addition is an instruction.
-macro_rules! kernel {
-    (
-        $(#[$meta:meta])*
-        $vis:vis fn $name:ident / $plain:ident $(<$(const $number:ident: $kind:ty),+>)? (
-            $($argument:ident: $type:ty),+ $(,)?
-        ) $(-> $result:ty)? $body:block
-    ) => {
-        $(#[$meta])*
-        #[cfg(not(feature = "portable"))]
-        #[multiversion::multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx2+fma", "x86_64+avx2+fma"))]
-        $vis fn $name $(<$(const $number: $kind),+>)? ($($argument: $type),+) $(-> $result)? {
-            $plain::<{ multiversion::target::target_cfg_f!(target_feature = "fma") } $($(, $number)+)?>($($argument),+)
-        }
-
-        $(#[$meta])*
-        #[cfg(feature = "portable")]
-        $vis fn $name $(<$(const $number: $kind),+>)? ($($argument: $type),+) $(-> $result)? {
-            $plain::<false $($(, $number)+)?>($($argument),+)
-        }
-
-        #[inline(always)]
-        $vis fn $plain<const FUSED: bool $($(, const $number: $kind)+)?>($($argument: $type),+) $(-> $result)? $body
-    };
-}
-
-pub(crate) use kernel;
-
-/// Number of places in a block. Loops of this constant length are computed for several places at once, however few blocks they
-/// run over; shorter ones would be unrolled before.
-pub(crate) const BLOCK_SIZE: usize = 64;
-
-/// Values of the nodes of one block, which a kernel processes at once.
-pub(crate) type BlockPlaces = [f64; BLOCK_SIZE];
-
-/// Block of a column.
-#[inline(always)]
-pub(crate) fn block_of(column: &[f64], number: usize) -> &BlockPlaces {
-    static NO_PLACES: BlockPlaces = [0.0; BLOCK_SIZE];
-    column.as_chunks().0.get(number).unwrap_or(&NO_PLACES)
-}
-
-/// Largest integer below a float from 0 to 2^51, in operations that every processor has for several floats at once.
-#[inline(always)]
-pub(crate) fn floor(float: f64) -> f64 {
-    // Floats from 2^52 on have no fractions: the sum is rounded to an integer.
-    const WHOLE: f64 = (1_u64 << 52) as f64;
-    let rounded = (float + WHOLE) - WHOLE;
-    if rounded > float { rounded - 1.0 } else { rounded }
-}
+//! Exact division without the processor's divider: by three fused multiplications and a stored reciprocal.
 
 /// Significant bits that a divisor may have.
 const DIVISOR_BITS: u32 = 48;
@@ -64,7 +8,8 @@ const DIVISOR_BITS: u32 = 48;
 ///
 /// A divisor has a reciprocal if it is 0, or a number from 1 to 2^200 with at most 48 significant bits: every integer
 /// up to 2^48, and whole KiB up to 2^58.
-pub(crate) fn reciprocal(divisor: f64) -> Option<f64> {
+#[inline]
+pub fn reciprocal(divisor: f64) -> Option<f64> {
     const LARGEST: f64 = (1_u128 << 100) as f64 * (1_u128 << 100) as f64;
     if divisor == 0.0 {
         return Some(0.0);
@@ -91,7 +36,7 @@ pub(crate) fn reciprocal(divisor: f64) -> Option<f64> {
 /// The sign of a zero may be lost; a sum that starts at +0 does not show it.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
-pub(crate) fn quotient<const FUSED: bool>(dividend: f64, divisor: f64, reciprocal: f64) -> f64 {
+pub fn quotient<const FUSED: bool>(dividend: f64, divisor: f64, reciprocal: f64) -> f64 {
     if FUSED {
         let first = dividend * reciprocal;
         let rest = (-divisor).mul_add(first, dividend);
@@ -150,29 +95,6 @@ mod tests {
                     prop_assert_eq!(fused + 0.0, plain + 0.0, "{} / {}", dividend, divisor);
                 }
             }
-        }
-    }
-
-    #[test]
-    fn floors_are_exact_up_to_their_limit() {
-        let limit = (1_u64 << 51) as f64;
-        for float in [
-            0.0,
-            0.1,
-            0.5,
-            0.999,
-            1.0,
-            1.5,
-            2.5,
-            99.5,
-            1e15 + 0.5,
-            limit - 0.5,
-            limit - 1.0,
-            limit,
-        ] {
-            assert_eq!(floor(float).to_bits(), float.floor().to_bits(), "{float}");
-            let below = f64::from_bits(float.to_bits().saturating_sub(1));
-            assert_eq!(floor(below), below.floor(), "{below}");
         }
     }
 
