@@ -103,12 +103,11 @@ kernel! {
         device: Option<DemandColumns<'_>>,
         scores: &mut ChunkScores,
     ) {
-        match device {
-            Some(device) => balance_places::<true>(pair, device, scores),
-            None => {
-                let [first, _] = pair;
-                balance_places::<false>(pair, first, scores);
-            }
+        if let Some(device) = device {
+            balance_places::<true>(pair, device, scores);
+        } else {
+            let [first, _] = pair;
+            balance_places::<false>(pair, first, scores);
         }
     }
 }
