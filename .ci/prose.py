@@ -40,6 +40,7 @@ PAGES = (
     "docs/concepts/",
     "docs/guides/",
     "docs/install.md",
+    "docs/internals/reliability.md",
     "docs/operations.md",
     "docs/reference/cli.md",
     "docs/reference/supply-chain.md",
