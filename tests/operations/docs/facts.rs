@@ -361,7 +361,7 @@ fn versions<'t>(text: &'t str, of: &str) -> Vec<&'t str> {
         let end = rest
             .find(|c: char| !(c.is_ascii_alphanumeric() || c == '.'))
             .unwrap_or(rest.len());
-        Some(rest[..end].trim_end_matches('.'))
+        rest.get(..end).map(|word| word.trim_end_matches('.'))
     });
     behind.filter(|word| is_version(word)).collect()
 }
