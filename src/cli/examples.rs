@@ -4,7 +4,7 @@
 pub(super) const EXAMPLES: &[(&str, &str)] = &[
     (
         "serve",
-        "pumice serve\npumice serve --data-dir /var/lib/pumice --listen 127.0.0.1:7461",
+        "pumice serve\npumice serve --data-dir /var/lib/pumice --grpc-address 127.0.0.1:7461",
     ),
     (
         "whoami",

@@ -83,7 +83,7 @@ enum CliCommand {
     /// Send a request of an HTTP extender protocol to the server and print the response
     #[command(subcommand)]
     Extender(extender::ExtenderCommand),
-    /// Check, export or import the durable state of a stopped server
+    /// Check, export or import the durable state of a stopped server, or of a store in etcd or in the Kubernetes API
     #[command(subcommand)]
     Store(store::StoreCommand),
     /// Create a CA and certificates for TLS

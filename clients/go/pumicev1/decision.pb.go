@@ -2966,8 +2966,10 @@ type OrderKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the plugin.
 	Plugin string `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
-	// Values. capacity-card: −priority, share. drf, of a job: share. drf, of a
-	// queue: for each level below the root, saturated (0 or 1) and share/weight.
+	// Values. capacity-card and proportion: −priority, share. capacity: −priority,
+	// then share and 1 for a queue without deserved amounts, otherwise 0; in a tree,
+	// these two for each level below the root. drf, of a job: share. drf, of a queue:
+	// for each level below the root, saturated (0 or 1) and share/weight.
 	// priority: −priority. gang: 1 for a job that is ready, otherwise 0. sla:
 	// seconds and nanoseconds of the deadline, infinite for a job without one.
 	Values        []float64 `protobuf:"fixed64,2,rep,packed,name=values,proto3" json:"values,omitempty"`

@@ -94,8 +94,9 @@ type Policy struct {
 	LoadedDocument string `protobuf:"bytes,9,opt,name=loaded_document,json=loadedDocument,proto3" json:"loaded_document,omitempty"`
 	// Document with all defaults and repairs written out, in YAML. Empty in lists.
 	EffectiveDocument string `protobuf:"bytes,5,opt,name=effective_document,json=effectiveDocument,proto3" json:"effective_document,omitempty"`
-	// Origin of the version: "file:PATH", "rpc:IDENTITY", "rollback:VERSION" or
-	// "built-in". For example, "rollback:7".
+	// Origin of the version: "built-in", "file:PATH", "sighup:PATH", "rpc:ADDRESS"
+	// (with identities "rpc:NAME@ADDRESS") or "rollback:VERSION". For example,
+	// "rollback:7".
 	Origin string `protobuf:"bytes,6,opt,name=origin,proto3" json:"origin,omitempty"`
 	// Time at which the server accepted the version.
 	AcceptTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=accept_time,json=acceptTime,proto3" json:"accept_time,omitempty"`

@@ -1469,7 +1469,7 @@ func (x *ServedPlugin) GetExtensionPoints() []string {
 // One limit of the server.
 type ServerLimit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the setting with its unit, for example "message_bytes".
+	// Name of the setting with its unit, for example "request_bytes".
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Value of the limit.
 	Value         uint64 `protobuf:"varint,2,opt,name=value,proto3" json:"value,omitempty"`

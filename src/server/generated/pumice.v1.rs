@@ -29,12 +29,14 @@ pub mod state_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// Applies a stream of batches and answers each.
+        /// Applies a stream of batches. A response reports the outcome of one or more
+        /// batches.
         async fn sync(
             &self,
             request: tonic::Request<tonic::Streaming<::pumice_protocol::v1::SyncRequest>>,
         ) -> std::result::Result<tonic::Response<Self::SyncStream>, tonic::Status>;
-        /// Returns the names of node slots.
+        /// Returns the names of node slots. For example, slot 0 may be the node
+        /// "gpu-node-7".
         async fn get_node_table(
             &self,
             request: tonic::Request<::pumice_protocol::v1::GetNodeTableRequest>,
@@ -50,7 +52,8 @@ pub mod state_service_server {
             tonic::Response<::pumice_protocol::v1::GetServerInfoResponse>,
             tonic::Status,
         >;
-        /// Returns who the server takes the caller for. Everybody who can connect may ask.
+        /// Returns the caller's identity and roles as the server sees them. Available to
+        /// any client that can connect.
         async fn who_am_i(
             &self,
             request: tonic::Request<::pumice_protocol::v1::WhoAmIRequest>,
@@ -123,8 +126,9 @@ pub mod state_service_server {
             tonic::Status,
         >;
         /// Forgets a source: removes its records, the reservations of its jobs, and the
-        /// assumed placements of its tasks, and frees its place among the sources. After a
-        /// restart it also forgets a source that has reservations and never came back.
+        /// assumed placements of its tasks. The source no longer takes one of the places
+        /// of `sources`. After a restart the call also forgets a source that has
+        /// reservations and never returned.
         async fn forget_source(
             &self,
             request: tonic::Request<::pumice_protocol::v1::ForgetSourceRequest>,
@@ -132,8 +136,8 @@ pub mod state_service_server {
             tonic::Response<::pumice_protocol::v1::ForgetSourceResponse>,
             tonic::Status,
         >;
-        /// Forgets a resource name, and frees its place among the resource names. A name
-        /// that records use stays.
+        /// Forgets a resource name. The name no longer takes one of the places of
+        /// `resource_names`. A name that records use is not forgotten: the call fails.
         async fn forget_resource(
             &self,
             request: tonic::Request<::pumice_protocol::v1::ForgetResourceRequest>,
@@ -142,7 +146,7 @@ pub mod state_service_server {
             tonic::Status,
         >;
     }
-    /// Keeps the cluster state and lists it.
+    /// Stores the cluster state and lists it.
     #[derive(Debug)]
     pub struct StateServiceServer<T> {
         inner: Arc<T>,
@@ -988,7 +992,8 @@ pub mod decision_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with DecisionServiceServer.
     #[async_trait]
     pub trait DecisionService: std::marker::Send + std::marker::Sync + 'static {
-        /// Returns the nodes on which tasks may run.
+        /// Returns the nodes on which tasks may run. For example, for a task that
+        /// requests 2 GPUs, every ready node with 2 free GPUs.
         async fn filter(
             &self,
             request: tonic::Request<::pumice_protocol::v1::FilterRequest>,
@@ -1004,9 +1009,10 @@ pub mod decision_service_server {
             tonic::Response<::pumice_protocol::v1::ScoreResponse>,
             tonic::Status,
         >;
-        /// Places the tasks of one job. The result equals that of filtering, scoring and
-        /// assuming the best node for one task after the other. With the effect COMMIT the
-        /// placement is committed in the same call.
+        /// Places the tasks of one job. The result is the same as filtering, scoring and
+        /// assuming the best node for one task after the other. For example, one call
+        /// places a gang of 16 workers. With the effect COMMIT the same call commits the
+        /// placement.
         async fn place(
             &self,
             request: tonic::Request<::pumice_protocol::v1::PlaceRequest>,
@@ -1022,7 +1028,7 @@ pub mod decision_service_server {
             tonic::Response<::pumice_protocol::v1::AdmitResponse>,
             tonic::Status,
         >;
-        /// Returns the order in which queues and jobs are served.
+        /// Returns the order in which queues, jobs and tasks are served.
         async fn order(
             &self,
             request: tonic::Request<::pumice_protocol::v1::OrderRequest>,
@@ -1046,7 +1052,7 @@ pub mod decision_service_server {
             tonic::Response<::pumice_protocol::v1::OpenSessionResponse>,
             tonic::Status,
         >;
-        /// Closes a session without a commit; the scheduler binds on its own.
+        /// Closes a session without a commit. The scheduler binds the tasks itself.
         async fn close_session(
             &self,
             request: tonic::Request<::pumice_protocol::v1::CloseSessionRequest>,
@@ -1073,11 +1079,12 @@ pub mod decision_service_server {
         >;
     }
     /// Makes scheduling decisions. Every `result` depends only on the request and on
-    /// what it is evaluated against. A bad item fails alone, with a Problem.
+    /// the state and policy that the request is evaluated against. A bad item fails
+    /// alone, with a Problem; the other items have results.
     ///
-    /// An error of a whole call carries google.rpc.ErrorInfo, whose reason is a stable
-    /// code such as EPOCH_CHANGED or SESSION_EXPIRED, and in a session also a
-    /// ResponseMetadata among its details.
+    /// The error of a whole call carries google.rpc.ErrorInfo. The reason in it is a
+    /// stable code such as EPOCH_CHANGED or SESSION_EXPIRED. In a session the error
+    /// also carries a ResponseMetadata.
     #[derive(Debug)]
     pub struct DecisionServiceServer<T> {
         inner: Arc<T>,
@@ -1674,9 +1681,9 @@ pub mod policy_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with PolicyServiceServer.
     #[async_trait]
     pub trait PolicyService: std::marker::Send + std::marker::Sync + 'static {
-        /// Puts a document into force. A refused document fails with INVALID_ARGUMENT
-        /// and a PolicyReport in the details, also in a dry run. Another version in force
-        /// than expected: ABORTED.
+        /// Activates a document. A rejected document fails with INVALID_ARGUMENT and a
+        /// PolicyReport in the details, also in a dry run. Fails with ABORTED if the
+        /// active version is not `expected_version`.
         async fn reload_policy(
             &self,
             request: tonic::Request<::pumice_protocol::v1::ReloadPolicyRequest>,
@@ -1684,7 +1691,8 @@ pub mod policy_service_server {
             tonic::Response<::pumice_protocol::v1::ReloadPolicyResponse>,
             tonic::Status,
         >;
-        /// Puts an earlier version into force again, as a new version.
+        /// Activates an earlier version again, as a new version. For example, rolling
+        /// back from version 5 to 3 creates version 6 with the document of version 3.
         async fn rollback_policy(
             &self,
             request: tonic::Request<::pumice_protocol::v1::RollbackPolicyRequest>,
@@ -1692,8 +1700,9 @@ pub mod policy_service_server {
             tonic::Response<::pumice_protocol::v1::RollbackPolicyResponse>,
             tonic::Status,
         >;
-        /// Deletes a policy with all its versions. Deleting "default" puts the built-in
-        /// policy into force in its place. Another version in force than expected: ABORTED.
+        /// Deletes a policy with all its versions. Deleting "default" activates the
+        /// built-in policy in its place. Fails with ABORTED if the active version is not
+        /// `expected_version`.
         async fn delete_policy(
             &self,
             request: tonic::Request<::pumice_protocol::v1::DeletePolicyRequest>,
@@ -1701,7 +1710,7 @@ pub mod policy_service_server {
             tonic::Response<::pumice_protocol::v1::DeletePolicyResponse>,
             tonic::Status,
         >;
-        /// Returns one version.
+        /// Returns one version with its documents and diagnostics.
         async fn get_policy(
             &self,
             request: tonic::Request<::pumice_protocol::v1::GetPolicyRequest>,
@@ -1718,7 +1727,9 @@ pub mod policy_service_server {
             tonic::Status,
         >;
     }
-    /// Keeps policies and changes them.
+    /// Stores policies and changes them. Each change creates a version, so operators
+    /// can compare versions and roll back. For example, reloading "default" at version
+    /// 4 activates version 5.
     #[derive(Debug)]
     pub struct PolicyServiceServer<T> {
         inner: Arc<T>,

@@ -2372,7 +2372,7 @@ impl ::prost::Name for ServedPlugin {
 /// One limit of the server.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ServerLimit {
-    /// Name of the setting with its unit, for example "message_bytes".
+    /// Name of the setting with its unit, for example "request_bytes".
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// Value of the limit.
@@ -4679,11 +4679,12 @@ pub struct Rank {
     #[prost(message, optional, tag = "2")]
     pub problem: ::core::option::Option<Problem>,
     /// Order keys, in tier order. Two records compare key by key; the first
-    /// difference decides, then creation time, then name. Tasks whose names end in
-    /// different numbers compare by these numbers before creation time. For example,
-    /// "ml/bert-2" precedes "ml/bert-10". Under `compatibility: upstream` the
-    /// comparison may not be a total order; the server then repeatedly selects the
-    /// first of the remaining records.
+    /// difference decides, then creation time, then name. Tasks whose names have
+    /// three or more parts between "-" and end in different numbers compare by these
+    /// numbers before creation time. For example, "ml/bert-worker-2" precedes
+    /// "ml/bert-worker-10". Under `compatibility: upstream` the comparison may not
+    /// be a total order; the server then repeatedly selects the first of the
+    /// remaining records.
     #[prost(message, repeated, tag = "3")]
     pub keys: ::prost::alloc::vec::Vec<OrderKey>,
     /// For a job: its state by the plugins of the policy.
@@ -4780,8 +4781,10 @@ pub struct OrderKey {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: ::prost::alloc::string::String,
-    /// Values. capacity-card: −priority, share. drf, of a job: share. drf, of a
-    /// queue: for each level below the root, saturated (0 or 1) and share/weight.
+    /// Values. capacity-card and proportion: −priority, share. capacity: −priority,
+    /// then share and 1 for a queue without deserved amounts, otherwise 0; in a tree,
+    /// these two for each level below the root. drf, of a job: share. drf, of a queue:
+    /// for each level below the root, saturated (0 or 1) and share/weight.
     /// priority: −priority. gang: 1 for a job that is ready, otherwise 0. sla:
     /// seconds and nanoseconds of the deadline, infinite for a job without one.
     #[prost(double, repeated, tag = "2")]
@@ -5805,8 +5808,9 @@ pub struct Policy {
     /// Document with all defaults and repairs written out, in YAML. Empty in lists.
     #[prost(string, tag = "5")]
     pub effective_document: ::prost::alloc::string::String,
-    /// Origin of the version: "file:PATH", "rpc:IDENTITY", "rollback:VERSION" or
-    /// "built-in". For example, "rollback:7".
+    /// Origin of the version: "built-in", "file:PATH", "sighup:PATH", "rpc:ADDRESS"
+    /// (with identities "rpc:NAME@ADDRESS") or "rollback:VERSION". For example,
+    /// "rollback:7".
     #[prost(string, tag = "6")]
     pub origin: ::prost::alloc::string::String,
     /// Time at which the server accepted the version.

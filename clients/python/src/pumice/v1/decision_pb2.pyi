@@ -1723,8 +1723,10 @@ class OrderKey(_message.Message):
     """Name of the plugin."""
     @_builtins.property
     def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Values. capacity-card: −priority, share. drf, of a job: share. drf, of a
-        queue: for each level below the root, saturated (0 or 1) and share/weight.
+        """Values. capacity-card and proportion: −priority, share. capacity: −priority,
+        then share and 1 for a queue without deserved amounts, otherwise 0; in a tree,
+        these two for each level below the root. drf, of a job: share. drf, of a queue:
+        for each level below the root, saturated (0 or 1) and share/weight.
         priority: −priority. gang: 1 for a job that is ready, otherwise 0. sla:
         seconds and nanoseconds of the deadline, infinite for a job without one.
         """

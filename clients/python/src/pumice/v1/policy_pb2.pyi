@@ -80,8 +80,9 @@ class Policy(_message.Message):
     effective_document: _builtins.str
     """Document with all defaults and repairs written out, in YAML. Empty in lists."""
     origin: _builtins.str
-    """Origin of the version: "file:PATH", "rpc:IDENTITY", "rollback:VERSION" or
-    "built-in". For example, "rollback:7".
+    """Origin of the version: "built-in", "file:PATH", "sighup:PATH", "rpc:ADDRESS"
+    (with identities "rpc:NAME@ADDRESS") or "rollback:VERSION". For example,
+    "rollback:7".
     """
     active: _builtins.bool
     """True: this version is active."""

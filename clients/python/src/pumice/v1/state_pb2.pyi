@@ -827,7 +827,7 @@ class ServerLimit(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name of the setting with its unit, for example "message_bytes"."""
+    """Name of the setting with its unit, for example "request_bytes"."""
     value: _builtins.int
     """Value of the limit."""
     def __init__(
