@@ -34,7 +34,7 @@ pub enum CallerKind {
 }
 
 impl CallerKind {
-    /// Name in WhoAmI, logs and metrics, such as `token`.
+    /// Name in `WhoAmI`, logs and metrics, such as `token`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unrestricted => "unrestricted",

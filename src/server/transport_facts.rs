@@ -16,7 +16,7 @@ pub enum TransportKind {
 }
 
 impl TransportKind {
-    /// Name in WhoAmI: `plain`, `socket` or `tls`.
+    /// Name in `WhoAmI`: `plain`, `socket` or `tls`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
