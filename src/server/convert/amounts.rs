@@ -12,6 +12,9 @@ use pumice_engine::model::{
 
 use super::reader::{ResourceInterner, WireReader};
 
+/// Field of a job with the least that it needs.
+pub(super) const MIN_RESOURCES: &str = "min_resources";
+
 /// Names of a cluster state, and names that one request adds for itself: a request must not fill the state's table.
 #[derive(Debug)]
 pub struct QueryResourceNames {
@@ -51,8 +54,9 @@ impl WireReader<'_> {
         self.amounts_of_sign(field, list, AmountSign::NotNegative)
     }
 
-    /// Reads an optional list of amounts of a queue or a job. Negative amounts are kept if policies under `upstream`
-    /// use the record.
+    /// Reads a list of amounts of a queue or a job, which may be absent. Negative ones count where a policy under
+    /// `upstream` judges. Only Volcano's plugins read such lists, so what Volcano does not count is dropped, with a warning
+    /// unless its controllers write the name into every job.
     pub(super) fn signed_amounts(
         &mut self,
         field: &'static str,
@@ -127,9 +131,11 @@ impl WireReader<'_> {
         }
         let known = self.resource_names.lookup(name);
         let place = || format!("{field}.items[{name}]");
-        if known.is_none() && ResourceKind::of(name) == ResourceKind::Uncounted {
-            let message = format!("`{name}` is not a resource that schedulers count; it is dropped");
-            self.warning("UNCOUNTED_RESOURCE", place(), message);
+        if !sign.counts(name, known.is_some()) {
+            if !(field == MIN_RESOURCES && ResourceKind::is_quota_name(name)) {
+                let message = format!("`{name}` is not a resource that schedulers count; it is dropped");
+                self.warning("UNCOUNTED_RESOURCE", place(), message);
+            }
             return None;
         }
         let quantity = match Quantity::parse(text) {
@@ -188,6 +194,15 @@ enum AmountSign {
 }
 
 impl AmountSign {
+    /// True if whoever reads amounts of this sign counts a resource: of nodes and tasks Kubernetes or Volcano, of queues and jobs
+    /// Volcano. Tables know no name that nobody counts.
+    fn counts(self, name: &str, is_known: bool) -> bool {
+        match self {
+            Self::NotNegative => is_known || ResourceKind::of(name).counted_by_kubernetes(),
+            Self::RefusedByCorrected | Self::Any => ResourceKind::of(name).counted_by_volcano(),
+        }
+    }
+
     fn remedy(self) -> &'static str {
         match self {
             Self::NotNegative => "set it to 0 or more, or leave it out",

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::server::pb;
+use pumice_engine::model::resource_name::ResourceKind;
 use pumice_engine::model::{
     ClassPriority, GangMember, GangMinimums, GroupSelector, JobPhase, JobRecord, NamespaceRecord, NodeGroupLists,
     NodeRecord, PriorityClassRecord, ProblemKind, QueueAffinity, QueueRecord, QueueState, ResourceAmounts, ResourceId,
     SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
 };
 
+use super::amounts::MIN_RESOURCES;
 use super::reader::WireReader;
 
 /// Most roles, group policies or scheduling gates of a record.
@@ -131,7 +133,7 @@ impl WireReader<'_> {
             priority,
             phase: self.enum_value("phase", phase).map(job_phase).unwrap_or_default(),
             min_member,
-            min_resources: self.signed_amounts("min_resources", min_resources),
+            min_resources: self.signed_amounts(MIN_RESOURCES, min_resources),
             annotations: self.text_map("annotations", annotations, |declared| &declared.job_annotations),
             gang: self.gang_minimums(min_task_member, sub_group_policies, class),
         }
@@ -190,6 +192,7 @@ impl WireReader<'_> {
             pod_rules: _,
             priority_from_class,
         } = self.derived_task(task);
+        let (requests, kubernetes_requests) = without_quota_counts(requests, kubernetes_requests);
         let requests = self.optional_amounts("requests", requests).unwrap_or_default();
         let counted = self.optional_amounts("counted_requests", counted_requests);
         let of_containers =
@@ -337,6 +340,23 @@ impl WireReader<'_> {
             ),
         }
         requests
+    }
+}
+
+/// Requests of a task without what Volcano counts as no resource (`count/pods`), and the requests as kube-scheduler counts
+/// them, which keep it.
+fn without_quota_counts(
+    requests: Option<pb::ResourceList>,
+    kubernetes_requests: Option<Box<pb::ResourceList>>,
+) -> (Option<pb::ResourceList>, Option<Box<pb::ResourceList>>) {
+    let counts = |name: &str| !name.starts_with("count/") || ResourceKind::of(name) != ResourceKind::CountQuota;
+    match requests {
+        Some(all) if !all.items.keys().all(|name| counts(name)) => {
+            let mut own = all.clone();
+            own.items.retain(|name, _| counts(name));
+            (Some(own), kubernetes_requests.or_else(|| Some(Box::new(all))))
+        }
+        requests => (requests, kubernetes_requests),
     }
 }
 

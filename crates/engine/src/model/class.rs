@@ -44,10 +44,28 @@ impl Hash for RequestedAmount {
     }
 }
 
+impl RequestedAmount {
+    /// Amount of a task's request; `None`: it is too small, or the resource has no name here.
+    fn of(task: &TaskRecord, (id, amount): (ResourceId, i64), resources: &ResourceTable) -> Option<Self> {
+        let amount = Some(amount as f64).filter(|amount| *amount >= MIN_AMOUNT)?;
+        Some(Self {
+            id,
+            name: Arc::clone(resources.shared_name(id)?),
+            amount,
+            whole: task
+                .requests
+                .whole_units(id)
+                .unwrap_or_else(|| task.kubernetes_request(id)),
+            counted: task.counted_request(id),
+        })
+    }
+}
+
 /// Part of a task that plugins read.
 #[derive(Clone, Debug, Hash, PartialEq)]
 pub struct TaskClass {
-    /// Requested amounts, the pod itself included, in the order of all sums: cpu, memory, then by name.
+    /// Requested amounts, the pod itself included, in the order of all sums: cpu, memory, then by name. Among them are object
+    /// quotas (`count/pods`) of the requests as kube-scheduler counts them.
     pub requested: Vec<RequestedAmount>,
     /// Declared annotations; plugins declare which they read.
     pub annotations: TextMap,
@@ -87,18 +105,13 @@ impl TaskClass {
         let mut requested: Vec<RequestedAmount> = task
             .requests
             .iter()
-            .map(|(id, amount)| (id, amount as f64))
-            .filter(|&(_, amount)| amount >= MIN_AMOUNT)
-            .filter_map(|(id, amount)| {
-                Some(RequestedAmount {
-                    id,
-                    name: Arc::clone(resources.shared_name(id)?),
-                    amount,
-                    whole: task.requests.whole_units(id).unwrap_or(0),
-                    counted: task.counted_request(id),
-                })
-            })
+            .filter_map(|requested| RequestedAmount::of(task, requested, resources))
             .collect();
+        if let Some(counted) = &task.kubernetes_requests {
+            let others = counted.iter().filter(|(id, _)| task.requests.get(*id).is_none());
+            let others = others.filter_map(|requested| RequestedAmount::of(task, requested, resources));
+            requested.extend(others.filter(|own| ResourceKind::of(&own.name) == ResourceKind::CountQuota));
+        }
         requested.sort_by(|a, b| sum_order(a).cmp(&sum_order(b)));
         Self {
             requested,

@@ -62,7 +62,16 @@ impl ResourceKind {
         !matches!(self, Self::CountQuota | Self::Uncounted)
     }
 
-    /// True if Kubernetes and Koordinator schedule by resources of this kind.
+    /// True if a name is one under which objects of the kind `ResourceQuota` count, and no resource for schedulers of
+    /// Volcano's kind. Its controllers write such names into the minimum of every job.
+    pub fn is_quota_name(name: &str) -> bool {
+        ["count/", "requests.", "limits."]
+            .iter()
+            .any(|start| name.starts_with(start))
+            && !Self::of(name).counted_by_volcano()
+    }
+
+    /// True if Kubernetes and Koordinator count resources of this kind.
     pub fn counted_by_kubernetes(self) -> bool {
         self != Self::Uncounted
     }

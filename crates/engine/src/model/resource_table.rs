@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use super::amounts::{ResourceId, WHOLE_UNITS_BIT};
+use super::resource_name::ResourceKind;
 
 /// Error: one resource name more than the table may hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -143,6 +144,11 @@ impl ResourceTable {
     /// Shared name of an id. `None`: the id has no name in this table.
     pub fn shared_name(&self, id: ResourceId) -> Option<&Arc<str>> {
         self.names.get(id.index())?.as_ref()
+    }
+
+    /// True if Volcano counts the resource of an id.
+    pub fn is_counted_by_volcano(&self, id: ResourceId) -> bool {
+        ResourceKind::of(self.name(id)).counted_by_volcano()
     }
 
     /// Ids with their names, in the order of ids.

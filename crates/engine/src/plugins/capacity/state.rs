@@ -98,7 +98,7 @@ impl QueueCapacityState {
                 self.negatives = Arc::new(problems);
             }
         }
-        let total = self.total.vector();
+        let total = self.total.counted_vector(cluster_state.resources());
         let bounds = match &self.tree {
             Some(tree) => tree_bounds(cluster_state, &total, tree, self.compatibility()),
             None => flat_bounds(cluster_state, &total, self.compatibility()),
@@ -205,7 +205,10 @@ impl QuotaState for QueueCapacityState {
         // The root of a tree limits nothing that its record does not limit, however much the cluster has.
         let limits_stay = match next.tree {
             _ if nodes.is_empty() => true,
-            Some(_) => unlimited(&next.total.vector()) == unlimited(&self.total.vector()),
+            Some(_) => {
+                let names = changes.new.resources();
+                unlimited(&next.total.counted_vector(names)) == unlimited(&self.total.counted_vector(names))
+            }
             None => false,
         };
         if !queues.is_empty() {

@@ -58,7 +58,8 @@ impl ShareDimensions {
         let wanted = (0..)
             .map(ResourceId)
             .zip(totals.iter().zip(&seen))
-            .filter(|(_, (total, seen))| total.is_some() || **seen);
+            .filter(|(_, (total, seen))| total.is_some() || **seen)
+            .filter(|(id, _)| table.is_counted_by_volcano(*id));
         let mut resources: Vec<(ResourceId, Arc<str>)> = wanted
             .filter_map(|(id, _)| Some((id, Arc::clone(table.shared_name(id)?))))
             .collect();

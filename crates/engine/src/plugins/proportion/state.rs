@@ -52,7 +52,8 @@ impl ProportionState {
         };
         let compatibility = self.compatibility();
         let guaranteed = guarantee_sum(cluster_state, compatibility);
-        let free = unguaranteed(&self.total.vector(), &ResourceVector::from(&guaranteed), compatibility);
+        let total = self.total.counted_vector(cluster_state.resources());
+        let free = unguaranteed(&total, &ResourceVector::from(&guaranteed), compatibility);
         let only = only.filter(|_| self.guaranteed == guaranteed);
         self.guaranteed = guaranteed;
         let mut near = 0;
@@ -111,7 +112,7 @@ impl ProportionState {
     /// Deserved amounts of the queues that take part in the division, those that have jobs, by name. `unbounded` takes part
     /// in any case, and asks for everything.
     fn divided(&self, unbounded: Option<&str>) -> Vec<(Arc<str>, ResourceVector)> {
-        let total = self.total.vector();
+        let total = self.total.counted_vector(&self.accounts.resources);
         let takes_part = |(name, account): &(&Arc<str>, &Arc<QueueTotals>)| {
             let takes = account.job_count > 0 || unbounded == Some(&***name);
             takes && !self.problems.contains_key(&***name)

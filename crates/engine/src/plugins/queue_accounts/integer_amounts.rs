@@ -287,9 +287,10 @@ impl PresentTotals {
         }
     }
 
-    /// Totals as a vector.
-    pub(crate) fn vector(&self) -> ResourceVector {
-        self.0.iter().map(|&(id, total, _)| (id, total as f64)).collect()
+    /// Totals of the resources that Volcano counts, as a vector.
+    pub(crate) fn counted_vector(&self, names: &ResourceTable) -> ResourceVector {
+        let counted = self.0.iter().filter(|(id, _, _)| names.is_counted_by_volcano(*id));
+        counted.map(|&(id, total, _)| (id, total as f64)).collect()
     }
 
     /// Bytes of the list.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{JobStateHooks, Policy, PolicyHook, RegisteredPlugin};
 use crate::devices::DevicePick;
 use crate::model::constraints::ConstraintSet;
+use crate::model::resource_name::ResourceKind;
 use crate::model::{ClusterState, LabelKinds, StateDiff, TaskRecord};
 use crate::plugin::{Plugin, PluginContext, VictimKind};
 use crate::plugin_state::PluginStates;
@@ -109,7 +110,8 @@ impl Policy {
     /// True if a plugin of the policy excludes a resource from the built-in filter on resources. Switches and plugin
     /// names in a query do not affect the built-in filter.
     pub fn ignores_resource(&self, name: &str) -> bool {
-        self.registered_hooks(&[]).any(|plugin| plugin.ignores_resource(name))
+        let is_counted = self.is_profile || ResourceKind::of(name).counted_by_volcano();
+        !is_counted || self.registered_hooks(&[]).any(|plugin| plugin.ignores_resource(name))
     }
 
     /// Plugins of the document that are not served and would decide something, sorted by name.

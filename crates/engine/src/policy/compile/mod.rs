@@ -149,6 +149,8 @@ pub struct Policy {
     job_states: JobStateHooks,
     /// Profiles of a `KubeSchedulerConfiguration`, by name. A single profile is this policy itself.
     profiles: Vec<(Arc<str>, Arc<Policy>)>,
+    /// True for a profile.
+    is_profile: bool,
     enqueuers: Vec<Vec<PolicyHook>>,
     allocators: Vec<Vec<PolicyHook>>,
 }
@@ -237,6 +239,7 @@ impl Policy {
     pub(super) fn from_profile(compatibility: Compatibility, plugins: Vec<ProfilePlugin>) -> Self {
         let mut policy = Self {
             compatibility,
+            is_profile: true,
             ..Self::default()
         };
         for ProfilePlugin {
