@@ -1,5 +1,6 @@
 //! Clusters and policies as users have them, on the command line: outcomes that were wrong once.
 
+mod full_ancestor;
 mod quota_names;
 
 use std::process::{Command, Output};

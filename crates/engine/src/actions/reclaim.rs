@@ -5,7 +5,7 @@ use super::eviction::{MissingAmounts, NodeTasks, is_preemptable};
 use super::session::ActionSession;
 use super::statement::ActionStatement;
 use crate::decide::SchedulingHeap;
-use crate::model::{NodeMask, Problem, TaskStatus};
+use crate::model::{NodeMask, Problem, TaskRecord, TaskStatus};
 use crate::plugin::VictimKind;
 
 /// Runs the action.
@@ -98,7 +98,8 @@ impl ActionSession<'_> {
             let mut on_node = ActionStatement::default();
             let mut heap = self.victim_heap(&victims, task);
             let mut missing = MissingAmounts::of(self, record, slot);
-            while !missing.is_covered() {
+            let mut fits = missing.is_covered() && self.may_hold_reclaimed(record);
+            while !fits {
                 let Some(victim) = heap.pop(|left, right| self.is_evicted_first(left, right, task)) else {
                     break;
                 };
@@ -106,13 +107,19 @@ impl ActionSession<'_> {
                     missing.free(victim);
                 }
                 self.evict(&mut on_node, victim, task)?;
+                fits = missing.is_covered() && self.may_hold_reclaimed(record);
             }
-            let fits = missing.is_covered();
             if self.apply_evictions(statement, on_node, task, (slot, fits))? {
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    /// True if the queue of a task may hold it after the evictions so far: what victims of other queues give back does not
+    /// help where a queue above is full. The reference does not ask.
+    fn may_hold_reclaimed(&mut self, task: &TaskRecord) -> bool {
+        self.is_upstream() || self.admitted(task).is_some()
     }
 
     /// Running tasks on a node, of other queues that may be reclaimed from.

@@ -203,18 +203,26 @@ impl VictimSelection<'_> {
         {
             chosen.clear();
         }
-        let fits_after = match shortfall {
+        let mut fits_after = match shortfall {
             Some(shortfall) => {
                 let choice = (&mut chosen, &mut warnings);
                 self.fit_choice(&cycle, shortfall, irreducible, choice)?
             }
             None => None,
         };
+        let queue_may_reclaim = self.queue_may_reclaim(&cycle, &mut warnings);
+        if self.policy.compatibility() == Compatibility::Corrected && queue_may_reclaim == Some(false) {
+            // Nobody is evicted for the preemptor.
+            fits_after = fits_after.filter(|victims| *victims == 0);
+            if irreducible {
+                chosen.clear();
+            }
+        }
         Ok(VictimVerdict {
             victims: chosen.iter().map(|victim| victim.position).collect(),
             votes,
             fits_after,
-            queue_may_reclaim: self.queue_may_reclaim(&cycle, &mut warnings),
+            queue_may_reclaim,
             warnings,
         })
     }

@@ -5,6 +5,7 @@ mod config;
 mod limits;
 mod order;
 mod plugin;
+mod preemptive;
 mod record_rules;
 mod state;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::super::effective_values::{map_entry, value_map};
 use super::super::queue_accounts::{
-    IntegerAmounts, QueueTotals, QuotaLimit, QuotaReason, QuotaState, not_open, opinion, sum_with,
+    IntegerAmounts, QueueTotals, QuotaLimit, QuotaReason, QuotaState, not_open, opinion,
 };
 use super::PLUGIN;
 use super::config::QuotaTreeConfig;
@@ -114,7 +114,7 @@ impl Plugin for Capacity {
         tasks: &[&TaskRecord],
     ) -> Result<Option<bool>, Problem> {
         QueueCapacityState::of_context(context)?
-            .may_preempt(queue, tasks)
+            .may_preempt(context.cluster_state, queue, tasks)
             .map(Some)
     }
 
@@ -209,11 +209,11 @@ impl QuotaPlugin for Capacity {
 }
 
 /// Accounts of a queue and of those above it, with their names.
-type QueueLevels<'a> = SmallVec<[(&'a str, &'a Arc<QueueTotals>); 4]>;
+pub(super) type QueueLevels<'a> = SmallVec<[(&'a str, &'a Arc<QueueTotals>); 4]>;
 
 impl QueueCapacityState {
     /// Accounts of a queue that exists and of those above it, from below, with their names: each is looked up once.
-    fn levels<'a>(&'a self, queue: &'a str) -> Result<QueueLevels<'a>, Problem> {
+    pub(super) fn levels<'a>(&'a self, queue: &'a str) -> Result<QueueLevels<'a>, Problem> {
         let own = (queue, self.existing_account(queue)?);
         let above = self.accounts.ancestors(queue).iter();
         let above = above.filter_map(|name| Some((&**name, self.accounts.account(name)?)));
@@ -221,7 +221,7 @@ impl QueueCapacityState {
     }
 
     /// Reasons against everything new in the queue of the lowest level.
-    fn reasons_against_levels(&self, levels: &[(&str, &Arc<QueueTotals>)]) -> Vec<QuotaReason> {
+    pub(super) fn reasons_against_levels(&self, levels: &[(&str, &Arc<QueueTotals>)]) -> Vec<QuotaReason> {
         if let Some(why) = self.unready_reason() {
             let message = format!("the tree of queues is not ready: {why}");
             return vec![lasting_reason(TREE_NOT_READY, message)];
@@ -242,7 +242,7 @@ impl QueueCapacityState {
     }
 
     /// Reasons against more requests, of a queue and of so many above it.
-    fn reasons_against_sum(&self, queue: &str, requests: &IntegerAmounts, above: usize) -> Vec<QuotaReason> {
+    pub(super) fn reasons_against_sum(&self, queue: &str, requests: &IntegerAmounts, above: usize) -> Vec<QuotaReason> {
         let levels = self.chain(queue).take(above.saturating_add(1));
         let reasons = levels.flat_map(|(name, account)| {
             let limit = capability_of(name, &account.limits.real_capability);
@@ -258,26 +258,6 @@ impl QueueCapacityState {
             capability_of(name, &account.limits.real_capability).headroom(&account.allocated, requests)
         });
         rooms.min()
-    }
-
-    fn may_preempt(&self, queue: &str, tasks: &[&TaskRecord]) -> Result<bool, Problem> {
-        let mut requests = IntegerAmounts::default();
-        for task in tasks {
-            requests.add_record(&task.requests, 1);
-        }
-        if self.unready_reason().is_some() {
-            return Ok(false);
-        }
-        let account = self.known_account(queue)?;
-        let corrected = self.compatibility() == Compatibility::Corrected;
-        let levels = if corrected { usize::MAX } else { 0 };
-        if !account.limits.is_open || !self.reasons_against_sum(queue, &requests, levels).is_empty() {
-            return Ok(false);
-        }
-        let requested = ResourceVector::from(&requests);
-        let counted = self.chain(queue).take(self.config.reclaim_level.saturating_add(1));
-        let mut counted = counted.filter(|(name, _)| *name == queue || **name != *super::tree::ROOT);
-        Ok(counted.any(|(_, account)| sum_with(account, &requests).fits_partly(&account.deserved, &requested)))
     }
 }
 

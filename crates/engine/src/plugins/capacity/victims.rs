@@ -243,7 +243,8 @@ impl QueueCapacityState {
     }
 }
 
-fn is_reclaimable(cluster_state: &ClusterState, queue: &str) -> bool {
+/// True if others may reclaim from a queue.
+pub(super) fn is_reclaimable(cluster_state: &ClusterState, queue: &str) -> bool {
     let stored = cluster_state.queues().get(queue);
     stored.is_some_and(|stored| stored.record.reclaimable != Some(false))
 }

@@ -96,7 +96,12 @@ impl Plugin for Proportion {
         }
         let state = ProportionState::of_context(context)?;
         let account = state.known_account(queue)?;
-        let limit = deserved_limit(queue, &account.deserved, account);
+        // As Admit judges the task, which need not wait in the state yet.
+        let deserved = match (self.compatibility, tasks) {
+            (Compatibility::Corrected, [task]) => state.deserved_for(context.cluster_state, queue, task),
+            _ => Arc::clone(&account.deserved),
+        };
+        let limit = deserved_limit(queue, &deserved, account);
         Ok(Some(reasons_against(state, limit, &requests)?.is_empty()))
     }
 
