@@ -123,8 +123,14 @@ fn at_each_level_a_full_queue_counts_what_its_victims_give_back() {
         });
         let (may, fits) = asked(&server, guaranteed);
         assert_eq!((may, fits), (Some(false), None), "{holder} is guaranteed three");
-        let deserving = with(cluster(), holder, |queue| queue.deserved = Some(amounts(&[("cpu", "4")])));
-        assert_eq!(asked(&server, deserving), (Some(false), None), "{holder} deserves all of it");
+        let deserving = with(cluster(), holder, |queue| {
+            queue.deserved = Some(amounts(&[("cpu", "4")]))
+        });
+        assert_eq!(
+            asked(&server, deserving),
+            (Some(false), None),
+            "{holder} deserves all of it"
+        );
         let closed = with(cluster(), full, |queue| queue.state = pb::QueueState::Closed.into());
         assert_eq!(asked(&server, closed), (Some(false), None), "{full} is closed");
     }

@@ -192,8 +192,8 @@ impl SchedulingCycle {
                 Some(upstream) => upstream
                     .copies(&self.state.cluster_state, name)
                     .iter()
-                    .find(|(at, _)| **at == *node)
-                    .map(|&(_, status)| status),
+                    .find(|copy| *copy.node == *node)
+                    .map(|copy| copy.status),
                 None => (*task.record.node == *node && task.record.status.is_on_node()).then_some(task.record.status),
             }
             .map(|status| (Arc::clone(name), status))

@@ -5,13 +5,45 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{ChangeOutcome, CycleState, Problem, ProblemKind, RequestEffect, SessionChange, TaskPlacement, problem};
+use crate::devices::DeviceMask;
 use crate::model::{
     COUNT_BYTES, ClusterState, NodeEntry, NodeVector, ResourceAmounts, ResourceId, SortedTable, StoredRecord,
     TaskRecord, TaskStatus, UpstreamNode,
 };
 
-/// Copies of a task: nodes that have one, and the status of each copy.
-type TaskCopies = Vec<(Arc<str>, TaskStatus)>;
+/// Copy of a task on a node.
+#[derive(Clone, Debug)]
+pub(super) struct TaskCopy {
+    /// Name of the node.
+    pub(super) node: Arc<str>,
+    /// Status of the copy.
+    pub(super) status: TaskStatus,
+    /// Devices that the node counts for it.
+    devices: DeviceMask,
+}
+
+impl TaskCopy {
+    fn of(record: &TaskRecord, node: &Arc<str>) -> Self {
+        Self {
+            node: Arc::clone(node),
+            status: record.status,
+            devices: record.device_request().map_or(0, |request| request.assigned),
+        }
+    }
+
+    /// Task as the node counts it.
+    fn counted(&self, record: &TaskRecord) -> TaskRecord {
+        let mut counted = TaskRecord {
+            status: self.status,
+            ..record.clone()
+        };
+        counted.assign_devices(self.devices);
+        counted
+    }
+}
+
+/// Copies of a task.
+type TaskCopies = Vec<TaskCopy>;
 
 /// Bytes of a list of copies besides its items.
 const COPIES_BYTES: usize = COUNT_BYTES + size_of::<TaskCopies>();
@@ -40,7 +72,7 @@ impl UpstreamState {
         let mut sum = self.copies.unshared_bytes(&before.copies);
         self.copies.unshared_entries(&before.copies, |copies, before| {
             if !before.is_some_and(|before| Arc::ptr_eq(before, copies)) {
-                sum += COPIES_BYTES + copies.capacity() * size_of::<(Arc<str>, TaskStatus)>();
+                sum += COPIES_BYTES + copies.capacity() * size_of::<TaskCopy>();
             }
         });
         sum
@@ -56,7 +88,7 @@ impl UpstreamState {
         let record = &stored.record;
         let on_node = record.status.is_on_node() && cluster_state.slot_of(&record.node).is_some();
         if on_node {
-            vec![(Arc::clone(&record.node), record.status)]
+            vec![TaskCopy::of(record, &record.node)]
         } else {
             Vec::new()
         }
@@ -213,6 +245,7 @@ impl UpstreamState {
         self.remove_copy(state, &record, &record.node);
         notify_moved(state, RequestEffect::Deallocate, before.as_deref(), "", outcome)?;
         set_task(state, task, TaskStatus::Pending, Some(&Arc::default()));
+        take_devices(state, task);
         Ok(())
     }
 
@@ -221,22 +254,22 @@ impl UpstreamState {
             return Err(format!("there is no node `{node}`"));
         }
         let mut copies = self.copies(&state.cluster_state, &task.name);
-        if copies.iter().any(|(at, _)| at == node) {
+        if copies.iter().any(|copy| copy.node == *node) {
             return Err(format!("task `{}` is already on node `{node}`", task.name));
         }
-        change_node(&mut state.cluster_state, node, task, task.status, true);
-        copies.push((Arc::clone(node), task.status));
+        change_node(&mut state.cluster_state, node, task, true);
+        copies.push(TaskCopy::of(task, node));
         self.copies.insert(Arc::clone(&task.name), Arc::new(copies));
         Ok(())
     }
 
     fn remove_copy(&mut self, state: &mut CycleState, task: &TaskRecord, node: &str) {
         let mut copies = self.copies(&state.cluster_state, &task.name);
-        let Some(at) = copies.iter().position(|(at, _)| **at == *node) else {
+        let Some(at) = copies.iter().position(|copy| *copy.node == *node) else {
             return;
         };
-        let (_, status) = copies.remove(at);
-        change_node(&mut state.cluster_state, node, task, status, false);
+        let counted = copies.remove(at).counted(task);
+        change_node(&mut state.cluster_state, node, &counted, false);
         self.copies.insert(Arc::clone(&task.name), Arc::new(copies));
     }
 }
@@ -254,6 +287,18 @@ fn assign_devices(state: &mut CycleState, to: &TaskPlacement, status: TaskStatus
     };
     record.assign_devices(cluster_state.devices_for(&record, slot, status, to.devices));
     cluster_state.set_task(record);
+}
+
+/// Takes the devices of a task that lost its place.
+fn take_devices(state: &mut CycleState, task: &str) {
+    let stored = state.cluster_state.tasks().get(task);
+    if let Some(mut record) = stored
+        .filter(|stored| stored.record.device_request().is_some())
+        .map(|stored| stored.record.clone())
+    {
+        record.assign_devices(0);
+        state.cluster_state.set_task(record);
+    }
 }
 
 fn stored_task(state: &CycleState, task: &str) -> Option<Arc<StoredRecord<TaskRecord>>> {
@@ -298,35 +343,34 @@ fn set_task(state: &mut CycleState, task: &str, status: TaskStatus, node: Option
 
 type SumFn = fn(&mut WideAmounts, &ResourceAmounts);
 
-/// Adds a task of this status to the node, or removes it.
-fn change_node(cluster_state: &mut ClusterState, node: &str, task: &TaskRecord, status: TaskStatus, joins: bool) {
-    cluster_state.change_node(node, |entry| change_entry(entry, task, status, joins));
+/// Counts a task in its status on the node, or stops counting it.
+fn change_node(cluster_state: &mut ClusterState, node: &str, task: &TaskRecord, joins: bool) {
+    cluster_state.change_node(node, |entry| change_entry(entry, task, joins));
 }
 
-/// Adds or removes the devices of a task. The reference has no such devices.
-fn count_devices(entry: &mut NodeEntry, task: &TaskRecord, status: TaskStatus, joins: bool) {
+/// Counts the devices of a task, of which the reference knows nothing.
+fn count_devices(entry: &mut NodeEntry, task: &TaskRecord, joins: bool) {
     if task.device_request().is_none() {
         return;
     }
-    let task = TaskRecord { status, ..task.clone() };
     if joins {
-        entry.usage.devices.add(&task);
+        entry.usage.devices.add(task);
     } else {
-        entry.usage.devices.subtract(&task);
+        entry.usage.devices.subtract(task);
     }
 }
 
-/// Adds a task of this status to a node's entry, or removes it.
-pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, status: TaskStatus, joins: bool) {
+/// Counts a task in its status in a node's entry, or stops counting it: whoever reads the status reads that of the copy.
+pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, joins: bool) {
     let (forward, back): (SumFn, SumFn) = if joins { (add, subtract) } else { (subtract, add) };
-    count_devices(entry, task, status, joins);
-    let requests = &task.requests;
+    count_devices(entry, task, joins);
+    let (requests, status) = (&task.requests, task.status);
     let mut own = entry
         .upstream
         .take()
         .unwrap_or_else(|| Arc::new(initial_vectors(entry)));
     let vectors = Arc::make_mut(&mut own);
-    count_pod(vectors, task, status, joins);
+    count_pod(vectors, task, joins);
     match (status, joins) {
         // An eviction takes the pod off for filters of Kubernetes.
         (TaskStatus::Releasing, _) => {}
@@ -366,16 +410,15 @@ pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, status: Tas
     entry.upstream = Some(own);
 }
 
-/// Adds a task of this status to the sums over pods, or removes it. An eviction removes the pod at once, although the
-/// columns show it until it has ended.
-fn count_pod(vectors: &mut UpstreamNode, task: &TaskRecord, status: TaskStatus, joins: bool) {
+/// Counts a task of this status in the sums over pods, or ceases to count it. An eviction takes the pod off, although
+/// the columns show it until it is gone.
+fn count_pod(vectors: &mut UpstreamNode, task: &TaskRecord, joins: bool) {
     let sums = &mut vectors.pod_sums;
-    let own = TaskRecord { status, ..task.clone() };
-    match (status, joins) {
-        (TaskStatus::Releasing, true) => sums.take_off(&own),
-        (TaskStatus::Releasing, false) => sums.put_back(&own),
-        (_, true) => sums.add(&own),
-        (_, false) => sums.subtract(&own),
+    match (task.status, joins) {
+        (TaskStatus::Releasing, true) => sums.take_off(task),
+        (TaskStatus::Releasing, false) => sums.put_back(task),
+        (_, true) => sums.add(task),
+        (_, false) => sums.subtract(task),
     }
 }
 

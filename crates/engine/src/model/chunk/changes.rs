@@ -48,13 +48,9 @@ impl NodeChunk {
     fn keep_attributes(&mut self, offset: usize, entry: Option<&NodeEntry>) {
         // Without a node the columns may show anything.
         let shown = |own: &ChunkAttributes| entry.is_none_or(|entry| own.shows(offset, entry));
-        if !self.attributes.get().is_none_or(shown) {
-            self.attributes = Arc::default();
-        }
+        self.attributes.retain(shown);
         let shown = |own: &ChunkImages| entry.map_or_else(|| !own.has(offset), |entry| own.shows(offset, entry));
-        if !self.images.get().is_none_or(shown) {
-            self.images = Arc::default();
-        }
+        self.images.retain(shown);
     }
 
     /// Puts back the entry of a node whose usage changed by tasks with these requests, and by nothing else.

@@ -3,11 +3,13 @@
 
 mod attributes;
 mod changes;
+#[cfg(test)]
+mod copies_tests;
 mod images;
 mod list;
 mod ports;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use pumice_kernels::columns::{IntegerColumn, subtract};
 
@@ -15,10 +17,11 @@ pub use self::attributes::ChunkAttributes;
 pub use self::images::ChunkImages;
 pub use self::list::NodeChunks;
 use self::list::NodeEntries;
-use self::ports::KnownPorts;
+use self::ports::ChunkPorts;
 use super::amounts::ResourceId;
 use super::column::{ChunkColumn, ChunkResource, NodeVector, ReciprocalColumn, ResourceColumns};
-use super::integer_column::{ExactIntegers, WholeVector, read_integers};
+use super::integer_column::{ExactIntegers, IntegerColumn, WholeVector, read_integers};
+use super::lazy_value::LazyValue;
 use super::mask::{CHUNK_SIZE, NodeMask};
 use super::node::NodeEntry;
 use super::pod_sum_delta::AddedPodSums;
@@ -41,15 +44,15 @@ pub struct NodeChunk {
     /// Nodes with tasks that take ports.
     pub(super) with_ports: NodeMask,
     /// The ports, from the first question about them.
-    pub(super) ports: KnownPorts,
+    pub(super) ports: LazyValue<ChunkPorts>,
     /// Nodes whose sums over pods the columns do not show.
     pub(super) with_pod_sums: NodeMask,
     /// Tasks that hypothetical nodes have more, if columns do not show all of them.
     pub(super) added_pod_sums: Option<Box<AddedPodSums>>,
     /// Labels and taints in columns, from the first question about them. Copies of a chunk share them.
-    attributes: Arc<OnceLock<ChunkAttributes>>,
+    attributes: LazyValue<ChunkAttributes>,
     /// Images, from the first question about them; likewise.
-    images: Arc<OnceLock<ChunkImages>>,
+    images: LazyValue<ChunkImages>,
     /// Slots of the nodes in a detached chunk, which belongs to no cluster state.
     pub(super) slots: Option<Box<[NodeSlot; CHUNK_SIZE]>>,
 }
@@ -72,11 +75,11 @@ impl Default for NodeChunk {
             placeable: NodeMask::NONE,
             usable: NodeMask::NONE,
             with_ports: NodeMask::NONE,
-            ports: KnownPorts::default(),
+            ports: LazyValue::default(),
             with_pod_sums: NodeMask::NONE,
             added_pod_sums: None,
-            attributes: Arc::default(),
-            images: Arc::default(),
+            attributes: LazyValue::default(),
+            images: LazyValue::default(),
             unevaluated: NodeMask::NONE,
             own_idle: NodeMask::NONE,
             slots: None,
@@ -154,9 +157,9 @@ impl NodeChunk {
     }
 
     fn unshared_attributes(&self, older: &Self) -> usize {
-        let is_shared = Arc::ptr_eq(&self.attributes, &older.attributes);
+        let is_shared = self.attributes.is_shared_with(&older.attributes);
         let own = self.attributes.get().filter(|_| !is_shared);
-        let images_shared = Arc::ptr_eq(&self.images, &older.images);
+        let images_shared = self.images.is_shared_with(&older.images);
         let images = self.images.get().filter(|_| !images_shared);
         own.map_or(0, ChunkAttributes::bytes) + images.map_or(0, ChunkImages::bytes)
     }

@@ -1,9 +1,6 @@
 //! Host ports of tasks on the nodes of a chunk: a query about a port compares each port once. The index is computed at
 //! the first query, and again after ports have changed.
 
-use std::fmt;
-use std::sync::{Arc, OnceLock};
-
 use super::NodeChunk;
 use crate::model::constraints::HostPort;
 use crate::model::mask::NodeMask;
@@ -16,17 +13,6 @@ pub(in crate::model) struct ChunkPorts {
     ports: Vec<(HostPort, NodeMask)>,
     /// Nodes with tasks that are being released and take ports.
     releasing: NodeMask,
-}
-
-/// Ports of a chunk, once somebody asked about them. Copies of a chunk share them.
-#[derive(Clone, Default)]
-pub(in crate::model) struct KnownPorts(Arc<OnceLock<ChunkPorts>>);
-
-/// Chunks of equal content print the same, whether or not the index was computed.
-impl fmt::Debug for KnownPorts {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("KnownPorts")
-    }
 }
 
 impl ChunkPorts {
@@ -82,7 +68,7 @@ impl NodeChunk {
         if self.with_ports.is_empty() {
             return [NodeMask::NONE; 2];
         }
-        let own = self.ports.0.get_or_init(|| ChunkPorts::of(self));
+        let own = self.ports.get_or_init(|| ChunkPorts::of(self));
         let conflicting = own
             .ports
             .iter()
@@ -99,21 +85,21 @@ impl NodeChunk {
             return;
         }
         let shown = |own: &ChunkPorts| entry.is_some_and(|entry| own.shows(offset, entry));
-        if !self.ports.0.get().is_none_or(shown) {
-            self.ports = KnownPorts::default();
-        }
+        self.ports.retain(shown);
     }
 
     /// Bytes of the list of ports.
     pub(in crate::model) fn unshared_port_bytes(&self, older: &Self) -> usize {
-        let is_shared = Arc::ptr_eq(&self.ports.0, &older.ports.0);
-        let own = self.ports.0.get().filter(|_| !is_shared);
+        let is_shared = self.ports.is_shared_with(&older.ports);
+        let own = self.ports.get().filter(|_| !is_shared);
         own.map_or(0, ChunkPorts::bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
 
     use super::*;
