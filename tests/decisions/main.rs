@@ -1,6 +1,7 @@
 //! Decisions through a real server: Filter, Score, Place, Order, Admit, and what they depend on.
 #![cfg(test)]
 
+mod history;
 mod reported;
 mod hierarchy;
 mod job_state;

@@ -1,0 +1,425 @@
+//! Answers that do not depend on history: a server that has lived long answers like a fresh one, a session like a rebuild of
+//! it, and a change and its reverse leave every answer as it was.
+
+mod world;
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use pumice::server::pb;
+use pumice::server::pb::session_change::Change;
+use world::{NODES, TASKS, World, node_name, task_name, worlds};
+
+use crate::support::EmbeddedServer;
+use crate::support::records::{full_sync, session_ref};
+use crate::support::wire::BlockingClients;
+
+/// Plugins of policies; together they read all that is counted per node.
+const POLICIES: [&str; 4] = [
+    "[{name: priority}, {name: gang}, {name: overcommit}, {name: proportion}, {name: predicates, arguments: {predicate.CacheEnable: true}}, {name: nodeorder}]",
+    "[{name: predicates}, {name: capacity-card, arguments: {cardVictims: true}}, {name: nodeorder}]",
+    "[{name: gang}, {name: capacity, enableHierarchy: true}, {name: predicates}, {name: gpu-devices}, {name: binpack}]",
+    "[{name: drf, enableHierarchy: true}, {name: predicates}, {name: nodeorder}, {name: gpu-devices}]",
+];
+const MODES: [&str; 2] = ["corrected", "upstream"];
+
+fn reload(server: &EmbeddedServer, policy: usize, mode: &str) {
+    let plugins = POLICIES[policy];
+    let document = format!("actions: allocate\ntiers: [{{plugins: {plugins}}}]\npumice: {{compatibility: {mode}}}\n");
+    let reload = pb::ReloadPolicyRequest {
+        document,
+        ..Default::default()
+    };
+    server.wire.reload_policy(reload).unwrap();
+}
+
+/// Server with a cluster under a policy.
+fn fresh(policy: usize, mode: &str, cluster: pb::Cluster) -> EmbeddedServer {
+    let server = EmbeddedServer::start();
+    reload(&server, policy, mode);
+    server.wire.apply_batch(full_sync("s", 1, cluster)).unwrap();
+    server
+}
+
+/// Tasks as a state has them.
+fn tasks(wire: &BlockingClients, against: &pb::EvaluationRef) -> Vec<pb::Task> {
+    let listed = wire.list_tasks(pb::ListTasksRequest {
+        against: Some(against.clone()),
+        ..Default::default()
+    });
+    listed.unwrap().tasks.into_iter().filter_map(|own| own.task).collect()
+}
+
+/// Answers to all kinds of questions about a cluster, as texts; the questions are about the tasks as they came first.
+fn answers(wire: &BlockingClients, against: &pb::EvaluationRef, cluster: &pb::Cluster) -> Vec<String> {
+    let against = Some(against.clone());
+    let pending = |task: &pb::Task| pb::Task {
+        status: pb::TaskStatus::Pending.into(),
+        node: String::new(),
+        ..task.clone()
+    };
+    let asked: Vec<pb::Task> = cluster.tasks.iter().map(pending).collect();
+    let mut all = Vec::new();
+    for fit in [
+        pb::ResourceFit::None,
+        pb::ResourceFit::Idle,
+        pb::ResourceFit::FutureIdle,
+    ] {
+        let query = pb::FilterRequest {
+            against: against.clone(),
+            tasks: asked.clone(),
+            resource_fit: fit.into(),
+            ..Default::default()
+        };
+        all.push(format!("{fit:?} {:#?}", wire.filter(query).unwrap().result));
+    }
+    let query = pb::ScoreRequest {
+        against: against.clone(),
+        tasks: asked.clone(),
+        with_filter: true,
+        ..Default::default()
+    };
+    all.push(format!("{:#?}", wire.score(query).unwrap().result));
+    for task in &asked {
+        let query = pb::PlaceRequest {
+            against: against.clone(),
+            groups: vec![pb::TaskGroup {
+                task: Some(pb::Task {
+                    name: String::new(),
+                    uid: String::new(),
+                    ..task.clone()
+                }),
+                count: Some(3),
+                ..Default::default()
+            }],
+            min_available: Some(1),
+            effect: pb::PlaceEffect::Preview.into(),
+            ..Default::default()
+        };
+        all.push(format!("{:#?}", wire.place(query).unwrap().result));
+    }
+    let jobs = cluster
+        .jobs
+        .iter()
+        .map(|job| pb::admit_subject::Subject::Job(job.clone()));
+    let subjects = jobs.chain(asked.iter().cloned().map(pb::admit_subject::Subject::Task));
+    let query = pb::AdmitRequest {
+        against: against.clone(),
+        items: subjects
+            .map(|subject| pb::AdmitSubject {
+                subject: Some(subject),
+                ..Default::default()
+            })
+            .collect(),
+        ..Default::default()
+    };
+    all.push(format!("{:#?}", wire.admit(query).unwrap().result));
+    let query = pb::OrderRequest {
+        against: against.clone(),
+        queues: Some(pb::NameSet::default()),
+        jobs: Some(pb::NameSet::default()),
+        with_tree: true,
+        ..Default::default()
+    };
+    all.push(format!("{:#?}", wire.order(query).unwrap().result));
+    all.extend(victims(wire, against.as_ref().unwrap(), &asked));
+    all
+}
+
+/// Victims for each waiting task on each node.
+fn victims(wire: &BlockingClients, against: &pb::EvaluationRef, asked: &[pb::Task]) -> Vec<String> {
+    let running: Vec<pb::Task> = tasks(wire, against)
+        .into_iter()
+        .filter(|task| task.status == i32::from(pb::TaskStatus::Running))
+        .collect();
+    let all = [pb::VictimKind::Preempt, pb::VictimKind::Reclaim].map(|kind| {
+        let groups = asked.iter().flat_map(|task| {
+            let on_node = |node: usize| {
+                let on_node = running
+                    .iter()
+                    .filter(|own| own.node == node_name(node) && own.name != task.name);
+                pb::VictimGroup {
+                    preemptor: Some(task.clone()),
+                    node: node_name(node),
+                    candidates: on_node.cloned().collect(),
+                    ..Default::default()
+                }
+            };
+            (0..NODES).map(on_node)
+        });
+        let query = pb::SelectVictimsRequest {
+            against: Some(against.clone()),
+            kind: kind.into(),
+            groups: groups.collect(),
+            ..Default::default()
+        };
+        format!("{kind:?} {:#?}", wire.select_victims(query).unwrap().result)
+    });
+    all.into()
+}
+
+/// First lines in which two lists of answers differ.
+fn difference(own: &[String], other: &[String]) -> Option<String> {
+    let (own, other) = own.iter().zip(other).find(|(own, other)| own != other)?;
+    let (own, other): (Vec<&str>, Vec<&str>) = (own.lines().collect(), other.lines().collect());
+    let at = own
+        .iter()
+        .zip(&other)
+        .position(|(own, other)| own != other)
+        .unwrap_or(0);
+    let near = |lines: &[&str]| lines[at.saturating_sub(14)..lines.len().min(at + 6)].join("\n");
+    Some(format!("{}\n--- but ---\n{}", near(&own), near(&other)))
+}
+
+/// Change of a session about a task and a node, by numbers.
+type ChosenChange = (u8, usize, usize);
+
+fn placement(task: usize, node: usize) -> pb::TaskPlacement {
+    pb::TaskPlacement {
+        task: task_name(task),
+        node: node_name(node),
+        ..Default::default()
+    }
+}
+
+/// Any change of a session.
+fn change((kind, task, node): ChosenChange) -> Change {
+    match kind % 7 {
+        0 => Change::Allocate(placement(task, node)),
+        1 => Change::Pipeline(placement(task, node)),
+        2 => Change::Evict(task_name(task)),
+        3 => Change::Unallocate(task_name(task)),
+        4 => Change::Unpipeline(task_name(task)),
+        5 => Change::Unevict(task_name(task)),
+        _ => Change::BindFailed(task_name(task)),
+    }
+}
+
+/// Change that fits the task in its world, and its reverse.
+fn reversed(world: &World, (kind, task, node): ChosenChange) -> Option<[Change; 2]> {
+    let name = || task_name(task);
+    if world.is_running(task) {
+        return Some([Change::Evict(name()), Change::Unevict(name())]);
+    }
+    world.has_node(node).then(|| {
+        if kind % 2 == 0 {
+            [Change::Allocate(placement(task, node)), Change::Unallocate(name())]
+        } else {
+            [Change::Pipeline(placement(task, node)), Change::Unpipeline(name())]
+        }
+    })
+}
+
+/// Session of a server, with the number of its changes.
+struct OpenSession<'s> {
+    wire: &'s BlockingClients,
+    id: String,
+    done: u64,
+}
+
+impl<'s> OpenSession<'s> {
+    fn new(server: &'s EmbeddedServer) -> Self {
+        let opened = server.wire.open_session(pb::OpenSessionRequest::default()).unwrap();
+        Self {
+            wire: &server.wire,
+            id: opened.session,
+            done: 0,
+        }
+    }
+
+    fn present(&self) -> pb::EvaluationRef {
+        session_ref(&self.id, self.done, Vec::new())
+    }
+
+    /// Applies changes; false: they were refused.
+    fn apply(&mut self, changes: Vec<Change>) -> bool {
+        let count = changes.len() as u64;
+        let query = pb::FilterRequest {
+            against: Some(session_ref(&self.id, self.done, changes)),
+            ..Default::default()
+        };
+        let is_applied = self.wire.filter(query).is_ok();
+        self.done += if is_applied { count } else { 0 };
+        is_applied
+    }
+
+    fn close(self) {
+        let close = pb::CloseSessionRequest { session: self.id };
+        self.wire.close_session(close).unwrap();
+    }
+}
+
+fn chosen_changes(most: usize) -> impl Strategy<Value = Vec<ChosenChange>> {
+    prop::collection::vec((any::<u8>(), 0..TASKS, 0..NODES), 1..most)
+}
+
+/// What a server lives through.
+#[derive(Clone, Debug)]
+enum LifeEvent {
+    Load(World),
+    Ask,
+    Session(Vec<ChosenChange>, bool),
+}
+
+fn lives() -> impl Strategy<Value = Vec<LifeEvent>> {
+    let event = prop_oneof![
+        2 => worlds().prop_map(LifeEvent::Load),
+        1 => Just(LifeEvent::Ask),
+        2 => (chosen_changes(6), any::<bool>()).prop_map(|(changes, asks)| LifeEvent::Session(changes, asks)),
+    ];
+    prop::collection::vec(event, 0..6)
+}
+
+fn latest() -> pb::EvaluationRef {
+    pb::EvaluationRef::default()
+}
+
+/// Number of cases; `PUMICE_HISTORIES` asks for more.
+fn cases(usual: u32) -> ProptestConfig {
+    let wanted = std::env::var("PUMICE_HISTORIES")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    ProptestConfig {
+        cases: wanted.unwrap_or(usual),
+        max_shrink_iters: 400,
+        ..ProptestConfig::default()
+    }
+}
+
+/// Lets a server live, and leaves the last world in it.
+fn live(server: &EmbeddedServer, sequence: &mut u64, life: &[LifeEvent], last: &World) {
+    let mut present = last.cluster();
+    for event in life.iter().chain([&LifeEvent::Load(last.clone())]) {
+        match event {
+            LifeEvent::Load(world) => {
+                *sequence += 1;
+                present = world.cluster();
+                server
+                    .wire
+                    .apply_batch(full_sync("s", *sequence, present.clone()))
+                    .unwrap();
+            }
+            LifeEvent::Ask => {
+                let _ = answers(&server.wire, &latest(), &present);
+            }
+            LifeEvent::Session(changes, asks) => {
+                let mut session = OpenSession::new(server);
+                for chosen in changes {
+                    session.apply(vec![change(*chosen)]);
+                    if *asks {
+                        let _ = answers(&server.wire, &session.present(), &present);
+                    }
+                }
+                session.close();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_has_lived_long_answers_like_a_fresh_one() {
+    for mode in MODES {
+        for policy in 0..POLICIES.len() {
+            let old = EmbeddedServer::start();
+            reload(&old, policy, mode);
+            let sequence = Arc::new(std::sync::Mutex::new(0));
+            let mut runner = proptest::test_runner::TestRunner::new(cases(6));
+            let outcome = runner.run(&(lives(), worlds(), chosen_changes(4)), |(life, last, changes)| {
+                let mut sequence = sequence.lock().unwrap();
+                live(&old, &mut sequence, &life, &last);
+                let cluster = last.cluster();
+                let new = fresh(policy, mode, cluster.clone());
+                let both = [&old, &new].map(|server| answers(&server.wire, &latest(), &cluster));
+                prop_assert_eq!(difference(&both[0], &both[1]), None, "latest state");
+                let both = [&old, &new].map(|server| {
+                    let mut session = OpenSession::new(server);
+                    for chosen in &changes {
+                        session.apply(vec![change(*chosen)]);
+                    }
+                    let all = answers(&server.wire, &session.present(), &cluster);
+                    session.close();
+                    all
+                });
+                prop_assert_eq!(difference(&both[0], &both[1]), None, "session");
+                Ok(())
+            });
+            outcome.unwrap_or_else(|failed| panic!("{} under {mode}: {failed}", POLICIES[policy]));
+        }
+    }
+}
+
+#[test]
+fn a_change_and_its_reverse_leave_every_answer_as_it_was() {
+    for mode in MODES {
+        for policy in 0..POLICIES.len() {
+            let server = EmbeddedServer::start();
+            reload(&server, policy, mode);
+            let sequence = Arc::new(std::sync::Mutex::new(0));
+            let mut runner = proptest::test_runner::TestRunner::new(cases(8));
+            let outcome = runner.run(
+                &(worlds(), chosen_changes(5), any::<bool>()),
+                |(world, chosen, nested)| {
+                    let mut sequence = sequence.lock().unwrap();
+                    live(&server, &mut sequence, &[], &world);
+                    let cluster = world.cluster();
+                    let mut session = OpenSession::new(&server);
+                    let before = answers(&server.wire, &session.present(), &cluster);
+                    let mut pairs: Vec<[Change; 2]> = Vec::new();
+                    let mut known = std::collections::BTreeSet::new();
+                    for own in chosen.iter().filter(|(_, task, _)| known.insert(*task)) {
+                        pairs.extend(reversed(&world, *own));
+                    }
+                    if nested {
+                        for [there, _] in &pairs {
+                            session.apply(vec![there.clone()]);
+                            let _ = answers(&server.wire, &session.present(), &cluster);
+                        }
+                        for [_, back] in pairs.iter().rev() {
+                            session.apply(vec![back.clone()]);
+                        }
+                    } else {
+                        for [there, back] in &pairs {
+                            session.apply(vec![there.clone()]);
+                            session.apply(vec![back.clone()]);
+                        }
+                    }
+                    let after = answers(&server.wire, &session.present(), &cluster);
+                    session.close();
+                    prop_assert_eq!(difference(&before, &after), None, "{:?}", pairs);
+                    Ok(())
+                },
+            );
+            outcome.unwrap_or_else(|failed| panic!("{} under {mode}: {failed}", POLICIES[policy]));
+        }
+    }
+}
+
+#[test]
+fn a_session_answers_like_a_rebuild_of_it() {
+    for policy in 0..POLICIES.len() {
+        let server = EmbeddedServer::start();
+        reload(&server, policy, "corrected");
+        let sequence = Arc::new(std::sync::Mutex::new(0));
+        let mut runner = proptest::test_runner::TestRunner::new(cases(8));
+        let outcome = runner.run(&(worlds(), chosen_changes(10)), |(world, chosen)| {
+            let mut sequence = sequence.lock().unwrap();
+            live(&server, &mut sequence, &[], &world);
+            let cluster = world.cluster();
+            let mut session = OpenSession::new(&server);
+            for own in &chosen {
+                session.apply(vec![change(*own)]);
+            }
+            let here = answers(&server.wire, &session.present(), &cluster);
+            let rebuilt = pb::Cluster {
+                tasks: tasks(&server.wire, &session.present()),
+                ..cluster.clone()
+            };
+            session.close();
+            let anew = fresh(policy, "corrected", rebuilt);
+            let there = answers(&anew.wire, &latest(), &cluster);
+            prop_assert_eq!(difference(&here, &there), None);
+            Ok(())
+        });
+        outcome.unwrap_or_else(|failed| panic!("{}: {failed}", POLICIES[policy]));
+    }
+}
