@@ -87,6 +87,19 @@ func ResourceTexts(list corev1.ResourceList) *pb.ResourceList {
 	return &pb.ResourceList{Items: items}
 }
 
+// preemptionPolicy of a pod. Without a class the usual policy needs no words.
+func preemptionPolicy(pod *corev1.Pod, record *pb.Task) pb.PreemptionPolicy {
+	switch policy := pod.Spec.PreemptionPolicy; {
+	case policy == nil || *policy == "":
+		return pb.PreemptionPolicy_PREEMPTION_POLICY_UNSPECIFIED
+	case *policy == corev1.PreemptNever:
+		return pb.PreemptionPolicy_PREEMPTION_POLICY_NEVER
+	case record.PriorityClassName != "" || record.PriorityFromClass:
+		return pb.PreemptionPolicy_PREEMPTION_POLICY_LOWER_PRIORITY
+	}
+	return pb.PreemptionPolicy_PREEMPTION_POLICY_UNSPECIFIED
+}
+
 // TaskRecord makes a record of a Kubernetes pod. Its effective requests follow the rules of the derivation. Its error is a
 // *RecordError; Feed.PutPod tells the service of it.
 func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error) {
@@ -112,6 +125,7 @@ func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error)
 		Labels:            pod.Labels, Constraints: constraints,
 		Role: role(pod), PriorityClassName: pod.Spec.PriorityClassName, PriorityFromClass: effective.PriorityFromClass,
 	}
+	record.PreemptionPolicy = preemptionPolicy(pod, record)
 	for _, gate := range pod.Spec.SchedulingGates {
 		record.SchedulingGates = append(record.SchedulingGates, gate.Name)
 	}

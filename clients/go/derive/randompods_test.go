@@ -172,6 +172,7 @@ func (dice dice) spec(odd []any) fields {
 	dice.maybe(2, spec, "nodeName", func() any { return pick(dice, "n0", "n1", "gone", "") })
 	dice.maybe(2, spec, "priority", func() any { return pick[any](dice, 0, 1, 7, -3, 2_000_000_000, nil) })
 	dice.maybe(3, spec, "priorityClassName", func() any { return pick(dice, "high", "unknown", "") })
+	dice.maybe(3, spec, "preemptionPolicy", func() any { return pick(dice, "Never", "PreemptLowerPriority") })
 	dice.maybe(5, spec, "schedulingGates", func() any {
 		return some(dice, 2, func() any {
 			return fields{"name": pick(dice, "example.com/wait", "scheduling.volcano.sh/queue-allocation-gate")}

@@ -121,7 +121,7 @@ func copyOf(record *pb.Task) *pb.Task {
 		Constraints: constraintsOf(record.Constraints), Role: record.Role, PriorityClassName: record.PriorityClassName,
 		SchedulingGates: record.SchedulingGates, SubGroup: record.SubGroup, ContainerNonzeroRequests: record.ContainerNonzeroRequests,
 		KubernetesRequests: record.KubernetesRequests, Object: record.Object, PodRules: record.PodRules,
-		PriorityFromClass: record.PriorityFromClass,
+		PriorityFromClass: record.PriorityFromClass, PreemptionPolicy: record.PreemptionPolicy,
 	}
 }
 

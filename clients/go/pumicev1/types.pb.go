@@ -97,6 +97,60 @@ func (QueueState) EnumDescriptor() ([]byte, []int) {
 	return file_pumice_v1_types_proto_rawDescGZIP(), []int{0}
 }
 
+// Whether a task may have others evicted for it (preemptionPolicy of Kubernetes).
+type PreemptionPolicy int32
+
+const (
+	// That of the class `priority_class_name`, or of the global default if the task
+	// names none and has no priority of its own.
+	PreemptionPolicy_PREEMPTION_POLICY_UNSPECIFIED PreemptionPolicy = 0
+	// "Never": no action and no SelectVictims evicts tasks for it.
+	PreemptionPolicy_PREEMPTION_POLICY_NEVER PreemptionPolicy = 1
+	// "PreemptLowerPriority".
+	PreemptionPolicy_PREEMPTION_POLICY_LOWER_PRIORITY PreemptionPolicy = 2
+)
+
+// Enum value maps for PreemptionPolicy.
+var (
+	PreemptionPolicy_name = map[int32]string{
+		0: "PREEMPTION_POLICY_UNSPECIFIED",
+		1: "PREEMPTION_POLICY_NEVER",
+		2: "PREEMPTION_POLICY_LOWER_PRIORITY",
+	}
+	PreemptionPolicy_value = map[string]int32{
+		"PREEMPTION_POLICY_UNSPECIFIED":    0,
+		"PREEMPTION_POLICY_NEVER":          1,
+		"PREEMPTION_POLICY_LOWER_PRIORITY": 2,
+	}
+)
+
+func (x PreemptionPolicy) Enum() *PreemptionPolicy {
+	p := new(PreemptionPolicy)
+	*p = x
+	return p
+}
+
+func (x PreemptionPolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PreemptionPolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_pumice_v1_types_proto_enumTypes[1].Descriptor()
+}
+
+func (PreemptionPolicy) Type() protoreflect.EnumType {
+	return &file_pumice_v1_types_proto_enumTypes[1]
+}
+
+func (x PreemptionPolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PreemptionPolicy.Descriptor instead.
+func (PreemptionPolicy) EnumDescriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{1}
+}
+
 // Phase of a job.
 type JobPhase int32
 
@@ -146,11 +200,11 @@ func (x JobPhase) String() string {
 }
 
 func (JobPhase) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[1].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[2].Descriptor()
 }
 
 func (JobPhase) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[1]
+	return &file_pumice_v1_types_proto_enumTypes[2]
 }
 
 func (x JobPhase) Number() protoreflect.EnumNumber {
@@ -159,7 +213,7 @@ func (x JobPhase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobPhase.Descriptor instead.
 func (JobPhase) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{1}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{2}
 }
 
 // Scheduler whose rules the server applies to the amounts and the priority of a
@@ -201,11 +255,11 @@ func (x PodRules) String() string {
 }
 
 func (PodRules) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[2].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[3].Descriptor()
 }
 
 func (PodRules) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[2]
+	return &file_pumice_v1_types_proto_enumTypes[3]
 }
 
 func (x PodRules) Number() protoreflect.EnumNumber {
@@ -214,7 +268,7 @@ func (x PodRules) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PodRules.Descriptor instead.
 func (PodRules) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{2}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
 // Status of a task, in Volcano's terms.
@@ -286,11 +340,11 @@ func (x TaskStatus) String() string {
 }
 
 func (TaskStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[3].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[4].Descriptor()
 }
 
 func (TaskStatus) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[3]
+	return &file_pumice_v1_types_proto_enumTypes[4]
 }
 
 func (x TaskStatus) Number() protoreflect.EnumNumber {
@@ -299,7 +353,7 @@ func (x TaskStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TaskStatus.Descriptor instead.
 func (TaskStatus) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 // How a response refers to nodes.
@@ -339,11 +393,11 @@ func (x NodeEncoding) String() string {
 }
 
 func (NodeEncoding) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[4].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[5].Descriptor()
 }
 
 func (NodeEncoding) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[4]
+	return &file_pumice_v1_types_proto_enumTypes[5]
 }
 
 func (x NodeEncoding) Number() protoreflect.EnumNumber {
@@ -352,7 +406,7 @@ func (x NodeEncoding) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NodeEncoding.Descriptor instead.
 func (NodeEncoding) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 // Scope of stale Filter and Score results.
@@ -399,11 +453,11 @@ func (x InvalidationScope) String() string {
 }
 
 func (InvalidationScope) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[5].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[6].Descriptor()
 }
 
 func (InvalidationScope) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[5]
+	return &file_pumice_v1_types_proto_enumTypes[6]
 }
 
 func (x InvalidationScope) Number() protoreflect.EnumNumber {
@@ -412,7 +466,7 @@ func (x InvalidationScope) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InvalidationScope.Descriptor instead.
 func (InvalidationScope) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 // Level of detail of a Filter result. The numbers of fitting and rejected nodes
@@ -457,11 +511,11 @@ func (x FilterDetail) String() string {
 }
 
 func (FilterDetail) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[6].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[7].Descriptor()
 }
 
 func (FilterDetail) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[6]
+	return &file_pumice_v1_types_proto_enumTypes[7]
 }
 
 func (x FilterDetail) Number() protoreflect.EnumNumber {
@@ -470,7 +524,7 @@ func (x FilterDetail) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FilterDetail.Descriptor instead.
 func (FilterDetail) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 // Whether preemption can resolve a rejection.
@@ -510,11 +564,11 @@ func (x Resolution) String() string {
 }
 
 func (Resolution) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[7].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[8].Descriptor()
 }
 
 func (Resolution) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[7]
+	return &file_pumice_v1_types_proto_enumTypes[8]
 }
 
 func (x Resolution) Number() protoreflect.EnumNumber {
@@ -523,7 +577,7 @@ func (x Resolution) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Resolution.Descriptor instead.
 func (Resolution) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 // Durability of a write.
@@ -571,11 +625,11 @@ func (x Durability) String() string {
 }
 
 func (Durability) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[8].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[9].Descriptor()
 }
 
 func (Durability) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[8]
+	return &file_pumice_v1_types_proto_enumTypes[9]
 }
 
 func (x Durability) Number() protoreflect.EnumNumber {
@@ -584,7 +638,7 @@ func (x Durability) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Durability.Descriptor instead.
 func (Durability) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 // Amounts by resource name. An absent list, an empty list and a list with a "0"
@@ -1386,7 +1440,9 @@ type Job struct {
 	// spec.minMember: minimum number of tasks that must start together. For
 	// example, 4 for a training job of four workers. 0: no minimum.
 	MinMember int32 `protobuf:"varint,7,opt,name=min_member,json=minMember,proto3" json:"min_member,omitempty"`
-	// spec.minResources. Absent and empty have different meanings.
+	// spec.minResources. Absent and empty have different meanings. Names under
+	// which ResourceQuota objects count ("count/pods", "requests.cpu", "limits.cpu"),
+	// which Volcano's controllers write, are left out.
 	MinResources *ResourceList `protobuf:"bytes,8,opt,name=min_resources,json=minResources,proto3" json:"min_resources,omitempty"`
 	// Annotations. The server stores only annotations that a plugin declares.
 	Annotations map[string]string `protobuf:"bytes,9,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -1626,8 +1682,11 @@ type PriorityClass struct {
 	// True: the value also applies to jobs and tasks without a class. If several
 	// classes are global defaults, the smallest value applies.
 	GlobalDefault bool `protobuf:"varint,3,opt,name=global_default,json=globalDefault,proto3" json:"global_default,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// preemptionPolicy, for tasks that have none of their own. Unspecified: lower
+	// priority.
+	PreemptionPolicy PreemptionPolicy `protobuf:"varint,4,opt,name=preemption_policy,json=preemptionPolicy,proto3,enum=pumice.v1.PreemptionPolicy" json:"preemption_policy,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *PriorityClass) Reset() {
@@ -1681,6 +1740,13 @@ func (x *PriorityClass) GetGlobalDefault() bool {
 	return false
 }
 
+func (x *PriorityClass) GetPreemptionPolicy() PreemptionPolicy {
+	if x != nil {
+		return x.PreemptionPolicy
+	}
+	return PreemptionPolicy_PREEMPTION_POLICY_UNSPECIFIED
+}
+
 // A pod: stored, named in a request, or hypothetical. In a request, a task
 // without `requests` refers to the stored task of that name; a task with
 // `requests` is evaluated as sent. For example, `requests` with "nvidia.com/gpu":
@@ -1709,9 +1775,9 @@ type Task struct {
 	NominatedNode string `protobuf:"bytes,8,opt,name=nominated_node,json=nominatedNode,proto3" json:"nominated_node,omitempty"`
 	// Annotations. The server stores only annotations that a plugin declares.
 	Annotations map[string]string `protobuf:"bytes,9,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Effective requests, by the rules of the pod's scheduler, for example "cpu":
-	// "8", "nvidia.com/gpu": "1". Leave out "pods": the server adds one pod where a
-	// plugin limits pods.
+	// Effective requests, as the pod's scheduler counts them. The pod itself is not
+	// part of them: the server adds `pods: 1` where a plugin counts pods. Names that
+	// begin with "count/" count by kube-scheduler's rules only.
 	Requests *ResourceList `protobuf:"bytes,10,opt,name=requests,proto3" json:"requests,omitempty"`
 	// Effective limits. Absent: none.
 	Limits *ResourceList `protobuf:"bytes,11,opt,name=limits,proto3" json:"limits,omitempty"`
@@ -1762,8 +1828,10 @@ type Task struct {
 	// True: the server uses the value of the class `priority_class_name`, then the
 	// global default, then `priority`. False: the server uses `priority`.
 	PriorityFromClass bool `protobuf:"varint,42,opt,name=priority_from_class,json=priorityFromClass,proto3" json:"priority_from_class,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// spec.preemptionPolicy of the pod.
+	PreemptionPolicy PreemptionPolicy `protobuf:"varint,43,opt,name=preemption_policy,json=preemptionPolicy,proto3,enum=pumice.v1.PreemptionPolicy" json:"preemption_policy,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
@@ -1976,6 +2044,13 @@ func (x *Task) GetPriorityFromClass() bool {
 		return x.PriorityFromClass
 	}
 	return false
+}
+
+func (x *Task) GetPreemptionPolicy() PreemptionPolicy {
+	if x != nil {
+		return x.PreemptionPolicy
+	}
+	return PreemptionPolicy_PREEMPTION_POLICY_UNSPECIFIED
 }
 
 // Constraints of a pod on nodes and on other pods.
@@ -4750,11 +4825,12 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x0elabel_selector\x18\x04 \x01(\v2\x18.pumice.v1.LabelSelectorR\rlabelSelector\x12(\n" +
 	"\x10match_label_keys\x18\x05 \x03(\tR\x0ematchLabelKeysB\a\n" +
 	"\x05_sizeB\r\n" +
-	"\v_min_groups\"`\n" +
+	"\v_min_groups\"\xaa\x01\n" +
 	"\rPriorityClass\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value\x12%\n" +
-	"\x0eglobal_default\x18\x03 \x01(\bR\rglobalDefault\"\x90\n" +
+	"\x0eglobal_default\x18\x03 \x01(\bR\rglobalDefault\x12H\n" +
+	"\x11preemption_policy\x18\x04 \x01(\x0e2\x1b.pumice.v1.PreemptionPolicyR\x10preemptionPolicy\"\xda\n" +
 	"\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
@@ -4783,7 +4859,8 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x13kubernetes_requests\x18\x19 \x01(\v2\x17.pumice.v1.ResourceListR\x12kubernetesRequests\x12\x16\n" +
 	"\x06object\x18( \x01(\fR\x06object\x120\n" +
 	"\tpod_rules\x18) \x01(\x0e2\x13.pumice.v1.PodRulesR\bpodRules\x12.\n" +
-	"\x13priority_from_class\x18* \x01(\bR\x11priorityFromClass\x1a>\n" +
+	"\x13priority_from_class\x18* \x01(\bR\x11priorityFromClass\x12H\n" +
+	"\x11preemption_policy\x18+ \x01(\x0e2\x1b.pumice.v1.PreemptionPolicyR\x10preemptionPolicy\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -5002,7 +5079,11 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x10QUEUE_STATE_OPEN\x10\x01\x12\x16\n" +
 	"\x12QUEUE_STATE_CLOSED\x10\x02\x12\x17\n" +
 	"\x13QUEUE_STATE_CLOSING\x10\x03\x12\x17\n" +
-	"\x13QUEUE_STATE_UNKNOWN\x10\x04*\x9a\x01\n" +
+	"\x13QUEUE_STATE_UNKNOWN\x10\x04*x\n" +
+	"\x10PreemptionPolicy\x12!\n" +
+	"\x1dPREEMPTION_POLICY_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17PREEMPTION_POLICY_NEVER\x10\x01\x12$\n" +
+	" PREEMPTION_POLICY_LOWER_PRIORITY\x10\x02*\x9a\x01\n" +
 	"\bJobPhase\x12\x19\n" +
 	"\x15JOB_PHASE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11JOB_PHASE_PENDING\x10\x01\x12\x15\n" +
@@ -5070,178 +5151,181 @@ func file_pumice_v1_types_proto_rawDescGZIP() []byte {
 	return file_pumice_v1_types_proto_rawDescData
 }
 
-var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
 var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_pumice_v1_types_proto_goTypes = []any{
 	(QueueState)(0),                  // 0: pumice.v1.QueueState
-	(JobPhase)(0),                    // 1: pumice.v1.JobPhase
-	(PodRules)(0),                    // 2: pumice.v1.PodRules
-	(TaskStatus)(0),                  // 3: pumice.v1.TaskStatus
-	(NodeEncoding)(0),                // 4: pumice.v1.NodeEncoding
-	(InvalidationScope)(0),           // 5: pumice.v1.InvalidationScope
-	(FilterDetail)(0),                // 6: pumice.v1.FilterDetail
-	(Resolution)(0),                  // 7: pumice.v1.Resolution
-	(Durability)(0),                  // 8: pumice.v1.Durability
-	(*ResourceList)(nil),             // 9: pumice.v1.ResourceList
-	(*Node)(nil),                     // 10: pumice.v1.Node
-	(*NodeDevices)(nil),              // 11: pumice.v1.NodeDevices
-	(*DeviceRequest)(nil),            // 12: pumice.v1.DeviceRequest
-	(*Taint)(nil),                    // 13: pumice.v1.Taint
-	(*NodeImage)(nil),                // 14: pumice.v1.NodeImage
-	(*Queue)(nil),                    // 15: pumice.v1.Queue
-	(*QueueAffinity)(nil),            // 16: pumice.v1.QueueAffinity
-	(*NodeGroupLists)(nil),           // 17: pumice.v1.NodeGroupLists
-	(*Job)(nil),                      // 18: pumice.v1.Job
-	(*SubGroupPolicy)(nil),           // 19: pumice.v1.SubGroupPolicy
-	(*PriorityClass)(nil),            // 20: pumice.v1.PriorityClass
-	(*Task)(nil),                     // 21: pumice.v1.Task
-	(*PodConstraints)(nil),           // 22: pumice.v1.PodConstraints
-	(*Affinity)(nil),                 // 23: pumice.v1.Affinity
-	(*NodeAffinity)(nil),             // 24: pumice.v1.NodeAffinity
-	(*NodeSelector)(nil),             // 25: pumice.v1.NodeSelector
-	(*NodeSelectorTerm)(nil),         // 26: pumice.v1.NodeSelectorTerm
-	(*SelectorRequirement)(nil),      // 27: pumice.v1.SelectorRequirement
-	(*PreferredNodeTerm)(nil),        // 28: pumice.v1.PreferredNodeTerm
-	(*PodAffinity)(nil),              // 29: pumice.v1.PodAffinity
-	(*PodAffinityTerm)(nil),          // 30: pumice.v1.PodAffinityTerm
-	(*WeightedPodAffinityTerm)(nil),  // 31: pumice.v1.WeightedPodAffinityTerm
-	(*LabelSelector)(nil),            // 32: pumice.v1.LabelSelector
-	(*Toleration)(nil),               // 33: pumice.v1.Toleration
-	(*HostPort)(nil),                 // 34: pumice.v1.HostPort
-	(*TopologySpreadConstraint)(nil), // 35: pumice.v1.TopologySpreadConstraint
-	(*Cluster)(nil),                  // 36: pumice.v1.Cluster
-	(*Namespace)(nil),                // 37: pumice.v1.Namespace
-	(*Revision)(nil),                 // 38: pumice.v1.Revision
-	(*SourcePosition)(nil),           // 39: pumice.v1.SourcePosition
-	(*NodeTableVersion)(nil),         // 40: pumice.v1.NodeTableVersion
-	(*NodeSet)(nil),                  // 41: pumice.v1.NodeSet
-	(*EvaluationRef)(nil),            // 42: pumice.v1.EvaluationRef
-	(*LatestRef)(nil),                // 43: pumice.v1.LatestRef
-	(*InlineSnapshot)(nil),           // 44: pumice.v1.InlineSnapshot
-	(*SessionRef)(nil),               // 45: pumice.v1.SessionRef
-	(*SessionChange)(nil),            // 46: pumice.v1.SessionChange
-	(*TaskPlacement)(nil),            // 47: pumice.v1.TaskPlacement
-	(*ResponseMetadata)(nil),         // 48: pumice.v1.ResponseMetadata
-	(*NotEvaluated)(nil),             // 49: pumice.v1.NotEvaluated
-	(*SessionEffects)(nil),           // 50: pumice.v1.SessionEffects
-	(*Invalidation)(nil),             // 51: pumice.v1.Invalidation
-	(*Amount)(nil),                   // 52: pumice.v1.Amount
-	(*Reason)(nil),                   // 53: pumice.v1.Reason
-	(*Measurement)(nil),              // 54: pumice.v1.Measurement
-	(*Problem)(nil),                  // 55: pumice.v1.Problem
-	nil,                              // 56: pumice.v1.ResourceList.ItemsEntry
-	nil,                              // 57: pumice.v1.Node.LabelsEntry
-	nil,                              // 58: pumice.v1.Queue.AnnotationsEntry
-	nil,                              // 59: pumice.v1.Job.AnnotationsEntry
-	nil,                              // 60: pumice.v1.Job.MinTaskMemberEntry
-	nil,                              // 61: pumice.v1.Task.AnnotationsEntry
-	nil,                              // 62: pumice.v1.Task.LabelsEntry
-	nil,                              // 63: pumice.v1.PodConstraints.NodeSelectorEntry
-	nil,                              // 64: pumice.v1.LabelSelector.MatchLabelsEntry
-	nil,                              // 65: pumice.v1.Namespace.LabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 66: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 67: google.protobuf.Duration
+	(PreemptionPolicy)(0),            // 1: pumice.v1.PreemptionPolicy
+	(JobPhase)(0),                    // 2: pumice.v1.JobPhase
+	(PodRules)(0),                    // 3: pumice.v1.PodRules
+	(TaskStatus)(0),                  // 4: pumice.v1.TaskStatus
+	(NodeEncoding)(0),                // 5: pumice.v1.NodeEncoding
+	(InvalidationScope)(0),           // 6: pumice.v1.InvalidationScope
+	(FilterDetail)(0),                // 7: pumice.v1.FilterDetail
+	(Resolution)(0),                  // 8: pumice.v1.Resolution
+	(Durability)(0),                  // 9: pumice.v1.Durability
+	(*ResourceList)(nil),             // 10: pumice.v1.ResourceList
+	(*Node)(nil),                     // 11: pumice.v1.Node
+	(*NodeDevices)(nil),              // 12: pumice.v1.NodeDevices
+	(*DeviceRequest)(nil),            // 13: pumice.v1.DeviceRequest
+	(*Taint)(nil),                    // 14: pumice.v1.Taint
+	(*NodeImage)(nil),                // 15: pumice.v1.NodeImage
+	(*Queue)(nil),                    // 16: pumice.v1.Queue
+	(*QueueAffinity)(nil),            // 17: pumice.v1.QueueAffinity
+	(*NodeGroupLists)(nil),           // 18: pumice.v1.NodeGroupLists
+	(*Job)(nil),                      // 19: pumice.v1.Job
+	(*SubGroupPolicy)(nil),           // 20: pumice.v1.SubGroupPolicy
+	(*PriorityClass)(nil),            // 21: pumice.v1.PriorityClass
+	(*Task)(nil),                     // 22: pumice.v1.Task
+	(*PodConstraints)(nil),           // 23: pumice.v1.PodConstraints
+	(*Affinity)(nil),                 // 24: pumice.v1.Affinity
+	(*NodeAffinity)(nil),             // 25: pumice.v1.NodeAffinity
+	(*NodeSelector)(nil),             // 26: pumice.v1.NodeSelector
+	(*NodeSelectorTerm)(nil),         // 27: pumice.v1.NodeSelectorTerm
+	(*SelectorRequirement)(nil),      // 28: pumice.v1.SelectorRequirement
+	(*PreferredNodeTerm)(nil),        // 29: pumice.v1.PreferredNodeTerm
+	(*PodAffinity)(nil),              // 30: pumice.v1.PodAffinity
+	(*PodAffinityTerm)(nil),          // 31: pumice.v1.PodAffinityTerm
+	(*WeightedPodAffinityTerm)(nil),  // 32: pumice.v1.WeightedPodAffinityTerm
+	(*LabelSelector)(nil),            // 33: pumice.v1.LabelSelector
+	(*Toleration)(nil),               // 34: pumice.v1.Toleration
+	(*HostPort)(nil),                 // 35: pumice.v1.HostPort
+	(*TopologySpreadConstraint)(nil), // 36: pumice.v1.TopologySpreadConstraint
+	(*Cluster)(nil),                  // 37: pumice.v1.Cluster
+	(*Namespace)(nil),                // 38: pumice.v1.Namespace
+	(*Revision)(nil),                 // 39: pumice.v1.Revision
+	(*SourcePosition)(nil),           // 40: pumice.v1.SourcePosition
+	(*NodeTableVersion)(nil),         // 41: pumice.v1.NodeTableVersion
+	(*NodeSet)(nil),                  // 42: pumice.v1.NodeSet
+	(*EvaluationRef)(nil),            // 43: pumice.v1.EvaluationRef
+	(*LatestRef)(nil),                // 44: pumice.v1.LatestRef
+	(*InlineSnapshot)(nil),           // 45: pumice.v1.InlineSnapshot
+	(*SessionRef)(nil),               // 46: pumice.v1.SessionRef
+	(*SessionChange)(nil),            // 47: pumice.v1.SessionChange
+	(*TaskPlacement)(nil),            // 48: pumice.v1.TaskPlacement
+	(*ResponseMetadata)(nil),         // 49: pumice.v1.ResponseMetadata
+	(*NotEvaluated)(nil),             // 50: pumice.v1.NotEvaluated
+	(*SessionEffects)(nil),           // 51: pumice.v1.SessionEffects
+	(*Invalidation)(nil),             // 52: pumice.v1.Invalidation
+	(*Amount)(nil),                   // 53: pumice.v1.Amount
+	(*Reason)(nil),                   // 54: pumice.v1.Reason
+	(*Measurement)(nil),              // 55: pumice.v1.Measurement
+	(*Problem)(nil),                  // 56: pumice.v1.Problem
+	nil,                              // 57: pumice.v1.ResourceList.ItemsEntry
+	nil,                              // 58: pumice.v1.Node.LabelsEntry
+	nil,                              // 59: pumice.v1.Queue.AnnotationsEntry
+	nil,                              // 60: pumice.v1.Job.AnnotationsEntry
+	nil,                              // 61: pumice.v1.Job.MinTaskMemberEntry
+	nil,                              // 62: pumice.v1.Task.AnnotationsEntry
+	nil,                              // 63: pumice.v1.Task.LabelsEntry
+	nil,                              // 64: pumice.v1.PodConstraints.NodeSelectorEntry
+	nil,                              // 65: pumice.v1.LabelSelector.MatchLabelsEntry
+	nil,                              // 66: pumice.v1.Namespace.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 67: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 68: google.protobuf.Duration
 }
 var file_pumice_v1_types_proto_depIdxs = []int32{
-	56, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
-	57, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
-	9,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
-	9,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
-	9,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
-	9,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	66, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
-	13, // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
-	14, // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
-	11, // 9: pumice.v1.Node.devices:type_name -> pumice.v1.NodeDevices
-	66, // 10: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	58, // 11: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	57, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
+	58, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
+	10, // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
+	10, // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
+	10, // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
+	10, // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
+	67, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
+	14, // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
+	15, // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
+	12, // 9: pumice.v1.Node.devices:type_name -> pumice.v1.NodeDevices
+	67, // 10: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	59, // 11: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
 	0,  // 12: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
-	9,  // 13: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
-	9,  // 14: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
-	9,  // 15: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
-	16, // 16: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
-	17, // 17: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
-	17, // 18: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
-	66, // 19: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
-	1,  // 20: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
-	9,  // 21: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	59, // 22: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
-	60, // 23: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
-	19, // 24: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
-	32, // 25: pumice.v1.SubGroupPolicy.label_selector:type_name -> pumice.v1.LabelSelector
-	3,  // 26: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	61, // 27: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
-	9,  // 28: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
-	9,  // 29: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
-	9,  // 30: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
-	9,  // 31: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	66, // 32: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
-	62, // 33: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
-	22, // 34: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
-	9,  // 35: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
-	9,  // 36: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
-	2,  // 37: pumice.v1.Task.pod_rules:type_name -> pumice.v1.PodRules
-	63, // 38: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
-	23, // 39: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
-	33, // 40: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
-	34, // 41: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
-	35, // 42: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
-	32, // 43: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
-	12, // 44: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
-	24, // 45: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
-	29, // 46: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
-	29, // 47: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
-	25, // 48: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
-	28, // 49: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
-	26, // 50: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
-	27, // 51: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	27, // 52: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
-	26, // 53: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
-	30, // 54: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
-	31, // 55: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
-	32, // 56: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
-	32, // 57: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
-	30, // 58: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
-	64, // 59: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
-	27, // 60: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	32, // 61: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
-	10, // 62: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	15, // 63: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	18, // 64: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	21, // 65: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	37, // 66: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
-	2,  // 67: pumice.v1.Cluster.pod_rules:type_name -> pumice.v1.PodRules
-	20, // 68: pumice.v1.Cluster.priority_classes:type_name -> pumice.v1.PriorityClass
-	65, // 69: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
-	43, // 70: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	45, // 71: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	44, // 72: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	40, // 73: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	66, // 74: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
-	38, // 75: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	39, // 76: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	67, // 77: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	36, // 78: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	46, // 79: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	47, // 80: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	47, // 81: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	38, // 82: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	40, // 83: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	50, // 84: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	55, // 85: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	49, // 86: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	66, // 87: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
-	51, // 88: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	55, // 89: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	5,  // 90: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	41, // 91: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	7,  // 92: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	54, // 93: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	94, // [94:94] is the sub-list for method output_type
-	94, // [94:94] is the sub-list for method input_type
-	94, // [94:94] is the sub-list for extension type_name
-	94, // [94:94] is the sub-list for extension extendee
-	0,  // [0:94] is the sub-list for field type_name
+	10, // 13: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
+	10, // 14: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
+	10, // 15: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
+	17, // 16: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
+	18, // 17: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
+	18, // 18: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
+	67, // 19: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	2,  // 20: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
+	10, // 21: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
+	60, // 22: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	61, // 23: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
+	20, // 24: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
+	33, // 25: pumice.v1.SubGroupPolicy.label_selector:type_name -> pumice.v1.LabelSelector
+	1,  // 26: pumice.v1.PriorityClass.preemption_policy:type_name -> pumice.v1.PreemptionPolicy
+	4,  // 27: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
+	62, // 28: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	10, // 29: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
+	10, // 30: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
+	10, // 31: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
+	10, // 32: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
+	67, // 33: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	63, // 34: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
+	23, // 35: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
+	10, // 36: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
+	10, // 37: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
+	3,  // 38: pumice.v1.Task.pod_rules:type_name -> pumice.v1.PodRules
+	1,  // 39: pumice.v1.Task.preemption_policy:type_name -> pumice.v1.PreemptionPolicy
+	64, // 40: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
+	24, // 41: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
+	34, // 42: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
+	35, // 43: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
+	36, // 44: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
+	33, // 45: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
+	13, // 46: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
+	25, // 47: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
+	30, // 48: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
+	30, // 49: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
+	26, // 50: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
+	29, // 51: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
+	27, // 52: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
+	28, // 53: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	28, // 54: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
+	27, // 55: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
+	31, // 56: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
+	32, // 57: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
+	33, // 58: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
+	33, // 59: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
+	31, // 60: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
+	65, // 61: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
+	28, // 62: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	33, // 63: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
+	11, // 64: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	16, // 65: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	19, // 66: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	22, // 67: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	38, // 68: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
+	3,  // 69: pumice.v1.Cluster.pod_rules:type_name -> pumice.v1.PodRules
+	21, // 70: pumice.v1.Cluster.priority_classes:type_name -> pumice.v1.PriorityClass
+	66, // 71: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
+	44, // 72: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	46, // 73: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	45, // 74: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	41, // 75: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	67, // 76: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
+	39, // 77: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	40, // 78: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	68, // 79: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	37, // 80: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	47, // 81: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	48, // 82: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	48, // 83: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	39, // 84: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	41, // 85: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	51, // 86: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	56, // 87: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	50, // 88: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	67, // 89: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
+	52, // 90: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	56, // 91: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	6,  // 92: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	42, // 93: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	8,  // 94: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	55, // 95: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	96, // [96:96] is the sub-list for method output_type
+	96, // [96:96] is the sub-list for method input_type
+	96, // [96:96] is the sub-list for extension type_name
+	96, // [96:96] is the sub-list for extension extendee
+	0,  // [0:96] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }
@@ -5276,7 +5360,7 @@ func file_pumice_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_types_proto_rawDesc), len(file_pumice_v1_types_proto_rawDesc)),
-			NumEnums:      9,
+			NumEnums:      10,
 			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -197,7 +197,7 @@ fn gang_member(task: &pb::Task) -> GangMember {
         sub_group: Arc::from(&*task.sub_group),
         priority_class: Arc::from(&*task.priority_class_name),
         scheduling_gates: task.scheduling_gates.iter().map(|gate| Arc::from(&**gate)).collect(),
-        priority_from_class: None,
+        ..GangMember::default()
     }
 }
 

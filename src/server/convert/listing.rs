@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::server::pb;
 use pumice_engine::model::{
     ClusterState, GroupSelector, JobPhase, JobRecord, NamespaceRecord, NodeEntry, NodeGroupLists, NodeRecord, NodeSlot,
-    NodeVector, QueueAffinity, QueueRecord, QueueState, RecordProblems, ResourceAmounts, ResourceId, ResourceTable,
-    SortedTable, StoredRecord, SubGroupPolicy, TaskRecord, TaskShape, TaskStatus, TextMap,
+    NodeVector, PreemptionPolicy, QueueAffinity, QueueRecord, QueueState, RecordProblems, ResourceAmounts, ResourceId,
+    ResourceTable, SortedTable, StoredRecord, SubGroupPolicy, TaskRecord, TaskShape, TaskStatus, TextMap,
 };
 use pumice_engine::plugin_state::PluginStates;
 
@@ -434,6 +434,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         object: Vec::new(),
         pod_rules: pb::PodRules::Unspecified.into(),
         priority_from_class: shape.class_of_priority().is_some(),
+        preemption_policy: preemption_policy(shape.preemption_policy()).into(),
     }
 }
 
@@ -445,6 +446,14 @@ fn without_pod(requests: &ResourceAmounts) -> ResourceAmounts {
     });
     sent.filter(|(id, amount)| *id != ResourceId::PODS || *amount > 0)
         .collect()
+}
+
+fn preemption_policy(policy: PreemptionPolicy) -> pb::PreemptionPolicy {
+    match policy {
+        PreemptionPolicy::OfClass => pb::PreemptionPolicy::Unspecified,
+        PreemptionPolicy::Never => pb::PreemptionPolicy::Never,
+        PreemptionPolicy::LowerPriority => pb::PreemptionPolicy::LowerPriority,
+    }
 }
 
 fn task_status(status: TaskStatus) -> pb::TaskStatus {

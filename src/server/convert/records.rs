@@ -7,8 +7,8 @@ use crate::server::pb;
 use pumice_engine::model::resource_name::ResourceKind;
 use pumice_engine::model::{
     ClassPriority, GangMember, GangMinimums, GroupSelector, JobPhase, JobRecord, NamespaceRecord, NodeGroupLists,
-    NodeRecord, PriorityClassRecord, ProblemKind, QueueAffinity, QueueRecord, QueueState, ResourceAmounts, ResourceId,
-    SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
+    NodeRecord, PreemptionPolicy, PriorityClassRecord, ProblemKind, QueueAffinity, QueueRecord, QueueState,
+    ResourceAmounts, ResourceId, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
 };
 
 use super::amounts::MIN_RESOURCES;
@@ -96,11 +96,14 @@ impl WireReader<'_> {
             name,
             value,
             global_default,
+            preemption_policy,
         } = class;
+        let policy = self.enum_value("preemption_policy", preemption_policy);
         PriorityClassRecord {
             name: self.record_name(name),
             value,
             global_default,
+            never_preempts: policy == Some(pb::PreemptionPolicy::Never),
         }
     }
 
@@ -191,6 +194,7 @@ impl WireReader<'_> {
             object: _,
             pod_rules: _,
             priority_from_class,
+            preemption_policy: policy,
         } = self.derived_task(task);
         let (requests, kubernetes_requests) = without_quota_counts(requests, kubernetes_requests);
         let requests = self.optional_amounts("requests", requests).unwrap_or_default();
@@ -199,7 +203,11 @@ impl WireReader<'_> {
             self.cpu_and_memory("container_nonzero_requests", container_nonzero_requests.map(|own| *own));
         let kubernetes = self.optional_amounts("kubernetes_requests", kubernetes_requests.map(|own| *own));
         let own_priority = priority_from_class.then_some(priority);
-        let gang = self.gang_member([role, sub_group, priority_class_name], scheduling_gates, own_priority);
+        let policy = self.enum_value("preemption_policy", policy).map(preemption_policy);
+        let gang = GangMember {
+            preemption_policy: policy.unwrap_or_default(),
+            ..self.gang_member([role, sub_group, priority_class_name], scheduling_gates, own_priority)
+        };
         TaskRecord::from(TaskFields {
             name: self.name("name", name),
             uid: self.name("uid", uid).into(),
@@ -238,6 +246,7 @@ impl WireReader<'_> {
             priority_class: self.name("priority_class_name", priority_class),
             scheduling_gates: self.names("scheduling_gates", gates),
             priority_from_class,
+            ..GangMember::default()
         }
     }
 
@@ -387,6 +396,14 @@ fn queue_state(state: pb::QueueState) -> QueueState {
         pb::QueueState::Closed => QueueState::Closed,
         pb::QueueState::Closing => QueueState::Closing,
         pb::QueueState::Unknown => QueueState::Unknown,
+    }
+}
+
+fn preemption_policy(policy: pb::PreemptionPolicy) -> PreemptionPolicy {
+    match policy {
+        pb::PreemptionPolicy::Unspecified => PreemptionPolicy::OfClass,
+        pb::PreemptionPolicy::Never => PreemptionPolicy::Never,
+        pb::PreemptionPolicy::LowerPriority => PreemptionPolicy::LowerPriority,
     }
 }
 

@@ -1,12 +1,16 @@
 //! Clusters and policies as users have them, on the command line: outcomes that were wrong once.
 
 mod full_ancestor;
+mod never_preempts;
 mod port_leak;
 mod quota_names;
 
 use std::process::{Command, Output};
 
+use pumice::server::pb;
 use serde_json::Value;
+
+use crate::support::EmbeddedServer;
 
 /// Runs `pumice` beside the files of a report.
 fn pumice(report: &str, arguments: &[&str]) -> Output {
@@ -46,4 +50,14 @@ fn simulated(report: &str, cluster: &str, policy: &str) -> Value {
     assert_eq!(output.status.code(), Some(0), "{}", texts(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     report["policies"][0].clone()
+}
+
+/// Puts a policy of one tier of plugins.
+fn reload(server: &EmbeddedServer, plugins: &str, mode: &str) {
+    let document = format!("actions: allocate\ntiers: [{{plugins: {plugins}}}]\npumice: {{compatibility: {mode}}}\n");
+    let reload = pb::ReloadPolicyRequest {
+        document,
+        ..Default::default()
+    };
+    server.wire.reload_policy(reload).unwrap();
 }

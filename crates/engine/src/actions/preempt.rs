@@ -149,8 +149,12 @@ impl ActionSession<'_> {
         Ok(false)
     }
 
-    /// False if a task already has a node for which others were evicted and which passes every filter.
+    /// False if no task is evicted for this one, or it already has a node for which others were evicted and which passes every
+    /// filter.
     fn may_preempt_again(&self, task: &TaskRecord) -> bool {
+        if self.cycle.cluster_state().never_preempts(task) {
+            return false;
+        }
         if task.nominated_node.is_empty() {
             return true;
         }

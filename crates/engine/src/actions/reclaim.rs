@@ -54,7 +54,10 @@ impl ActionSession<'_> {
             let Some(task) = tasks.pop(|left, right| self.numbered_task_less(left, right)) else {
                 break;
             };
-            if self.may_queue_preempt(job, task) {
+            let never = self
+                .present_task(task)
+                .is_some_and(|record| self.cycle.cluster_state().never_preempts(record));
+            if !never && self.may_queue_preempt(job, task) {
                 self.reclaim_for(tasks_by_node, &mut statement, (job, task))?;
             }
         }

@@ -79,7 +79,19 @@ impl GangMinimums {
     }
 }
 
-/// Place of a task in its job, and fields of its pod that plugins for gangs read.
+/// Whether a task may have others evicted for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PreemptionPolicy {
+    /// As its priority class says, if it has one.
+    #[default]
+    OfClass,
+    /// No task is evicted for it.
+    Never,
+    /// Tasks of lower priority may be.
+    LowerPriority,
+}
+
+/// Place of a task in its job, and fields of its pod that plugins for gangs and actions read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GangMember {
     /// Role of the task; empty: none.
@@ -93,6 +105,8 @@ pub struct GangMember {
     /// Priority without the class, of a task whose priority is the value of its class; `None`: the task has a number of its
     /// own.
     pub priority_from_class: Option<i32>,
+    /// spec.preemptionPolicy.
+    pub preemption_policy: PreemptionPolicy,
 }
 
 impl GangMember {

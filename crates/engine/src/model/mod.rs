@@ -60,7 +60,7 @@ pub(crate) use column::ChunkResource;
 pub use column::{ChunkColumn, NodeVector};
 pub use device_usage::DeviceUsage;
 pub use devices::{DeviceRequest, NodeDevices};
-pub use gang::{ClassPriority, GangMember, GangMinimums, SubGroupPolicy};
+pub use gang::{ClassPriority, GangMember, GangMinimums, PreemptionPolicy, SubGroupPolicy};
 pub use group_selector::GroupSelector;
 pub(crate) use hypothetical::HypotheticalNodes;
 pub use integer_column::WholeVector;

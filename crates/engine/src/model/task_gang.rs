@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::gang::PreemptionPolicy;
 use super::records::TaskShape;
 
 /// Scheduling gate that Volcano sets itself while a queue has no room.
@@ -21,6 +22,12 @@ impl TaskShape {
     /// Name of the task's priority class; empty: none.
     pub fn priority_class(&self) -> &str {
         self.gang.as_ref().map_or("", |gang| &gang.priority_class)
+    }
+
+    /// spec.preemptionPolicy of the pod.
+    pub fn preemption_policy(&self) -> PreemptionPolicy {
+        let own = self.gang.as_ref().map(|gang| gang.preemption_policy);
+        own.unwrap_or_default()
     }
 
     /// Class whose value is the priority of the task, and the priority without it; `None`: the task has a number of its own.

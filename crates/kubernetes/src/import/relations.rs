@@ -3,14 +3,19 @@
 //! relations instead, and the server follows them.
 
 use super::ImportWarning;
-use pumice_engine::model::{GroupSelector, PriorityClasses};
+use pumice_engine::model::{GroupSelector, PriorityClassRecord, PriorityClasses};
 use pumice_protocol::v1 as pb;
 
 /// Classes as a table.
 fn table<'c>(list: impl Iterator<Item = &'c pb::PriorityClass>) -> PriorityClasses {
     let mut classes = PriorityClasses::default();
     for class in list {
-        classes.insert(class.name.as_str().into(), class.value, class.global_default);
+        classes.insert(&PriorityClassRecord {
+            name: class.name.as_str().into(),
+            value: class.value,
+            global_default: class.global_default,
+            never_preempts: class.preemption_policy() == pb::PreemptionPolicy::Never,
+        });
     }
     classes
 }
@@ -30,6 +35,13 @@ pub(super) fn apply(cluster: &mut pb::Cluster) {
         let from_class = std::mem::take(&mut task.priority_from_class);
         if let Some(value) = from_class.then(|| classes.value(&task.priority_class_name)).flatten() {
             task.priority = value;
+        }
+        let has_class = from_class || !task.priority_class_name.is_empty();
+        if has_class && task.preemption_policy() == pb::PreemptionPolicy::Unspecified {
+            let never = classes.never_preempts(&task.priority_class_name);
+            if never {
+                task.set_preemption_policy(pb::PreemptionPolicy::Never);
+            }
         }
         let job = jobs.binary_search_by(|job| job.name.cmp(&task.job)).ok();
         if let Some(job) = job.and_then(|place| jobs.get(place)) {

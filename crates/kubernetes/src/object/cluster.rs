@@ -170,7 +170,17 @@ pub(super) fn priority_class(object: &Value) -> ImportObjectResult<pb::PriorityC
         name: required_text(object, "metadata.name")?,
         value: integer(object, "value")?.ok_or_else(|| FieldError::new("value", "is missing"))?,
         global_default: boolean(object, "globalDefault")?.unwrap_or_default(),
+        preemption_policy: preemption_policy(&text(object, "preemptionPolicy")?).into(),
     })
+}
+
+/// Policy of a `preemptionPolicy`; an absent one is unspecified.
+pub(super) fn preemption_policy(text: &str) -> pb::PreemptionPolicy {
+    match text {
+        "" => pb::PreemptionPolicy::Unspecified,
+        "Never" => pb::PreemptionPolicy::Never,
+        _ => pb::PreemptionPolicy::LowerPriority,
+    }
 }
 
 fn job_phase(object: &Value) -> ImportObjectResult<pb::JobPhase> {

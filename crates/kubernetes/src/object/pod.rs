@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::cluster::field_names;
+use super::cluster::{field_names, preemption_policy};
 use super::constraints;
 use super::fields::{FieldError, get, list, namespaced, text, texts, time};
 use crate::derive::{self, Pod, PodError, PodTaskStatus, RequestDerivation};
@@ -60,6 +60,10 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
     // A number of its own is that of the specification, or of the annotation where it counts.
     let annotated = annotations.get(TASK_PRIORITY).and_then(|text| text.parse().ok());
     let has_own_priority = pod.priority.is_some() || annotated == Some(effective.priority);
+    let has_class = !effective.priority_class.is_empty() || !has_own_priority;
+    let policy = preemption_policy(&text(object, "spec.preemptionPolicy")?);
+    // Without a class the usual policy needs no words.
+    let policy = Some(policy).filter(|policy| has_class || *policy == pb::PreemptionPolicy::Never);
     Ok(pb::Task {
         job: job(&name, &annotations, &text(object, "spec.schedulingGroup.podGroupName")?),
         name,
@@ -88,6 +92,7 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         priority_class_name: effective.priority_class,
         scheduling_gates: effective.scheduling_gates,
         priority_from_class: !has_own_priority,
+        preemption_policy: policy.unwrap_or_default().into(),
         ..pb::Task::default()
     })
 }

@@ -32,6 +32,7 @@ pub(super) const OBJECT: &[(&str, ReadFields)] = &[
     // PriorityClass.
     ("value", Whole),
     ("globalDefault", Whole),
+    ("preemptionPolicy", Whole),
 ];
 
 const METADATA: &[(&str, ReadFields)] = &[
@@ -61,6 +62,7 @@ const SPEC: &[(&str, ReadFields)] = &[
     ("nodeName", Whole),
     ("nodeSelector", Whole),
     ("overhead", Whole),
+    ("preemptionPolicy", Whole),
     ("priority", Whole),
     ("priorityClassName", Whole),
     ("resourceClaims", Whole),

@@ -1574,17 +1574,20 @@ class Rank(_message.Message):
     @_builtins.property
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___OrderKey]:
         """Order keys, in tier order. Two records compare key by key; the first
-        difference decides, then creation time, then name. Tasks whose names have
-        three or more parts between "-" and end in different numbers compare by these
-        numbers before creation time. For example, "ml/bert-worker-2" precedes
-        "ml/bert-worker-10". Under `compatibility: upstream` the comparison may not
-        be a total order; the server then repeatedly selects the first of the
-        remaining records.
+        difference decides, then creation time, then name. Where this is not a total
+        order (under `compatibility: upstream`), the server selects the first of the
+        remaining records until none is left. Between tasks, names that end in
+        different numbers compare by these before creation time. A plugin whose
+        comparison of these queues no keys tell (capacity with a tree, under
+        `upstream`, where queues of one parent have equal ranks or an inner queue is
+        among them) has none here: only the order of the list tells it.
         """
 
     @_builtins.property
     def state(self) -> Global___JobState:
-        """For a job: its state by the plugins of the policy."""
+        """Of a job: its state by the plugins of the policy. Absent: no plugin of the
+        policy has an opinion, and Volcano takes the job for valid and ready.
+        """
 
     def __init__(
         self,
@@ -1959,11 +1962,10 @@ class VictimItem(_message.Message):
     NOT_EVALUATED_FIELD_NUMBER: _builtins.int
     QUEUE_MAY_RECLAIM_FIELD_NUMBER: _builtins.int
     fits_after: _builtins.int
-    """Number of `victims`, from the first, whose eviction makes the preemptor fit.
-    To fit, it must pass Filter on the node and, under
-    `compatibility: corrected`, Admit. For example, 2 means that evicting the
-    first two victims is enough. Absent: the preemptor does not fit, or `node` is
-    empty.
+    """Number of `victims`, from the first, after whose eviction the preemptor fits:
+    Filter passes the node, and under `compatibility: corrected` Admit permits the
+    task. Absent: it does not fit, or no node was given. Under `corrected` nobody is
+    evicted where `queue_may_reclaim` is false: then it is 0 or absent.
     """
     queue_may_reclaim: _builtins.bool
     """For VICTIM_KIND_RECLAIM and VICTIM_KIND_GANG_RECLAIM: whether the preemptor's

@@ -65,6 +65,34 @@ QUEUE_STATE_UNKNOWN: QueueState.ValueType  # 4
 """Volcano's state Unknown."""
 Global___QueueState: _TypeAlias = QueueState  # noqa: Y015
 
+class _PreemptionPolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PreemptionPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PreemptionPolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PREEMPTION_POLICY_UNSPECIFIED: _PreemptionPolicy.ValueType  # 0
+    """That of the class `priority_class_name`, or of the global default if the task
+    names none and has no priority of its own.
+    """
+    PREEMPTION_POLICY_NEVER: _PreemptionPolicy.ValueType  # 1
+    """"Never": no action and no SelectVictims evicts tasks for it."""
+    PREEMPTION_POLICY_LOWER_PRIORITY: _PreemptionPolicy.ValueType  # 2
+    """"PreemptLowerPriority"."""
+
+class PreemptionPolicy(_PreemptionPolicy, metaclass=_PreemptionPolicyEnumTypeWrapper):
+    """Whether a task may have others evicted for it (preemptionPolicy of Kubernetes)."""
+
+PREEMPTION_POLICY_UNSPECIFIED: PreemptionPolicy.ValueType  # 0
+"""That of the class `priority_class_name`, or of the global default if the task
+names none and has no priority of its own.
+"""
+PREEMPTION_POLICY_NEVER: PreemptionPolicy.ValueType  # 1
+""""Never": no action and no SelectVictims evicts tasks for it."""
+PREEMPTION_POLICY_LOWER_PRIORITY: PreemptionPolicy.ValueType  # 2
+""""PreemptLowerPriority"."""
+Global___PreemptionPolicy: _TypeAlias = PreemptionPolicy  # noqa: Y015
+
 class _JobPhase:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -932,7 +960,10 @@ class Job(_message.Message):
 
     @_builtins.property
     def min_resources(self) -> Global___ResourceList:
-        """spec.minResources. Absent and empty have different meanings."""
+        """spec.minResources. Absent and empty have different meanings. Names under
+        which ResourceQuota objects count ("count/pods", "requests.cpu", "limits.cpu"),
+        which Volcano's controllers write, are left out.
+        """
 
     @_builtins.property
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -1040,6 +1071,7 @@ class PriorityClass(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     GLOBAL_DEFAULT_FIELD_NUMBER: _builtins.int
+    PREEMPTION_POLICY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the class."""
     value: _builtins.int
@@ -1048,16 +1080,21 @@ class PriorityClass(_message.Message):
     """True: the value also applies to jobs and tasks without a class. If several
     classes are global defaults, the smallest value applies.
     """
+    preemption_policy: Global___PreemptionPolicy.ValueType
+    """preemptionPolicy, for tasks that have none of their own. Unspecified: lower
+    priority.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         value: _builtins.int = ...,
         global_default: _builtins.bool = ...,
+        preemption_policy: Global___PreemptionPolicy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["global_default", b"global_default", "name", b"name", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["global_default", b"global_default", "name", b"name", "preemption_policy", b"preemption_policy", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1140,6 +1177,7 @@ class Task(_message.Message):
     OBJECT_FIELD_NUMBER: _builtins.int
     POD_RULES_FIELD_NUMBER: _builtins.int
     PRIORITY_FROM_CLASS_FIELD_NUMBER: _builtins.int
+    PREEMPTION_POLICY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the task: "namespace/name". Optional in requests."""
     uid: _builtins.str
@@ -1184,15 +1222,17 @@ class Task(_message.Message):
     """True: the server uses the value of the class `priority_class_name`, then the
     global default, then `priority`. False: the server uses `priority`.
     """
+    preemption_policy: Global___PreemptionPolicy.ValueType
+    """spec.preemptionPolicy of the pod."""
     @_builtins.property
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Annotations. The server stores only annotations that a plugin declares."""
 
     @_builtins.property
     def requests(self) -> Global___ResourceList:
-        """Effective requests, by the rules of the pod's scheduler, for example "cpu":
-        "8", "nvidia.com/gpu": "1". Leave out "pods": the server adds one pod where a
-        plugin limits pods.
+        """Effective requests, as the pod's scheduler counts them. The pod itself is not
+        part of them: the server adds `pods: 1` where a plugin counts pods. Names that
+        begin with "count/" count by kube-scheduler's rules only.
         """
 
     @_builtins.property
@@ -1279,10 +1319,11 @@ class Task(_message.Message):
         object: _builtins.bytes = ...,
         pod_rules: Global___PodRules.ValueType = ...,
         priority_from_class: _builtins.bool = ...,
+        preemption_policy: Global___PreemptionPolicy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "kubernetes_requests", b"kubernetes_requests", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "kubernetes_requests", b"kubernetes_requests", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "object", b"object", "pod_rules", b"pod_rules", "priority", b"priority", "priority_class_name", b"priority_class_name", "priority_from_class", b"priority_from_class", "requests", b"requests", "role", b"role", "scheduling_gates", b"scheduling_gates", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "kubernetes_requests", b"kubernetes_requests", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "object", b"object", "pod_rules", b"pod_rules", "preemption_policy", b"preemption_policy", "priority", b"priority", "priority_class_name", b"priority_class_name", "priority_from_class", b"priority_from_class", "requests", b"requests", "role", b"role", "scheduling_gates", b"scheduling_gates", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

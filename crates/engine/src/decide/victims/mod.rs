@@ -211,12 +211,9 @@ impl VictimSelection<'_> {
             None => None,
         };
         let queue_may_reclaim = self.queue_may_reclaim(&cycle, &mut warnings);
-        if self.policy.compatibility() == Compatibility::Corrected && queue_may_reclaim == Some(false) {
-            // Nobody is evicted for the preemptor.
+        if self.evicts_nobody(&cycle, queue_may_reclaim, &mut warnings) {
             fits_after = fits_after.filter(|victims| *victims == 0);
-            if irreducible {
-                chosen.clear();
-            }
+            chosen.clear();
         }
         Ok(VictimVerdict {
             victims: chosen.iter().map(|victim| victim.position).collect(),
@@ -227,7 +224,28 @@ impl VictimSelection<'_> {
         })
     }
 
-    /// True if the preemptor's queue may reclaim from other queues. A queue that cannot be evaluated gets a warning.
+    /// True if no task is evicted for the preemptor, whoever could go: its own policy says so, which gives a warning, or under
+    /// `corrected` its queue may take nothing from others.
+    fn evicts_nobody(
+        &self,
+        cycle: &SchedulingCycle,
+        queue_may_reclaim: Option<bool>,
+        warnings: &mut Vec<Problem>,
+    ) -> bool {
+        if cycle.cluster_state().never_preempts(&self.group.preemptor) {
+            let message = "its preemptionPolicy, or that of its priority class, is Never: no task is evicted for it";
+            warnings.push(Problem::new(
+                ProblemKind::FailedPrecondition,
+                "NEVER_PREEMPTS",
+                "preemptor",
+                message,
+            ));
+            return true;
+        }
+        self.policy.compatibility() == Compatibility::Corrected && queue_may_reclaim == Some(false)
+    }
+
+    /// True if the preemptor's queue may take from other queues. A queue that cannot be judged gets a warning.
     fn queue_may_reclaim(&self, cycle: &SchedulingCycle, warnings: &mut Vec<Problem>) -> Option<bool> {
         if !matches!(self.kind, VictimKind::Reclaim | VictimKind::GangReclaim) {
             return None;
@@ -367,7 +385,7 @@ impl VictimSelection<'_> {
                 }
             }
         }
-        PreemptorShortfall::of(self.group, cycle.cluster_state(), lacks)
+        PreemptorShortfall::of(self.group, cycle.cluster_state(), lacks, self.policy.compatibility())
     }
 }
 

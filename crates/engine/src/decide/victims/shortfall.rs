@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{VictimCandidate, VictimGroup};
 use crate::model::{ClusterState, NodeVector, Problem, ProblemKind, ResourceId};
 use crate::plugin::Shortfall;
+use crate::policy::Compatibility;
 
 /// Missing amounts; at most 0: nothing is missing.
 #[derive(Clone, Debug)]
@@ -25,6 +26,7 @@ impl<'a> PreemptorShortfall<'a> {
         group: &'a VictimGroup,
         cluster_state: &ClusterState,
         lacks: Vec<Shortfall>,
+        compatibility: Compatibility,
     ) -> Result<Option<Self>, Problem> {
         if group.node.is_empty() {
             return Ok(None);
@@ -38,7 +40,9 @@ impl<'a> PreemptorShortfall<'a> {
             Some(_) => exact(id, NodeVector::Idle),
             None => exact(id, NodeVector::Allocatable) - exact(id, NodeVector::Used),
         };
-        let wanted = group.preemptor.requests.iter().filter(|(_, amount)| *amount > 0);
+        // The reference compares what is written, also with 0.
+        let counts = |amount: i64| amount > 0 || compatibility == Compatibility::Upstream;
+        let wanted = group.preemptor.requests.iter().filter(|(_, amount)| counts(*amount));
         let missing = wanted.map(|(id, amount)| {
             let free = idle(id) + exact(id, NodeVector::Releasing) - exact(id, NodeVector::Pipelined);
             (id, i128::from(amount) - free)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::ClusterState;
 use crate::model::LabelKinds;
-use crate::model::gang::{GangMember, GangMinimums};
+use crate::model::gang::{GangMember, GangMinimums, PreemptionPolicy};
 use crate::model::priority_classes::{PriorityClassRecord, PriorityClasses};
 use crate::model::records::{JobRecord, TaskRecord};
 use crate::model::stored::StoredRecord;
@@ -28,7 +28,7 @@ impl ClusterState {
 
     /// Puts a priority class, replacing the one of its name.
     pub fn put_priority_class(&mut self, record: PriorityClassRecord, source: &Arc<str>) {
-        Arc::make_mut(&mut self.class_values).insert(Arc::clone(&record.name), record.value, record.global_default);
+        Arc::make_mut(&mut self.class_values).insert(&record);
         let stored = self.store_record(record, source);
         self.priority_classes.insert(Arc::clone(&stored.record.name), stored);
     }
@@ -74,6 +74,19 @@ impl ClusterState {
                 ..shape.gang.take().map(Arc::unwrap_or_clone).unwrap_or_default()
             };
             shape.gang = gang.into_field();
+        }
+    }
+
+    /// True if no task is evicted for this one, by its pod or by its priority class.
+    pub fn never_preempts(&self, task: &TaskRecord) -> bool {
+        let Some(own) = &task.gang else { return false };
+        match own.preemption_policy {
+            PreemptionPolicy::Never => true,
+            PreemptionPolicy::LowerPriority => false,
+            PreemptionPolicy::OfClass => {
+                let has_class = !own.priority_class.is_empty() || own.priority_from_class.is_some();
+                has_class && self.class_values.never_preempts(&own.priority_class)
+            }
         }
     }
 
