@@ -1,6 +1,7 @@
 //! Clusters and policies as users have them, on the command line: outcomes that were wrong once.
 
 mod full_ancestor;
+mod gated_jobs;
 mod never_preempts;
 mod port_leak;
 mod quota_names;

@@ -200,14 +200,15 @@ impl CapacityState {
         } else {
             entry.least_in_pieces()
         };
+        let (asked, asked_pieces) = entry.asked((Arc::clone(&reserve), pieces.clone()));
         if path.is_configured() {
             let ledger = path.job_quota_accounts(&own);
-            rejections.extend(ledger.cpu_memory_rejections(&reserve));
-            rejections.extend(ledger.cards(&reserve, &pieces));
+            rejections.extend(ledger.cpu_memory_rejections(&asked));
+            rejections.extend(ledger.cards(&asked, &asked_pieces));
         }
         if entry.annotation_error.is_none() {
             let short = |card: &str| rejections.iter().any(|own| *own.reason.resource == *card);
-            let unknown = self.nowhere(&reserve, short);
+            let unknown = self.nowhere(&asked, short);
             rejections.extend(unknown.map(|problem| rejection::request_failed(&job.queue, &problem)));
         }
         Ok(QuotaVerdict {

@@ -40,6 +40,8 @@ pub struct JobAmounts {
     pub(super) sizes: Option<Arc<Sizes>>,
     /// Why nothing can be promised to it.
     pub annotation_error: Option<Arc<JobProblem>>,
+    /// Of a job whose unfinished tasks all have a gate: the least of these, which is asked about and not reserved.
+    pub(super) behind_gates: Option<Arc<QuotaAmounts>>,
     /// Amounts that its tasks hold.
     pub allocated: QuotaAmounts,
     /// Cards that its tasks use, of those that they may use.
@@ -90,6 +92,7 @@ impl JobEntry {
             finished,
             sizes,
             problem,
+            behind_gates,
         } = least(context, job, tasks.iter().copied());
         let mut measurements = JobAmounts {
             queue: Arc::clone(&job.queue),
@@ -97,6 +100,7 @@ impl JobEntry {
             finished: Arc::new(finished),
             sizes: sizes.map(Arc::new),
             annotation_error: problem.map(Arc::new),
+            behind_gates: behind_gates.map(Arc::new),
             ..JobAmounts::default()
         };
         let mut pending = QuotaAmounts::default();
@@ -130,6 +134,17 @@ impl JobEntry {
         }
         split.pieces = self.pieces_of(&split.inqueue);
         split
+    }
+
+    /// Amounts that a vote asks for, where the job would reserve these: with those of tasks behind gates.
+    pub(super) fn asked(&self, reserve: (Arc<QuotaAmounts>, Pieces)) -> (Arc<QuotaAmounts>, Pieces) {
+        let Some(gated) = &self.behind_gates else {
+            return reserve;
+        };
+        let mut asked = QuotaAmounts::clone(&reserve.0);
+        asked.raise_to(gated);
+        let pieces = self.pieces_of(&asked);
+        (Arc::new(asked), pieces)
     }
 
     fn pieces_of(&self, amounts: &QuotaAmounts) -> Pieces {

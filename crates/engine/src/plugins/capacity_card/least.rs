@@ -29,6 +29,8 @@ pub(super) struct Least {
     pub(super) sizes: Option<Sizes>,
     /// Why nothing can be promised.
     pub(super) problem: Option<JobProblem>,
+    /// Of a job whose unfinished tasks all have a gate: the least of these, which is asked about and not reserved.
+    pub(super) behind_gates: Option<QuotaAmounts>,
 }
 
 /// Tasks of a job by what becomes of them.
@@ -36,10 +38,8 @@ pub(super) struct Least {
 struct Sorted<'a> {
     /// Neither finished nor gated, those that are needed first in front.
     free: Vec<(&'a TaskRecord, TaskNeed)>,
-    /// Amounts that tasks behind a gate need.
-    gated: QuotaAmounts,
-    /// How many there are of these.
-    gates: usize,
+    /// Tasks behind a gate.
+    gated: Vec<(&'a TaskRecord, TaskNeed)>,
     succeeded: usize,
     failed: Vec<(&'a TaskRecord, TaskNeed)>,
     /// Amounts that tasks that succeeded needed.
@@ -60,8 +60,7 @@ impl<'a> Sorted<'a> {
             } else if task.status == TaskStatus::Failed {
                 sorted.failed.push((task, need));
             } else if task.gated && !holds_resources(task.status) {
-                sorted.gates += 1;
-                sorted.gated.add(&need.amounts());
+                sorted.gated.push((task, need));
             } else {
                 sorted.free.push((task, need));
             }
@@ -69,12 +68,15 @@ impl<'a> Sorted<'a> {
         let order = |task: &TaskRecord| (-i64::from(task.priority), Arc::clone(&task.name));
         sorted.free.sort_by_cached_key(|(task, _)| order(task));
         sorted.failed.sort_by_cached_key(|(task, _)| order(task));
+        if sorted.free.is_empty() {
+            sorted.gated.sort_by_cached_key(|(task, _)| order(task));
+        }
         sorted
     }
 
     /// Amounts that failed tasks needed, as far as no others came in their places. `needed`: how many must still run.
     fn lost(&self, needed: usize) -> QuotaAmounts {
-        let missing = needed.saturating_sub(self.free.len() + self.gates);
+        let missing = needed.saturating_sub(self.free.len() + self.gated.len());
         let mut lost = QuotaAmounts::default();
         for (_, need) in self.failed.iter().take(missing) {
             lost.add(&need.amounts());
@@ -136,7 +138,9 @@ pub(super) fn least<'a>(
     let mut done = sorted.lost(needed);
     done.add(&sorted.finished);
     if !enough {
-        done.add(&sorted.gated);
+        for (_, need) in &sorted.gated {
+            done.add(&need.amounts());
+        }
     }
     let (declared, problem) = match annotations::read_cards(&job.annotations, REQUEST, Compatibility::Corrected) {
         Ok(declared) => (declared.unwrap_or_default(), None),
@@ -155,6 +159,7 @@ pub(super) fn least<'a>(
         reported
     };
     (min.cpu, min.memory) = plain(context, job, is_card_job, &of_tasks, &done);
+    least.ask_behind_gates(context, job, &sorted, needed);
     least.problem = problem.map(JobProblem::Annotation).or(least.problem);
     (least.min, least.finished) = (min, sorted.finished);
     least
@@ -182,6 +187,29 @@ fn plain(
 }
 
 impl Least {
+    /// Asks for the least of a job that has nothing but tasks behind gates, as if they were open: what it could never have
+    /// does not come with their opening.
+    fn ask_behind_gates(&mut self, context: NeedContext<'_>, job: &JobRecord, sorted: &Sorted<'_>, needed: usize) {
+        if !sorted.free.is_empty() || sorted.gated.is_empty() {
+            return;
+        }
+        let first = if job.min_member <= 0 {
+            sorted.gated.len()
+        } else {
+            needed
+        };
+        let mut asked = QuotaAmounts::default();
+        for (_, need) in sorted.gated.iter().take(first) {
+            asked.add(&need.amounts());
+            if let (Some(problem), None) = (&need.request_error, &self.problem) {
+                self.problem = Some(JobProblem::Task(problem.clone()));
+            }
+            self.wait(need);
+        }
+        (asked.cpu, asked.memory) = plain(context, job, sorted.cards, &asked, &sorted.finished);
+        self.behind_gates = Some(asked);
+    }
+
     /// A task waits for what it needs.
     fn wait(&mut self, need: &TaskNeed) {
         let Some(sizes) = &mut self.sizes else { return };
