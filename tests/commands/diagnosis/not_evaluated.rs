@@ -11,7 +11,7 @@ use crate::support::process::{out, pumice};
 use crate::support::records::{node, queue, task, task_on_node};
 
 /// A policy of which three of seven plugins are served.
-const MIXED: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: pdb\n- plugins:\n  - name: drf\n  - name: numaaware\n  - name: resourcequota\n  - name: task-topology\n  - name: binpack\n";
+const MIXED: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: pdb\n- plugins:\n  - name: drf\n  - name: numa-aware\n  - name: resourcequota\n  - name: task-topology\n  - name: binpack\n";
 const SERVED: &str = "actions: \"allocate\"\ntiers:\n- plugins:\n  - name: drf\n  - name: binpack\n";
 
 fn fields(names: &[&str]) -> Vec<String> {
@@ -86,7 +86,7 @@ fn filter_and_score_name_plugins_fields_and_tainted_nodes() {
         ..pb::FilterRequest::default()
     };
     let reply = server.wire.filter(request.clone()).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["numaaware"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["numa-aware"]);
     let items = reply.result.unwrap().items;
     let own = [TASK_FIELDS[0], TASK_FIELDS[1], TAINTED_NODE];
     assert_eq!(listed(&items[0].not_evaluated), own);
@@ -107,14 +107,14 @@ fn filter_and_score_name_plugins_fields_and_tainted_nodes() {
         ..pb::ScoreRequest::default()
     };
     let reply = server.wire.score(request.clone()).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["numaaware", "task-topology"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["numa-aware", "task-topology"]);
     assert_eq!(listed(&reply.result.unwrap().items[0].not_evaluated), own);
     let filtered = pb::ScoreRequest {
         with_filter: true,
         ..request.clone()
     };
     let reply = server.wire.score(filtered).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["numaaware", "task-topology"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["numa-aware", "task-topology"]);
     let of_binpack = pb::ScoreRequest {
         plugins: fields(&["binpack"]),
         ..request
@@ -136,7 +136,7 @@ fn place_names_the_fields_of_its_tasks_and_chosen_nodes() {
     let reply = server.wire.place(request.clone()).unwrap();
     assert_eq!(
         plugins(reply.metadata.as_ref()),
-        ["numaaware", "resourcequota", "task-topology"]
+        ["numa-aware", "resourcequota", "task-topology"]
     );
     let result = reply.result.unwrap();
     assert!(result.placed);
@@ -204,7 +204,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
         ..pb::SelectVictimsRequest::default()
     });
     let reply = reply.unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["numaaware", "pdb"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["numa-aware", "pdb"]);
     assert_eq!(
         listed(&reply.result.unwrap().items[0].not_evaluated),
         [TASK_FIELDS[0], TASK_FIELDS[1], TAINTED_NODE]
@@ -213,7 +213,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
     let reply = server.wire.open_session(pb::OpenSessionRequest::default()).unwrap();
     assert_eq!(
         plugins(reply.metadata.as_ref()),
-        ["numaaware", "pdb", "resourcequota", "task-topology"]
+        ["numa-aware", "pdb", "resourcequota", "task-topology"]
     );
 }
 
@@ -348,7 +348,7 @@ fn pod_and_job(folder: &ToolTestFolder) -> [String; 2] {
 }
 
 const PARAGRAPH_TITLES: [&str; 3] = [
-    "  numaaware (policy): ",
+    "  numa-aware (policy): ",
     "  nodeSelector (1 task): ",
     "  taints (1 node): ",
 ];
@@ -399,7 +399,7 @@ fn each_command_prints_the_constraints_as_json() {
         let mut found = Vec::new();
         entries(&report, &mut found);
         for (subject, name, count) in [
-            ("policy", "numaaware", 0),
+            ("policy", "numa-aware", 0),
             ("task", "nodeSelector", 1),
             ("nodes", "taints", 1),
         ] {
@@ -427,7 +427,7 @@ fn explain_qualifies_its_sentence() {
     );
     assert!(
         first.ends_with(
-            ". Not evaluated: numaaware (policy), resourcequota (policy), task-topology (policy), \
+            ". Not evaluated: numa-aware (policy), resourcequota (policy), task-topology (policy), \
              nodeSelector (2 tasks), volumes (2 tasks), taints (1 node)."
         ),
         "{first}"
@@ -451,7 +451,7 @@ fn simulate_names_unserved_plugins_and_fields() {
     let said = ends(None, &arguments, 0);
     let text = paragraph(&said);
     for title in [
-        "  numaaware (policy mixed): ",
+        "  numa-aware (policy mixed): ",
         "  nodeSelector (1 task): ",
         "  taints (1 node): ",
     ] {
@@ -460,7 +460,7 @@ fn simulate_names_unserved_plugins_and_fields() {
     let output = pumice(None, &[&arguments[..], &["-o", "json"]].concat());
     let report: Value = serde_json::from_str(&out(&output)).unwrap();
     assert_eq!(report["notEvaluated"][0]["name"], "nodeSelector");
-    assert_eq!(report["policies"][0]["notEvaluated"][0]["name"], "numaaware");
+    assert_eq!(report["policies"][0]["notEvaluated"][0]["name"], "numa-aware");
 }
 
 #[test]

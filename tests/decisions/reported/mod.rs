@@ -5,6 +5,7 @@ mod gated_jobs;
 mod never_preempts;
 mod port_leak;
 mod quota_names;
+mod reference;
 
 use std::process::{Command, Output};
 

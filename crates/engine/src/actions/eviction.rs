@@ -50,7 +50,8 @@ impl NodeTasks {
 pub(super) struct MissingAmounts(Vec<(ResourceId, i128)>);
 
 impl MissingAmounts {
-    /// Requested amounts beyond the future idle amounts of a node. The reference always compares cpu and memory.
+    /// Amounts beyond those that will be idle on a node. The reference compares cpu and memory in any
+    /// case, and what is written, also with 0.
     pub(super) fn of(session: &ActionSession<'_>, task: &TaskRecord, slot: NodeSlot) -> Self {
         let Some(node) = session.cycle.cluster_state().node(slot) else {
             return Self(vec![(ResourceId::PODS, 1)]);
@@ -60,9 +61,10 @@ impl MissingAmounts {
             Some(_) => exact(id, NodeVector::Idle),
             None => exact(id, NodeVector::Allocatable) - exact(id, NodeVector::Used),
         };
-        let asked = task.requests.iter().filter(|(_, amount)| *amount > 0);
+        let is_upstream = session.policy.compatibility() == Compatibility::Upstream;
+        let asked = task.requests.iter().filter(|(_, amount)| *amount > 0 || is_upstream);
         let mut asked: BTreeMap<ResourceId, i64> = asked.collect();
-        if session.policy.compatibility() == Compatibility::Upstream {
+        if is_upstream {
             for id in [ResourceId::CPU, ResourceId::MEMORY] {
                 asked.entry(id).or_insert(0);
             }

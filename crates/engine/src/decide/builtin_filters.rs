@@ -34,6 +34,8 @@ pub(super) fn node_state_reason(code: &'static str, message: &str) -> Reason {
 pub(super) struct NodeStateFilter {
     /// True if a plugin of the policy evaluates cordoned nodes: some pods tolerate them.
     leaves_cordoned: bool,
+    /// True if nodes that are not ready pass: Volcano leaves them to their taints.
+    leaves_unready: bool,
 }
 
 impl NodeStateFilter {
@@ -43,6 +45,7 @@ impl NodeStateFilter {
         let evaluated = policy.registered_constraints(&[]);
         Self {
             leaves_cordoned: evaluated.contains(ConstraintKind::Unschedulable),
+            leaves_unready: policy.compatibility() == Compatibility::Upstream && !policy.is_profile(),
         }
     }
 }
@@ -56,19 +59,19 @@ const STATES: [(&str, &str); 3] = [
 
 impl NodeFilter for NodeStateFilter {
     fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask {
-        let accepted = if self.leaves_cordoned {
-            chunk.usable()
-        } else {
-            chunk.placeable()
+        let accepted = match (self.leaves_unready, self.leaves_cordoned) {
+            (true, leaves_cordoned) => chunk.valid(leaves_cordoned),
+            (false, true) => *chunk.usable(),
+            (false, false) => *chunk.placeable(),
         };
-        let refused = among.and_not(accepted);
+        let refused = among.and_not(&accepted);
         if verdicts.ignores_reasons() {
             return refused;
         }
         for offset in refused.iter() {
             let record = chunk.entry(offset).map(|entry| &entry.record);
             let number = match record {
-                Some(record) if record.ready == Some(false) => 0,
+                Some(record) if record.ready == Some(false) && !self.leaves_unready => 0,
                 Some(record) if record.unschedulable && !self.leaves_cordoned => 1,
                 _ => 2,
             };
@@ -107,7 +110,7 @@ pub(super) struct ResourceFitFilter<'c> {
 
 impl<'c> ResourceFitFilter<'c> {
     /// Filter of a class; `None`: the query asks for no check. The reference compares cpu and memory even if nothing of them
-    /// is requested: a node that lacks either is refused.
+    /// is requested, and each scalar that is written, also with 0: a node that lacks one of them is refused.
     pub(super) fn of(class: &'c TaskClass, fit: ResourceFit, policy: &Policy) -> Option<Self> {
         let future = match fit {
             ResourceFit::None => return None,
@@ -118,15 +121,25 @@ impl<'c> ResourceFitFilter<'c> {
         if requested.iter().any(|own| policy.ignores_resource(&own.name)) {
             requested.to_mut().retain(|own| !policy.ignores_resource(&own.name));
         }
-        for (id, name) in [(ResourceId::CPU, "cpu"), (ResourceId::MEMORY, "memory")] {
-            if policy.compatibility() == Compatibility::Upstream && class.amount(id) == 0.0 {
-                requested.to_mut().push(RequestedAmount {
-                    id,
-                    name: Arc::from(name),
-                    amount: 0.0,
-                    whole: 0,
-                    counted: 0,
-                });
+        if policy.compatibility() == Compatibility::Upstream {
+            let none = |id, name| RequestedAmount {
+                id,
+                name,
+                amount: 0.0,
+                whole: 0,
+                counted: 0,
+            };
+            let plain = [(ResourceId::CPU, "cpu"), (ResourceId::MEMORY, "memory")].into_iter();
+            let plain = plain.filter(|(id, _)| class.amount(*id) == 0.0);
+            let plain = plain.map(|(id, name)| none(id, Arc::from(name)));
+            let written = class
+                .written_zeros
+                .iter()
+                .filter(|(_, name)| !policy.ignores_resource(name));
+            let written = written.map(|(id, name)| none(*id, Arc::clone(name)));
+            let more: Vec<RequestedAmount> = plain.chain(written).collect();
+            if !more.is_empty() {
+                requested.to_mut().extend(more);
             }
         }
         Some(Self {

@@ -13,6 +13,7 @@ use crate::model::constraints::{ConstraintKind, ConstraintSet, PodConstraints};
 use crate::model::{
     ClusterState, PodIdentity, Problem, ResourceAmounts, ResourceTable, TaskClass, TaskRecord, TextMap, find_text,
 };
+use crate::plugin::TemplateRule;
 use crate::policy::Policy;
 
 /// Key of a task class: the parts of a task that plugins read. Tasks with equal keys have equal results.
@@ -50,7 +51,7 @@ pub(super) struct ClassLookup<'a> {
     reads_accounts: bool,
     reads_devices: bool,
     evaluated: ConstraintSet,
-    template_annotation: Option<&'static str>,
+    template: Option<TemplateRule>,
 }
 
 /// First task of each template in a query, with its number.
@@ -65,7 +66,7 @@ impl<'a> ClassLookup<'a> {
             reads_accounts: policy.reads_plugin_state(plugins),
             reads_devices: policy.reads_devices(plugins),
             evaluated: policy.registered_constraints(plugins),
-            template_annotation: policy.template_annotation(plugins),
+            template: policy.template_rule(plugins),
         }
     }
 
@@ -92,8 +93,15 @@ impl<'a> ClassLookup<'a> {
         let mut firsts = BTreeMap::new();
         let read = query.tasks.iter().enumerate();
         let read = read.filter_map(|(number, item)| Some((number, item.as_ref().ok()?)));
-        for (number, item) in read.filter(|_| self.template_annotation.is_some()) {
-            if let Some(template) = self.template(&item.task) {
+        let Some(rule) = self.template else {
+            return TemplateFirsts(firsts);
+        };
+        for (number, item) in read {
+            let conflicts =
+                |task: &TaskRecord| task.constraints.as_ref().is_some_and(|own| own.has_conflicting_terms());
+            if let Some(template) = self.template(&item.task)
+                && !(rule.skips_conflicts && conflicts(&item.task))
+            {
                 firsts.entry(template).or_insert((number, &*item.task));
             }
         }
@@ -102,7 +110,7 @@ impl<'a> ClassLookup<'a> {
 
     /// Template of a task, if a plugin evaluates only the first task of a template.
     pub(super) fn template<'q>(&self, task: &'q TaskRecord) -> Option<&'q str> {
-        let template = find_text(&task.annotations, self.template_annotation?);
+        let template = find_text(&task.annotations, self.template?.annotation);
         template.filter(|template| !template.is_empty())
     }
 

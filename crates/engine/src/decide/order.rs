@@ -1,6 +1,7 @@
 //! Order: the order in which queues, jobs and tasks are served.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::job_state::JobStateJudge;
@@ -91,14 +92,17 @@ pub fn order(
     let arrange_queues = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>| {
         let ask: OrderKeysHook = |plugin, context, names| plugin.queue_keys(context, names);
         let (mut ranks, known) = order_entries(subjects.unwrap_or_default(), &hooks, context, ask);
+        if policy.compatibility() == Compatibility::Upstream {
+            refuse_breaking(&mut ranks, &hooks, is_each, context);
+        }
         if !is_each {
-            if policy.compatibility() == Compatibility::Upstream {
-                refuse_breaking(&mut ranks, &hooks, context);
-            }
             add_overuse(&mut ranks, policy, context);
         }
         let comparisons = queue_comparisons(&known, &hooks, context);
-        arrange_ranks(ranks, is_each, policy.compatibility(), &comparisons)
+        let positions: BTreeMap<&Arc<str>, usize> = known.iter().zip(0..).collect();
+        let mut ranks = arrange_ranks(ranks, is_each, policy.compatibility(), &comparisons);
+        show_compared(&mut ranks, &positions, &comparisons);
+        ranks
     };
     let (queues, jobs) = (queue_subjects(cluster_state, query), job_subjects(cluster_state, query));
     let accounts = if query.with_tree {
@@ -279,8 +283,26 @@ fn order_entries(
     (subjects.into_iter().map(keyed).collect(), known)
 }
 
+/// Gives queues the keys that tell what a plugin compares, in place of its own; without such keys it shows none.
+fn show_compared(ranks: &mut [OrderRank], positions: &BTreeMap<&Arc<str>, usize>, comparisons: &QueueComparisons<'_>) {
+    for rank in ranks {
+        let Ok(keys) = &mut rank.keys else { continue };
+        for (plugin, comparison) in comparisons {
+            let position = positions.get(&rank.name);
+            match position.and_then(|position| comparison.key(*position)) {
+                Some(key) => keys
+                    .iter_mut()
+                    .filter(|(name, _)| name == *plugin)
+                    .for_each(|own| own.1.clone_from(&key)),
+                None => keys.retain(|(name, _)| name != *plugin),
+            }
+        }
+    }
+}
+
 /// Takes records out of the order that the reference cannot compare with another one, where no earlier plugin decides.
-fn refuse_breaking(ranks: &mut [OrderEntry], hooks: &[PolicyHook], context: PluginContext<'_>) {
+/// Plugins that are asked each by itself (`is_each`) have no earlier ones.
+fn refuse_breaking(ranks: &mut [OrderEntry], hooks: &[PolicyHook], is_each: bool, context: PluginContext<'_>) {
     let breaks = |own: &OrderEntry| {
         hooks.iter().find_map(|hook| {
             let quota = hook.plugin.quota()?;
@@ -300,7 +322,7 @@ fn refuse_breaking(ranks: &mut [OrderEntry], hooks: &[PolicyHook], context: Plug
             let mut others = ranks.iter().filter(|other| other.rank.name != own.rank.name);
             others.find_map(|other| {
                 let problem = quota.breaks_order(context, &own.rank.name, &other.rank.name)?;
-                reached(&other).then_some(problem)
+                (is_each || reached(&other)).then_some(problem)
             })
         })
     };

@@ -67,6 +67,8 @@ pub struct TaskClass {
     /// Requested amounts, the pod itself included, in the order of all sums: cpu, memory, then by name. Among them are object
     /// quotas (`count/pods`) of the requests as kube-scheduler counts them.
     pub requested: Vec<RequestedAmount>,
+    /// Scalars of which 0 is requested.
+    pub written_zeros: Vec<(ResourceId, Arc<str>)>,
     /// Declared annotations; plugins declare which they read.
     pub annotations: TextMap,
     /// Non-zero requests of the containers, cpu in thousandths and memory in bytes.
@@ -113,8 +115,15 @@ impl TaskClass {
             requested.extend(others.filter(|own| ResourceKind::of(&own.name) == ResourceKind::CountQuota));
         }
         requested.sort_by(|a, b| sum_order(a).cmp(&sum_order(b)));
+        let zeros = task
+            .requests
+            .iter()
+            .filter(|(id, amount)| *amount == 0 && *id > ResourceId::PODS);
         Self {
             requested,
+            written_zeros: zeros
+                .filter_map(|(id, _)| Some((id, Arc::clone(resources.shared_name(id)?))))
+                .collect(),
             container_nonzero: [ResourceId::CPU, ResourceId::MEMORY].map(|id| task.container_nonzero_request(id)),
             kubernetes_requests: task.kubernetes_requests.clone(),
             annotations: Arc::clone(&task.annotations),

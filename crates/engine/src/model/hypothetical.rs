@@ -159,6 +159,7 @@ impl<'v> HypotheticalNodes<'v> {
         self.chunk.live = among;
         self.chunk.placeable = NodeMask::NONE;
         self.chunk.usable = NodeMask::NONE;
+        self.chunk.unready = [NodeMask::NONE; 2];
         self.chunk.with_pod_sums = NodeMask::NONE;
         for (at, place) in self.nodes.iter().enumerate() {
             let from = self.chunks.get(place.chunk as usize);
@@ -166,6 +167,10 @@ impl<'v> HypotheticalNodes<'v> {
             self.chunk.placeable.set(at, placeable);
             let usable = from.is_some_and(|from| from.usable.get(usize::from(place.offset)));
             self.chunk.usable.set(at, usable);
+            for (own, number) in self.chunk.unready.iter_mut().zip(0..) {
+                let masks = from.and_then(|from| from.unready.get(number));
+                own.set(at, masks.is_some_and(|mask| mask.get(usize::from(place.offset))));
+            }
             let has_sums = from.is_some_and(|from| from.with_pod_sums.get(usize::from(place.offset)));
             self.chunk.with_pod_sums.set(at, has_sums);
         }

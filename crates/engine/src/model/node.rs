@@ -11,6 +11,7 @@ use super::pod_sum_delta::PodSumDelta;
 use super::port_counts::PortCounts;
 use super::records::{NodeRecord, TaskRecord, TaskStatus};
 use super::stored::RecordProblems;
+use crate::policy::Compatibility;
 
 /// Exact usage of a node by tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -161,7 +162,12 @@ impl NodeEntry {
 
     /// True if the node is ready and its newest record was accepted, whether or not it is cordoned.
     pub fn is_usable(&self) -> bool {
-        self.record.ready != Some(false) && self.invalid.is_none()
+        self.record.is_ready(Compatibility::Corrected) && self.is_valid()
+    }
+
+    /// True if the newest record of the node is in force.
+    pub fn is_valid(&self) -> bool {
+        self.invalid.is_none()
     }
 
     /// True if tasks on the node take ports.

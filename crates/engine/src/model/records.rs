@@ -11,6 +11,7 @@ use super::pod_identity::PodIdentity;
 use super::text_map::TextMap;
 use super::uid::{CreationTime, Uid};
 use super::unevaluated::UnevaluatedFields;
+use crate::policy::Compatibility;
 
 /// Record of a node, as its source sent it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,7 +43,13 @@ pub struct NodeRecord {
 }
 
 impl NodeRecord {
-    /// Taints of the node. Empty: none.
+    /// True if the node counts in totals and for its pods. The reference ignores the conditions of nodes, because taints tell
+    /// them.
+    pub fn is_ready(&self, compatibility: Compatibility) -> bool {
+        compatibility == Compatibility::Upstream || self.ready != Some(false)
+    }
+
+    /// Taints of the node.
     pub fn taints(&self) -> &[Taint] {
         self.properties.as_ref().map_or(&[], |properties| &properties.taints)
     }

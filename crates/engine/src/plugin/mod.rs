@@ -12,7 +12,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 pub use account::{AccountAmounts, NodeCard, PluginAccount, PluginAccounts, QueueGauge, QueueTreeNode};
-pub use node_hooks::{ChunkRejections, HookNumbers, MAX_PARTS, NodeFilter, NodeScorer, PreparedHook};
+pub use node_hooks::{
+    ChunkRejections, ChunkScores, HookNumbers, MAX_PARTS, NodeFilter, NodeScorer, PreparedHook, TemplateRule,
+};
 pub use peer_hooks::{DomainPeers, NO_DOMAIN, PeerFilter, PeerHook, PeerKey, PeerScorer};
 pub use pumice_kernels::columns::ChunkScores;
 pub use queue_order::{EvictionOrder, QueueComparison};
@@ -420,9 +422,8 @@ pub struct PluginHooks {
     /// True if the filter or the score reads the devices of nodes. Columns do not have devices, so Place then evaluates
     /// nodes from their entries.
     pub devices: bool,
-    /// Annotation that names the template of a task, if the filter evaluates only the first task of a template in the
-    /// query.
-    pub template_annotation: Option<&'static str>,
+    /// How tasks of one template are found, if the filter judges all of them by the first one in the query.
+    pub template: Option<TemplateRule>,
 }
 
 /// Pattern of a plugin that reads all labels.

@@ -9,6 +9,9 @@ pub trait QueueComparison {
 
     /// True if the comparison, with ties by creation time and name, is a total order on these queues.
     fn is_total(&self) -> bool;
+
+    /// Key of the queue at a position, which tells what the comparison tells; `None`: no keys do.
+    fn key(&self, position: usize) -> Option<Vec<f64>>;
 }
 
 /// Order in which candidates would be evicted by the whole policy, computed on demand.

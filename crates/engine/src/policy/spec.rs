@@ -47,7 +47,7 @@ pub const UPSTREAM_PLUGINS: [&str; 24] = [
     "network-topology-aware",
     "nodegroup",
     "nodeorder",
-    "numaaware",
+    "numa-aware",
     "overcommit",
     "pdb",
     "predicates",

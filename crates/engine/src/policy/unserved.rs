@@ -124,7 +124,7 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         "The network topology may limit a job to nodes near each other and changes scores.",
     ),
     (
-        "numaaware",
+        "numa-aware",
         FILTER | SCORE,
         "The NUMA topology of nodes may reject nodes and changes scores.",
     ),
@@ -232,7 +232,7 @@ mod tests {
             ]
             .map(|kind| effect.takes_part_in(kind))
         };
-        assert_eq!(kinds("numaaware"), [true, true, true, false, false, true, true]);
+        assert_eq!(kinds("numa-aware"), [true, true, true, false, false, true, true]);
         assert_eq!(kinds("ElasticQuota"), [false, false, true, true, false, true, true]);
         assert_eq!(kinds("no-such-plugin"), [true; 7]);
     }

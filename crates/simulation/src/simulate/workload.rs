@@ -121,9 +121,10 @@ fn split_waiting(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: 
     }
 }
 
-/// Adds the queue `default`, as Volcano does when it starts, if tasks need it.
+/// Adds the queue `default`, as Volcano does when it starts, if tasks or jobs need it.
 fn add_default_queue(waiting: &[pb::Task], cluster: &mut pb::Cluster) {
-    let needed = waiting.iter().any(|task| task.job.is_empty());
+    let mut jobs = cluster.jobs.iter();
+    let needed = waiting.iter().any(|task| task.job.is_empty()) || jobs.any(|job| job.queue == DEFAULT_QUEUE);
     if needed && !cluster.queues.iter().any(|queue| queue.name == DEFAULT_QUEUE) {
         cluster.queues.push(pb::Queue {
             name: DEFAULT_QUEUE.to_owned(),

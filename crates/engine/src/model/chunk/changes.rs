@@ -19,6 +19,10 @@ impl NodeChunk {
             .set(offset, entry.as_ref().is_some_and(|entry| entry.is_placeable()));
         self.usable
             .set(offset, entry.as_ref().is_some_and(|entry| entry.is_usable()));
+        let unready = entry.as_ref().filter(|entry| entry.is_valid() && !entry.is_usable());
+        let [usable, placeable] = &mut self.unready;
+        usable.set(offset, unready.is_some());
+        placeable.set(offset, unready.is_some_and(|entry| !entry.record.unschedulable));
         self.set_ports(offset, entry.as_deref());
         let differs = |entry: &Arc<NodeEntry>| !entry.pod_sum_delta().is_empty();
         self.with_pod_sums.set(offset, entry.as_ref().is_some_and(differs));

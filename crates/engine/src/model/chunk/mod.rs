@@ -41,6 +41,8 @@ pub struct NodeChunk {
     own_idle: NodeMask,
     /// Ready nodes with valid records, cordoned or not.
     pub(super) usable: NodeMask,
+    /// Nodes that would be usable if they were ready, and those among them that are not cordoned.
+    pub(super) unready: [NodeMask; 2],
     /// Nodes with tasks that take ports.
     pub(super) with_ports: NodeMask,
     /// The ports, from the first question about them.
@@ -74,6 +76,7 @@ impl Default for NodeChunk {
             live: NodeMask::NONE,
             placeable: NodeMask::NONE,
             usable: NodeMask::NONE,
+            unready: [NodeMask::NONE; 2],
             with_ports: NodeMask::NONE,
             ports: LazyValue::default(),
             with_pod_sums: NodeMask::NONE,
@@ -182,6 +185,16 @@ impl NodeChunk {
     /// Live slots whose node is ready and has a valid record, cordoned or not.
     pub fn usable(&self) -> &NodeMask {
         &self.usable
+    }
+
+    /// Live slots whose node has a valid record, ready or not; with `cordoned` also those of cordoned nodes.
+    pub fn valid(&self, cordoned: bool) -> NodeMask {
+        let [usable, placeable] = &self.unready;
+        if cordoned {
+            self.usable.or(usable)
+        } else {
+            self.placeable.or(placeable)
+        }
     }
 
     /// Slots that hold a node.

@@ -175,6 +175,13 @@ impl ConstraintSet {
 }
 
 impl PodConstraints {
+    /// True if no node can match: every required term names nodes, and none in common.
+    pub fn has_conflicting_terms(&self) -> bool {
+        let terms = self.required_node_terms.as_deref().unwrap_or_default();
+        let mut names = terms.iter().map(NodeSelectorTerm::bound_names);
+        !terms.is_empty() && names.all(|names| names.is_some_and(|names| names.is_empty()))
+    }
+
     /// True if the pod constrains nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -166,4 +166,14 @@ impl QueueComparison for TreeComparison {
     fn is_total(&self) -> bool {
         self.is_total
     }
+
+    /// Without equal ranks of queues of one parent, ranks from the root down tell what those at the fork tell.
+    fn key(&self, position: usize) -> Option<Vec<f64>> {
+        let place = self.places.get(position).filter(|_| self.is_total)?;
+        let mut key = vec![-f64::from(place.priority)];
+        for (_, rank) in place.path.iter().skip(1) {
+            key.extend([rank.share, f64::from(u8::from(rank.deserves_nothing))]);
+        }
+        Some(key)
+    }
 }

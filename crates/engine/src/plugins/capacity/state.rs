@@ -42,7 +42,7 @@ impl QueueCapacityState {
         let mut state = Self {
             accounts: QueueAccounts::of(cluster_state, compatibility, ancestors),
             config,
-            total: PresentTotals::of(cluster_state),
+            total: PresentTotals::of(cluster_state, compatibility),
             tree,
             inner_with_jobs: None,
             negatives: Arc::default(),

@@ -34,7 +34,8 @@ impl QuotaTree {
                 .unwrap_or(&root);
             parents.insert(Arc::clone(name), Arc::clone(parent));
         }
-        let exists = |name: &str| cluster_state.queues().contains(name);
+        // The reference makes the root when it starts.
+        let exists = |name: &str| *name == *ROOT || cluster_state.queues().contains(name);
         let mut tree = Self::default();
         for (name, parent) in &parents {
             tree.children

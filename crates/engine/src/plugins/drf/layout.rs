@@ -89,7 +89,7 @@ impl TreeLayout {
     /// Builds the layout of a cluster state; without `hierarchy` it has no tree.
     pub(super) fn build(cluster_state: &ClusterState, compatibility: Compatibility, hierarchy: bool) -> Self {
         let tasks = || cluster_state.tasks().iter().map(|(_, stored)| &stored.record);
-        let dims = ShareDimensions::of(cluster_state, tasks().map(|task| &task.requests));
+        let dims = ShareDimensions::of(cluster_state, compatibility, tasks().map(|task| &task.requests));
         let jobs = cluster_state.jobs().iter().map(|(name, stored)| TreeJob {
             name: Arc::clone(name),
             queue: Arc::clone(&stored.record.queue),

@@ -6,6 +6,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::resource_set::ResourceSet;
 use crate::model::{ClusterState, MIN_AMOUNT, NodeVector, ResourceAmounts, ResourceId, ResourceTotals};
+use crate::policy::Compatibility;
 
 /// Exact amounts, one per resource of [`ShareDimensions`].
 pub(super) type ExactAmounts = SmallVec<[i128; 4]>;
@@ -27,14 +28,18 @@ pub(super) struct ShareDimensions {
 }
 
 impl ShareDimensions {
-    /// Resources of all ready nodes and of these tasks' requests.
-    pub(super) fn of<'a>(cluster_state: &ClusterState, requests: impl Iterator<Item = &'a ResourceAmounts>) -> Self {
+    /// Resources of all nodes that count and of these tasks' requests.
+    pub(super) fn of<'a>(
+        cluster_state: &ClusterState,
+        compatibility: Compatibility,
+        requests: impl Iterator<Item = &'a ResourceAmounts>,
+    ) -> Self {
         let table = cluster_state.resources();
         let mut totals: Vec<Option<i128>> = vec![None; table.len()];
         let mut seen = vec![false; table.len()];
         for (_, entry) in cluster_state
             .nodes()
-            .filter(|(_, entry)| entry.record.ready != Some(false))
+            .filter(|(_, entry)| entry.record.is_ready(compatibility))
         {
             let given = [Some(&entry.record.allocatable), entry.record.oversubscription.as_ref()];
             let mut ids: SmallVec<[ResourceId; 8]> = given

@@ -95,7 +95,7 @@ impl AffinityFilter {
             if keys.is_empty() && repelled.is_empty() {
                 continue;
             }
-            for (slot, _) in counts.iter().filter(|(slot, _)| view.sees_node(*slot)) {
+            for (slot, _) in counts {
                 for key in &keys {
                     self.attracting.mark(*key, *slot);
                 }
@@ -119,10 +119,7 @@ impl AffinityFilter {
                 }
                 let key = self.repelled_by.position(view.cluster_state, &term.topology_key);
                 let known = self.known.as_deref();
-                for (slot, _) in counts
-                    .iter()
-                    .filter(|(slot, _)| view.sees_node(*slot) && is_known(known, *slot))
-                {
+                for (slot, _) in counts.iter().filter(|(slot, _)| is_known(known, *slot)) {
                     self.repelled_by.mark(key, *slot);
                 }
             }

@@ -83,7 +83,7 @@ impl AffinityScore {
             }
             let counted = counts
                 .iter()
-                .filter(|(slot, _)| view.sees_node(*slot) && is_known(score.known.as_deref(), *slot));
+                .filter(|(slot, _)| is_known(score.known.as_deref(), *slot));
             for (slot, count) in counted {
                 score.points.add(&of_each, *slot, i64::from(*count));
             }

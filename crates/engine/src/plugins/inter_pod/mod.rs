@@ -83,15 +83,6 @@ impl<'a> PodView<'a> {
     fn is_evaluated(&self, term: &PodAffinityTerm) -> bool {
         self.compatibility == Compatibility::Upstream || !self.cluster_state.leaves_open(term, self.pod)
     }
-
-    /// True if pods on this node are included. The reference only has ready nodes.
-    fn sees_node(&self, slot: NodeSlot) -> bool {
-        self.compatibility == Compatibility::Corrected
-            || self
-                .cluster_state
-                .node(slot)
-                .is_some_and(|entry| entry.record.ready != Some(false))
-    }
 }
 
 /// Problem of a term of another pod that selects namespaces by label: the labels of the class's namespace are unknown.

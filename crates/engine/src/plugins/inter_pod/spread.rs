@@ -273,12 +273,7 @@ impl<'a> EligibleNodes<'a> {
         let with_keys = |chunk: &Arc<NodeChunk>| {
             let attributes = chunk.attributes();
             let keyed = keys.iter().map(|key| attributes.with_label(key));
-            let mut nodes = keyed.fold(*chunk.live(), |all, with| all.and(&with));
-            for offset in nodes.iter() {
-                let is_seen = chunk.slot(offset).is_some_and(|slot| view.sees_node(slot));
-                nodes.set(offset, is_seen);
-            }
-            nodes
+            keyed.fold(*chunk.live(), |all, with| all.and(&with))
         };
         Self {
             view: *view,

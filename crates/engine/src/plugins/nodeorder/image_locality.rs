@@ -60,7 +60,11 @@ impl<'a> ImageLocality<'a> {
 
 /// Images of a class that some node has.
 fn wanted_images(cluster_state: &ClusterState, constraints: &PodConstraints) -> Vec<WantedImage> {
-    let total: u32 = cluster_state.chunks().iter().map(|chunk| chunk.usable().count()).sum();
+    let total: u32 = cluster_state
+        .chunks()
+        .iter()
+        .map(|chunk| chunk.valid(true).count())
+        .sum();
     let names = constraints.images.iter().chain(&constraints.image_volumes).enumerate();
     names
         .filter_map(|(number, name)| wanted_image(cluster_state, (number, complete_name(name)), total))

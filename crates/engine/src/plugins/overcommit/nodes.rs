@@ -46,7 +46,7 @@ pub(super) fn requests_without_room(cluster_state: &ClusterState, binding: &Sort
     for (name, ()) in binding.iter() {
         let task = cluster_state.tasks().get(name).map(|stored| &stored.record);
         let node = task.and_then(|task| cluster_state.node_by_name(&task.node));
-        if let Some(node) = node.filter(|node| node.record.ready != Some(false)) {
+        if let Some(node) = node {
             idle_by_node.insert(&node.record.name, idle_without_tasks(node));
         }
     }

@@ -201,7 +201,7 @@ impl OvercommitState {
 
     fn add_chunk(&mut self, chunk: &NodeChunk, joins: bool) {
         for entry in chunk.live().iter().filter_map(|offset| chunk.entry(offset)) {
-            if entry.record.ready == Some(false) {
+            if !entry.record.is_ready(self.compatibility) {
                 continue;
             }
             let scalars = u32::from(has_scalars(entry));
@@ -342,7 +342,7 @@ impl OvercommitState {
             let is_counted = task.status.is_used()
                 && cluster_state
                     .node_by_name(&task.node)
-                    .is_some_and(|node| node.record.ready != Some(false));
+                    .is_some_and(|node| node.record.is_ready(self.compatibility));
             if is_counted {
                 self.used.add_record(&task.requests, if joins { 1 } else { -1 });
             }

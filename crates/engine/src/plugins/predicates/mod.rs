@@ -21,7 +21,7 @@ pub(super) use node_filter::PodFilter;
 
 use crate::model::TaskClass;
 use crate::model::constraints::ConstraintSet;
-use crate::plugin::{NodeFilter, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
+use crate::plugin::{NodeFilter, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook, TemplateRule};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
 
 /// Name of the plugin.
@@ -58,7 +58,10 @@ impl Plugin for Predicates {
     fn hooks(&self) -> PluginHooks {
         PluginHooks {
             filter: true,
-            template_annotation: self.arguments.cache.then_some(node_filter::TEMPLATE),
+            template: self.arguments.cache.then_some(TemplateRule {
+                annotation: node_filter::TEMPLATE,
+                skips_conflicts: self.arguments.node_affinity,
+            }),
             ..PluginHooks::default()
         }
     }

@@ -171,7 +171,7 @@ impl<'a> PodFilter<'a> {
             } else {
                 &[]
             },
-            terms_conflict: terms.is_some_and(terms_conflict),
+            terms_conflict: terms.is_some() && constraints.has_conflicting_terms(),
             pods: PodChecks::new(arguments, compatibility, context, class, added)?,
         })
     }
@@ -277,12 +277,31 @@ impl<'a> PodFilter<'a> {
     }
 }
 
-/// True if every term is bound to names of nodes, and no name is left.
-fn terms_conflict(terms: &[NodeSelectorTerm]) -> bool {
-    !terms.is_empty()
-        && terms
-            .iter()
-            .all(|term| term.bound_names().is_some_and(|names| names.is_empty()))
+kernel! {
+    fn without_place / without_place_portable(
+        allocatable: &[f64; CHUNK_SIZE],
+        used: &[f64; CHUNK_SIZE],
+        pipelined: &[f64; CHUNK_SIZE],
+        releasing: &[f64; CHUNK_SIZE],
+        released: f64,
+    ) -> NodeMask {
+        let at = |values: &[f64; CHUNK_SIZE], offset: usize| values.get(offset).copied().unwrap_or(0.0);
+        NodeMask::gather(|offset| {
+            let pods = at(used, offset) + at(pipelined, offset) - released * at(releasing, offset);
+            at(allocatable, offset) <= pods
+        })
+    }
+}
+
+kernel! {
+    /// Nodes without a place beside the pods that hold one, where no other pods count.
+    fn without_place_beside / without_place_beside_portable(
+        allocatable: &[f64; CHUNK_SIZE],
+        used: &[f64; CHUNK_SIZE],
+    ) -> NodeMask {
+        let at = |values: &[f64; CHUNK_SIZE], offset: usize| values.get(offset).copied().unwrap_or(0.0);
+        NodeMask::gather(|offset| at(allocatable, offset) <= at(used, offset))
+    }
 }
 
 impl NodeFilter for PodFilter<'_> {

@@ -33,7 +33,7 @@ impl ProportionState {
     pub fn of(cluster_state: &ClusterState, compatibility: Compatibility) -> Self {
         let mut state = Self {
             accounts: QueueAccounts::of(cluster_state, compatibility, QueueAncestors::new()),
-            total: PresentTotals::of(cluster_state),
+            total: PresentTotals::of(cluster_state, compatibility),
             guaranteed: IntegerAmounts::default(),
             problems: Arc::default(),
         };

@@ -9,6 +9,7 @@ use crate::model::{
     ClusterState, NamedAmounts, NodeChange, NodeEntry, NodeVector, ResourceAmounts, ResourceId, ResourceTable,
     ResourceTotals, ResourceVector, UNLIMITED_MARK,
 };
+use crate::policy::Compatibility;
 
 /// Amounts in the engine's unit of each resource, sorted by id, without zeros.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -215,17 +216,20 @@ impl IntegerAmounts {
     }
 }
 
-/// Totals of records that know which resources any record has: present and zero differ from absent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PresentTotals(Vec<(ResourceId, i128, u32)>);
+/// Totals of nodes that know which resources any node has: present and zero differ from absent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PresentTotals {
+    totals: Vec<(ResourceId, i128, u32)>,
+    compatibility: Compatibility,
+}
 
 impl PresentTotals {
     /// Adds an amount of a record.
     fn add(&mut self, id: ResourceId, amount: i128) {
-        match self.0.binary_search_by_key(&id, |&(id, _, _)| id) {
-            Err(place) => self.0.insert(place, (id, amount, 1)),
+        match self.totals.binary_search_by_key(&id, |&(id, _, _)| id) {
+            Err(place) => self.totals.insert(place, (id, amount, 1)),
             Ok(at) => {
-                if let Some((_, total, records)) = self.0.get_mut(at) {
+                if let Some((_, total, records)) = self.totals.get_mut(at) {
                     (*total, *records) = (*total + amount, *records + 1);
                 }
             }
@@ -234,20 +238,23 @@ impl PresentTotals {
 
     /// Subtracts an amount of a record that was added before.
     fn subtract(&mut self, id: ResourceId, amount: i128) {
-        let Ok(at) = self.0.binary_search_by_key(&id, |&(id, _, _)| id) else {
+        let Ok(at) = self.totals.binary_search_by_key(&id, |&(id, _, _)| id) else {
             return;
         };
-        if let Some((_, total, records)) = self.0.get_mut(at) {
+        if let Some((_, total, records)) = self.totals.get_mut(at) {
             (*total, *records) = (*total - amount, records.saturating_sub(1));
             if *records == 0 {
-                self.0.remove(at);
+                self.totals.remove(at);
             }
         }
     }
 
-    /// Totals of the ready nodes of a cluster state.
-    pub(crate) fn of(cluster_state: &ClusterState) -> Self {
-        let mut totals = Self::default();
+    /// Totals of the nodes of a cluster state that count.
+    pub(crate) fn of(cluster_state: &ClusterState, compatibility: Compatibility) -> Self {
+        let mut totals = Self {
+            totals: Vec::new(),
+            compatibility,
+        };
         for (_, entry) in cluster_state.nodes() {
             totals.count_node(entry, true);
         }
@@ -265,10 +272,10 @@ impl PresentTotals {
         }
     }
 
-    /// Adds the allocatable amounts of a node that is ready, or subtracts them.
+    /// Adds the allocatable amounts of a node that counts, or subtracts them.
     fn count_node(&mut self, entry: &NodeEntry, add: bool) {
         let record = &entry.record;
-        if record.ready == Some(false) {
+        if !record.is_ready(self.compatibility) {
             return;
         }
         let given = [Some(&record.allocatable), record.oversubscription.as_ref()];
@@ -289,12 +296,12 @@ impl PresentTotals {
 
     /// Totals of the resources that Volcano counts, as a vector.
     pub(crate) fn counted_vector(&self, names: &ResourceTable) -> ResourceVector {
-        let counted = self.0.iter().filter(|(id, _, _)| names.is_counted_by_volcano(*id));
+        let counted = self.totals.iter().filter(|(id, _, _)| names.is_counted_by_volcano(*id));
         counted.map(|&(id, total, _)| (id, total as f64)).collect()
     }
 
     /// Bytes of the list.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.0.capacity() * size_of::<(ResourceId, i128, u32)>()
+        self.totals.capacity() * size_of::<(ResourceId, i128, u32)>()
     }
 }

@@ -7,7 +7,7 @@ use crate::devices::DevicePick;
 use crate::model::constraints::ConstraintSet;
 use crate::model::resource_name::ResourceKind;
 use crate::model::{ClusterState, LabelKinds, StateDiff, TaskRecord};
-use crate::plugin::{Plugin, PluginContext, VictimKind};
+use crate::plugin::{Plugin, PluginContext, TemplateRule, VictimKind};
 use crate::plugin_state::PluginStates;
 use crate::plugins;
 use crate::policy::unserved::UnservedEffect;
@@ -65,11 +65,10 @@ impl Policy {
         self.registered.get(name)
     }
 
-    /// Annotation of the template of a task, if a filter of a query evaluates only the first task of a template. The
-    /// query evaluates `plugins`, ignoring the switches. Empty `plugins`: all that are switched on.
-    pub fn template_annotation(&self, plugins: &[Arc<str>]) -> Option<&'static str> {
+    /// How tasks of one template are found, if a filter that a query asks judges all of them by the first one in the query. The query names these plugins, whatever the switches say; empty: it asks what is switched on.
+    pub fn template_rule(&self, plugins: &[Arc<str>]) -> Option<TemplateRule> {
         let mut filters = self.asked_filters(plugins);
-        filters.find_map(|plugin| plugin.hooks().template_annotation)
+        filters.find_map(|plugin| plugin.hooks().template)
     }
 
     /// Constraints between pods and nodes that a query evaluates. The query evaluates `plugins`, ignoring the switches.
@@ -107,8 +106,13 @@ impl Policy {
         self.registered.values().filter(lacks)
     }
 
-    /// True if a plugin of the policy excludes a resource from the built-in filter on resources. Switches and plugin
-    /// names in a query do not affect the built-in filter.
+    /// True if the policy is a profile of a `KubeSchedulerConfiguration`.
+    pub fn is_profile(&self) -> bool {
+        self.is_profile
+    }
+
+    /// True if a plugin of the policy makes the filter on resources leave out the amounts of a resource. That filter is no plugin's, so
+    /// that neither switches nor names of plugins in a query change it.
     pub fn ignores_resource(&self, name: &str) -> bool {
         let is_counted = self.is_profile || ResourceKind::of(name).counted_by_volcano();
         !is_counted || self.registered_hooks(&[]).any(|plugin| plugin.ignores_resource(name))

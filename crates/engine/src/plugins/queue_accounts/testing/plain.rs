@@ -109,7 +109,7 @@ fn counts(task: &TaskRecord, compatibility: Compatibility) -> bool {
 /// All queues of a cluster state by the model.
 pub(crate) fn queues(state: &ClusterState, compatibility: Compatibility) -> BTreeMap<String, PlainQueue> {
     let mut total = empty();
-    for (_, entry) in state.nodes().filter(|(_, entry)| entry.record.ready != Some(false)) {
+    for (_, entry) in state.nodes().filter(|(_, entry)| entry.record.is_ready(compatibility)) {
         add(&mut total, &plain(Some(&entry.record.allocatable)));
     }
     let mut guaranteed = empty();
