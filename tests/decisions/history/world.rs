@@ -12,7 +12,7 @@ const JOBS: usize = 3;
 
 /// Node by number.
 #[derive(Clone, Debug)]
-struct WorldNode {
+struct RandomNode {
     is_there: bool,
     cores: u32,
     zone: u8,
@@ -24,7 +24,7 @@ struct WorldNode {
 
 /// Task by number.
 #[derive(Clone, Debug)]
-struct WorldTask {
+struct RandomTask {
     job: usize,
     cores: u32,
     port: Option<i32>,
@@ -37,20 +37,20 @@ struct WorldTask {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct World {
-    nodes: Vec<WorldNode>,
-    tasks: Vec<WorldTask>,
+pub(super) struct CountedCluster {
+    nodes: Vec<RandomNode>,
+    tasks: Vec<RandomTask>,
     quota: u32,
 }
 
-pub(super) fn worlds() -> impl Strategy<Value = World> {
+pub(super) fn counted_clusters() -> impl Strategy<Value = CountedCluster> {
     let node = (
         (prop::bool::weighted(0.9), 2..5_u32, 0_u8..2),
         (prop::option::weighted(0.7, any::<bool>()), prop::bool::weighted(0.2)),
         (any::<bool>(), 0_u8..2),
     );
     let node = node.prop_map(
-        |((is_there, cores, zone), (card, is_tainted), (has_devices, image))| WorldNode {
+        |((is_there, cores, zone), (card, is_tainted), (has_devices, image))| RandomNode {
             is_there,
             cores,
             zone,
@@ -70,7 +70,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
         prop::option::weighted(0.4, 0..NODES),
     );
     let task = task.prop_map(
-        |((job, cores, port), (devices, cards), (template, terms, zone), runs_on)| WorldTask {
+        |((job, cores, port), (devices, cards), (template, terms, zone), runs_on)| RandomTask {
             job,
             cores,
             port,
@@ -87,7 +87,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
         prop::collection::vec(task, TASKS),
         0..6_u32,
     )
-        .prop_map(|(nodes, tasks, quota)| World { nodes, tasks, quota })
+        .prop_map(|(nodes, tasks, quota)| CountedCluster { nodes, tasks, quota })
 }
 
 pub(super) fn node_name(number: usize) -> String {
@@ -98,7 +98,7 @@ pub(super) fn task_name(number: usize) -> String {
     format!("ns/t{number}")
 }
 
-impl WorldNode {
+impl RandomNode {
     fn record(&self, number: usize) -> pb::Node {
         let cores = self.cores.to_string();
         let mut items = vec![("cpu", &*cores), ("memory", "64Gi"), ("pods", "6")];
@@ -170,7 +170,7 @@ fn affinity(terms: u8) -> Option<pb::Affinity> {
     }
 }
 
-impl WorldTask {
+impl RandomTask {
     fn record(&self, number: usize) -> pb::Task {
         let cores = self.cores.to_string();
         let mut items = vec![("cpu", &*cores), ("memory", "1Gi")];
@@ -230,8 +230,8 @@ impl WorldTask {
     }
 }
 
-impl World {
-    /// Records of the world.
+impl CountedCluster {
+    /// Records of the cluster.
     pub(super) fn cluster(&self) -> pb::Cluster {
         let nodes = self.nodes.iter().enumerate().filter(|(_, node)| node.is_there);
         let tasks = self.tasks.iter().enumerate().map(|(number, own)| {
@@ -270,12 +270,17 @@ impl World {
 
     /// Tasks that run, by number and node; and those that wait.
     pub(super) fn running(&self) -> impl Iterator<Item = usize> {
-        let runs = |own: &WorldTask| own.runs_on.is_some_and(|at| self.nodes[at].is_there);
+        let runs = |own: &RandomTask| own.runs_on.is_some_and(|at| self.nodes[at].is_there);
         self.tasks
             .iter()
             .enumerate()
             .filter(move |(_, own)| runs(own))
             .map(|(number, _)| number)
+    }
+
+    /// True if a task may use several cards.
+    pub(super) fn accepts_cards(&self, task: usize) -> bool {
+        self.tasks[task].cards == Some(2)
     }
 
     pub(super) fn is_running(&self, task: usize) -> bool {

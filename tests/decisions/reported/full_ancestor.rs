@@ -116,8 +116,12 @@ fn at_each_level_a_full_queue_counts_what_its_victims_give_back() {
             (Some(true), Some(1)),
             "{full} is full of {holder}"
         );
-        let kept = with(cluster(), holder, |queue| queue.reclaimable = Some(false));
-        assert_eq!(asked(&server, kept), (Some(false), None), "{holder} gives nothing back");
+        let spared = with(cluster(), holder, |queue| queue.reclaimable = Some(false));
+        assert_eq!(
+            asked(&server, spared),
+            (Some(false), None),
+            "{holder} gives nothing back"
+        );
         let guaranteed = with(cluster(), holder, |queue| {
             queue.guarantee = Some(amounts(&[("cpu", "3")]))
         });

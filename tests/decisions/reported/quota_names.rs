@@ -94,7 +94,7 @@ fn cluster(more: bool) -> pb::Cluster {
 }
 
 /// All that a server says about the queues, the jobs and the waiting task of a cluster.
-fn answers(server: &EmbeddedServer, plugin: &str, compatibility: &str, cluster: pb::Cluster) -> String {
+fn results(server: &EmbeddedServer, plugin: &str, compatibility: &str, cluster: pb::Cluster) -> String {
     let document = format!(
         "actions: enqueue, allocate\ntiers: [{{plugins: [{plugin}]}}]\npumice: {{compatibility: {compatibility}}}\n"
     );
@@ -155,7 +155,7 @@ fn no_plugin_counts_what_volcano_drops() {
     for compatibility in ["upstream", "corrected"] {
         for plugin in PLUGINS {
             let [with, without] =
-                [true, false].map(|more| answers(&EmbeddedServer::start(), plugin, compatibility, cluster(more)));
+                [true, false].map(|more| results(&EmbeddedServer::start(), plugin, compatibility, cluster(more)));
             assert_eq!(with, without, "{plugin} {compatibility}");
         }
     }

@@ -13,7 +13,7 @@ use crate::model::{
 
 /// Copy of a task on a node.
 #[derive(Clone, Debug)]
-pub(super) struct TaskCopy {
+pub(super) struct CopiedTask {
     /// Name of the node.
     pub(super) node: Arc<str>,
     /// Status of the copy.
@@ -22,7 +22,7 @@ pub(super) struct TaskCopy {
     devices: DeviceMask,
 }
 
-impl TaskCopy {
+impl CopiedTask {
     fn of(record: &TaskRecord, node: &Arc<str>) -> Self {
         Self {
             node: Arc::clone(node),
@@ -43,7 +43,7 @@ impl TaskCopy {
 }
 
 /// Copies of a task.
-type TaskCopies = Vec<TaskCopy>;
+type TaskCopies = Vec<CopiedTask>;
 
 /// Bytes of a list of copies besides its items.
 const COPIES_BYTES: usize = COUNT_BYTES + size_of::<TaskCopies>();
@@ -72,7 +72,7 @@ impl UpstreamState {
         let mut sum = self.copies.unshared_bytes(&before.copies);
         self.copies.unshared_entries(&before.copies, |copies, before| {
             if !before.is_some_and(|before| Arc::ptr_eq(before, copies)) {
-                sum += COPIES_BYTES + copies.capacity() * size_of::<TaskCopy>();
+                sum += COPIES_BYTES + copies.capacity() * size_of::<CopiedTask>();
             }
         });
         sum
@@ -88,7 +88,7 @@ impl UpstreamState {
         let record = &stored.record;
         let on_node = record.status.is_on_node() && cluster_state.slot_of(&record.node).is_some();
         if on_node {
-            vec![TaskCopy::of(record, &record.node)]
+            vec![CopiedTask::of(record, &record.node)]
         } else {
             Vec::new()
         }
@@ -258,7 +258,7 @@ impl UpstreamState {
             return Err(format!("task `{}` is already on node `{node}`", task.name));
         }
         change_node(&mut state.cluster_state, node, task, true);
-        copies.push(TaskCopy::of(task, node));
+        copies.push(CopiedTask::of(task, node));
         self.copies.insert(Arc::clone(&task.name), Arc::new(copies));
         Ok(())
     }

@@ -82,7 +82,7 @@ impl GangMinimums {
 /// Whether a task may have others evicted for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PreemptionPolicy {
-    /// As its priority class says, if it has one.
+    /// Policy of its priority class, if it has one.
     #[default]
     OfClass,
     /// No task is evicted for it.

@@ -22,7 +22,7 @@ pub struct PriorityClassRecord {
     pub never_preempts: bool,
 }
 
-/// What a class says of its records.
+/// Rules of a class for its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ClassRules {
     value: i32,

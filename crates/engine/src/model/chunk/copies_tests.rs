@@ -1,5 +1,5 @@
 //! Copies of a chunk answer for themselves, whoever was asked first: what they show of ports, labels, taints and images equals
-//! that of a chunk made anew.
+//! that of a chunk with the same entries.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::model::{NodeMask, NodeRecord, NodeUsage, TaskFields, TaskRecord, Task
 /// Number of nodes.
 const NODES: usize = 3;
 
-/// What a node shows: its label, whether it is tainted, its image, and the ports of its tasks.
+/// Content of a node: its label, whether it is tainted, its image, and the ports of its tasks.
 type ShownNode = Option<(u8, bool, u8, Vec<i32>)>;
 
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ fn entry(at: usize, (label, is_tainted, image, ports): (u8, bool, u8, Vec<i32>))
 }
 
 /// All answers of a chunk.
-fn answers(chunk: &NodeChunk) -> Vec<NodeMask> {
+fn results(chunk: &NodeChunk) -> Vec<NodeMask> {
     let in_zone = |zone: u8| NodeSelectorTerm {
         match_expressions: vec![SelectorRequirement {
             key: "zone".into(),
@@ -119,7 +119,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn copies_answer_for_themselves(steps in steps()) {
+    fn copies_show_their_own_content(steps in steps()) {
         let mut chunks = vec![NodeChunk::default()];
         for step in steps {
             match step {
@@ -132,16 +132,16 @@ proptest! {
                     chunks[of].set_entry(at, node.map(|node| entry(at, node)));
                 }
                 CopyStep::Ask(of) => {
-                    let _ = answers(&chunks[of % chunks.len()]);
+                    let _ = results(&chunks[of % chunks.len()]);
                 }
             }
         }
         for chunk in &chunks {
-            let mut anew = NodeChunk::default();
+            let mut rebuilt = NodeChunk::default();
             for offset in chunk.live().iter() {
-                anew.set_entry(offset, chunk.entry(offset).cloned());
+                rebuilt.set_entry(offset, chunk.entry(offset).cloned());
             }
-            prop_assert_eq!(answers(chunk), answers(&anew));
+            prop_assert_eq!(results(chunk), results(&rebuilt));
         }
     }
 }

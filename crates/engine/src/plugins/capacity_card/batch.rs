@@ -30,7 +30,7 @@ impl CapacityState {
         let Some(entry) = self.jobs.get(&job).cloned() else {
             return;
         };
-        let (mut all, mut any) = (Moved::default(), false);
+        let (mut all, mut any, mut is_elsewhere) = (Moved::default(), false, false);
         let (mut known, mut nears) = (None, [TableCursor::default(); 2]);
         for moved in moves {
             let task = moved.after;
@@ -43,6 +43,10 @@ impl CapacityState {
                 continue;
             }
             any = true;
+            if known.is_none() {
+                let context = self.need_context(cluster_state);
+                is_elsewhere |= before.is_elsewhere(context, task) || after.is_elsewhere(context, task);
+            }
             match &known {
                 // Without cards it waited for what it holds now.
                 Some(known) if before.holds.is_none() && Arc::ptr_eq(&known.shape, &task.shape) => {
@@ -58,6 +62,9 @@ impl CapacityState {
         }
         if any {
             self.move_job(&job, &entry, &all);
+        }
+        if is_elsewhere {
+            self.renew_least(cluster_state, &job);
         }
     }
 

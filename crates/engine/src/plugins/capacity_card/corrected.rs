@@ -443,7 +443,12 @@ impl CapacityState {
         let mut moved = Moved::default();
         moved.add(self.need_context(cluster_state), task, &before, &after);
         self.move_job(&task.job, &entry, &moved);
+        let context = self.need_context(cluster_state);
+        let is_elsewhere = [&before, &after].iter().any(|own| own.is_elsewhere(context, task));
         self.task_holdings.insert(Arc::clone(&task.name), after);
+        if is_elsewhere {
+            self.renew_least(cluster_state, &task.job);
+        }
         Some(Arc::clone(&entry.queue))
     }
 

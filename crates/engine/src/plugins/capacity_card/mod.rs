@@ -13,6 +13,7 @@ mod check;
 mod choices;
 mod config;
 mod corrected;
+mod elsewhere;
 mod filter;
 mod gang;
 mod go_format;
