@@ -11,7 +11,7 @@ use super::super::suggestion;
 use super::super::yaml::{DocumentLocation, DocumentPath, truncate_text};
 use super::{
     DEFAULT_SCHEDULER, FILTER, KUBE_PLUGINS, KubeProfile, KubeSpec, MULTI_POINT, PRE_FILTER, PRE_SCORE, PluginEntry,
-    SCORE, defaults, emit, is_served, points_of,
+    SCORE, defaults, emit, extenders, is_served, points_of,
 };
 use crate::model::{Problem, ProblemKind, TaskClass};
 use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginHooks, PreparedHook};
@@ -49,7 +49,8 @@ pub(in super::super) fn compile(
     };
     for profile in written {
         let name = scheduler_name(profile, written, report);
-        let profile = &defaults::merged(profile);
+        let profile = defaults::merged(profile);
+        let profile = &extenders::with_ignored(profile, &spec.ignored_resources, compatibility);
         let compiled = compile_served_plugins(profile, compatibility, report);
         let arguments = compiled.iter().filter_map(|(name, plugin)| {
             let configured = profile.configs.iter().any(|config| config.name == *name);

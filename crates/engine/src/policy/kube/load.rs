@@ -4,6 +4,7 @@ use super::super::args::PluginArguments;
 use super::super::diagnostics::{DiagnosticReport, Severity, code};
 use super::super::load::{LoadOptions, read_pumice_section};
 use super::super::yaml::{DocumentPath, Mark, YamlDecoder, YamlError, YamlNode, YamlTree, YamlValue, truncate_text};
+use super::extenders;
 use super::{
     API_GROUP, API_VERSION, CONFIGURATION_KIND, EXTENSION_POINTS, KubeProfile, KubeSpec, PluginConfig, PluginEntry,
     PluginSet, field, is_served,
@@ -33,10 +34,11 @@ const TOP_LEVEL_FIELDS: [(&str, KubeFieldType); 14] = [
     ("podInitialBackoffSeconds", KubeFieldType::Integer),
     ("podMaxBackoffSeconds", KubeFieldType::Integer),
     ("profiles", KubeFieldType::Unchecked),
-    ("extenders", KubeFieldType::Unchecked),
+    (EXTENDERS, KubeFieldType::Unchecked),
     ("delayCacheUntilActive", KubeFieldType::Bool),
     (PUMICE_KEY, KubeFieldType::Unchecked),
 ];
+const EXTENDERS: &str = "extenders";
 const PUMICE_KEY: &str = "pumice";
 
 /// True if the text is a `KubeSchedulerConfiguration`, not a document of Volcano.
@@ -87,6 +89,7 @@ fn read(text: &str, options: &LoadOptions<'_>, report: &mut DiagnosticReport) ->
     };
     let mut spec = KubeSpec {
         profiles: Vec::new(),
+        ignored_resources: Vec::new(),
         pumice: None,
         document: without_pumice(&document),
     };
@@ -109,22 +112,29 @@ fn without_pumice(document: &YamlNode) -> YamlNode {
     document
 }
 
-struct KubeConfigReader<'r> {
-    report: &'r mut DiagnosticReport,
+pub(super) struct KubeConfigReader<'r> {
+    pub(super) report: &'r mut DiagnosticReport,
     /// True if the document is JSON, in which `2.0` is not an integer.
     json: bool,
 }
 
-type KubeFieldVisitor<'f, 'r> = dyn FnMut(&mut KubeConfigReader<'r>, &str, Mark, &YamlNode, DocumentPath) + 'f;
+pub(super) type KubeFieldVisitor<'f, 'r> =
+    dyn FnMut(&mut KubeConfigReader<'r>, &str, Mark, &YamlNode, DocumentPath) + 'f;
 
 impl<'r> KubeConfigReader<'r> {
-    fn wrong_type(&mut self, node: &YamlNode, path: &DocumentPath, expected: &str) {
+    pub(super) fn wrong_type(&mut self, node: &YamlNode, path: &DocumentPath, expected: &str) {
         let message = format!("expected {expected}, found {}", node.value.kind());
         self.report.error(code::WRONG_TYPE, &path.at(node.mark), message);
     }
 
     /// Reads a map field by field; an unknown key is an error, null is an absent value.
-    fn fields(&mut self, node: &YamlNode, path: &DocumentPath, known: &[&str], each: &mut KubeFieldVisitor<'_, 'r>) {
+    pub(super) fn fields(
+        &mut self,
+        node: &YamlNode,
+        path: &DocumentPath,
+        known: &[&str],
+        each: &mut KubeFieldVisitor<'_, 'r>,
+    ) {
         let pairs = match &node.value {
             YamlValue::Null => return,
             YamlValue::Map(pairs) => pairs,
@@ -158,7 +168,7 @@ impl<'r> KubeConfigReader<'r> {
         self.report.error(code::WRONG_TYPE, &path.at(mark), message);
     }
 
-    fn items(
+    pub(super) fn items(
         &mut self,
         node: &YamlNode,
         path: &DocumentPath,
@@ -182,7 +192,7 @@ impl<'r> KubeConfigReader<'r> {
         }
     }
 
-    fn text(&mut self, node: &YamlNode, path: &DocumentPath) -> String {
+    pub(super) fn text(&mut self, node: &YamlNode, path: &DocumentPath) -> String {
         if let YamlValue::String(text) = &node.value {
             return text.clone();
         }
@@ -190,7 +200,7 @@ impl<'r> KubeConfigReader<'r> {
         String::new()
     }
 
-    fn integer(&mut self, node: &YamlNode, path: &DocumentPath) -> Option<i32> {
+    pub(super) fn integer(&mut self, node: &YamlNode, path: &DocumentPath) -> Option<i32> {
         let number = match &node.value {
             YamlValue::Int(number) => i32::try_from(*number).ok(),
             #[expect(clippy::cast_possible_truncation, reason = "checked to be an integer that fits")]
@@ -232,6 +242,7 @@ impl<'r> KubeConfigReader<'r> {
                     let profile = reader.profile(item, &path);
                     spec.profiles.push(profile);
                 }),
+                EXTENDERS => spec.ignored_resources = extenders::ignored_resources(reader, value, &path),
                 PUMICE_KEY => spec.pumice = Some(read_pumice_section(value, &path, reader.report)),
                 _ => reader.top_level_field(key, value, &path),
             },

@@ -3,6 +3,9 @@
 mod compile;
 mod defaults;
 mod emit;
+mod extenders;
+#[cfg(test)]
+mod extenders_tests;
 mod load;
 #[cfg(test)]
 mod tests;
@@ -116,6 +119,8 @@ pub(super) struct KubeSpec {
     /// Whole document without the section `pumice:`.
     document: YamlNode,
     profiles: Vec<KubeProfile>,
+    /// Resources that extenders manage and the scheduler ignores, in order.
+    ignored_resources: Vec<YamlNode>,
     /// Section `pumice:`, of this document or the next one.
     pumice: Option<PumiceSection>,
 }
