@@ -109,7 +109,7 @@ impl ActionSession<'_> {
         if !is_ready {
             return Ok(false);
         }
-        self.commit(statement);
+        self.commit_ready(job, statement);
         Ok(!waiting.is_empty())
     }
 
@@ -148,7 +148,7 @@ impl ActionSession<'_> {
         statement: &mut ActionStatement,
     ) -> Result<(), Problem> {
         let job = unit.job;
-        let mut errors = RoleErrorCache::new(self.policy.compatibility());
+        let mut errors = self.new_error_cache();
         while let Some(task) = waiting.pop(|left, right| self.numbered_task_less(left, right)) {
             let Some(record) = self.tasks.get(task).map(|task| Arc::clone(&task.stored)) else {
                 continue;
@@ -216,8 +216,7 @@ impl ActionSession<'_> {
         }
     }
 
-    /// Best node for a task: the nominated node, or the best node with enough idle resources, or the best node that
-    /// will have enough.
+    /// Best node for a task: the nominated one under `upstream` (under `corrected` it was tried first of all), else among those with enough idle, else among those that will have it.
     fn find_node(
         &mut self,
         stored: &Arc<StoredRecord<TaskRecord>>,
@@ -225,7 +224,8 @@ impl ActionSession<'_> {
         errors: &mut RoleErrorCache,
     ) -> TaskPlace {
         let task = &stored.record;
-        if task.nominated_node.is_empty() && !errors.is_used_for(task.role()) {
+        let is_nominated = self.is_upstream() && !task.nominated_node.is_empty();
+        if !is_nominated && !errors.is_used_for(task.role()) {
             let mut rankings = std::mem::take(&mut self.rankings);
             let choice = self
                 .chooser
@@ -260,6 +260,23 @@ impl ActionSession<'_> {
         }
     }
 
+    /// Best node for a task by its amounts, with the status of the task there; `None`: none can be chosen.
+    pub(super) fn best_place(
+        &mut self,
+        job: usize,
+        stored: &Arc<StoredRecord<TaskRecord>>,
+    ) -> Option<(NodeSlot, TaskStatus)> {
+        let mut errors = self.new_error_cache();
+        match self.find_node(stored, job, &mut errors) {
+            TaskPlace::Found(node, status) => Some((node, status)),
+            TaskPlace::NoneFits => None,
+            TaskPlace::Unscored(problem) => {
+                self.pass_over(&stored.record.name, problem);
+                None
+            }
+        }
+    }
+
     /// Nodes that pass every filter for a task.
     fn passing_nodes(
         &self,
@@ -271,7 +288,7 @@ impl ActionSession<'_> {
         let untried = errors.untried(state, job, task.role());
         if let Some(slot) = state
             .slot_of(&task.nominated_node)
-            .filter(|_| !task.nominated_node.is_empty())
+            .filter(|_| self.is_upstream() && !task.nominated_node.is_empty())
         {
             let nominated = one_node(slot, untried.as_ref());
             let passing = self

@@ -70,7 +70,9 @@ impl ActionSession<'_> {
             let gated = self.tasks.get(*task).is_none_or(|task| task.stored.record.gated);
             !gated && asks_nothing(self, *task)
         });
+        // Under `corrected` the place of such a task is kept until it is free.
         let mut pipelined = self.tasks_of(job, TaskStatus::Pipelined);
+        pipelined.retain(|_| self.is_upstream());
         pipelined.retain(|task| asks_nothing(self, *task));
         for task in pipelined {
             let name = self.tasks.get(task).map(|task| Arc::clone(&task.stored.record.name));
@@ -122,7 +124,7 @@ impl ActionSession<'_> {
     }
 
     /// Sends the binds of all allocated tasks of a job.
-    fn bind_allocated(&mut self, job: usize) {
+    pub(super) fn bind_allocated(&mut self, job: usize) {
         let tasks = self.jobs.get(job).map(|job| job.tasks.clone()).unwrap_or_default();
         for task in tasks {
             let status = self.present_task(task).map(|task| task.status);

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::session::ActionSession;
 use crate::decide::PassingNodes;
 use crate::model::{ClusterState, NodeMask, NodeSlot};
-use crate::policy::Compatibility;
 
 /// Nodes that failed, by job and role. Tasks without a role share nothing, and under `corrected` no tasks do.
 #[derive(Debug)]
@@ -17,10 +17,10 @@ pub(super) struct RoleErrorCache {
 
 impl RoleErrorCache {
     /// Cache without nodes.
-    pub(super) fn new(compatibility: Compatibility) -> Self {
+    fn new(is_used: bool) -> Self {
         Self {
             failed: BTreeMap::new(),
-            is_used: compatibility == Compatibility::Upstream,
+            is_used,
         }
     }
 
@@ -66,6 +66,14 @@ impl RoleErrorCache {
                 *known = known.or(&failed);
             }
         }
+    }
+}
+
+impl ActionSession<'_> {
+    /// Cache without nodes for the action that runs. An argument of the action can switch it off.
+    pub(super) fn new_error_cache(&self) -> RoleErrorCache {
+        let is_used = self.is_upstream() && self.policy.spec().uses_error_cache(self.action.name());
+        RoleErrorCache::new(is_used)
     }
 }
 

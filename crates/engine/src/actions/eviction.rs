@@ -192,16 +192,20 @@ impl ActionSession<'_> {
     }
 
     /// Places a preemptor on a node for whose amounts others were evicted, and adds all of it to the statement of its job;
-    /// otherwise undoes the evictions.
+    /// otherwise undoes the evictions. If its queue alone lacked room, the preemptor gets amounts that are idle already,
+    /// under `corrected`.
     pub(super) fn apply_evictions(
         &mut self,
         statement: &mut ActionStatement,
         mut on_node: ActionStatement,
-        task: usize,
+        (job, task): (usize, usize),
         (slot, fits): (NodeSlot, bool),
     ) -> Result<bool, Problem> {
         let card = Arc::default();
-        if fits && self.place(&mut on_node, task, (slot, card), TaskStatus::Pipelined)? {
+        if fits
+            && (self.place_on_idle(&mut on_node, (job, task))?
+                || self.place(&mut on_node, task, (slot, card), TaskStatus::Pipelined)?)
+        {
             statement.append(on_node);
             return Ok(true);
         }

@@ -218,7 +218,7 @@ impl ActionSession<'_> {
         if !is_ready {
             return Ok(false);
         }
-        self.commit(statement);
+        self.commit_ready(job, statement);
         Ok(!sheet.is_empty())
     }
 

@@ -7,6 +7,9 @@
 mod allocate;
 mod allocation_unit;
 mod backfill;
+mod claims;
+#[cfg(test)]
+mod claims_tests;
 mod enqueue;
 mod error_cache;
 mod eviction;
@@ -23,6 +26,7 @@ mod tests;
 
 use std::sync::Arc;
 
+pub use self::claims::CycleClaims;
 pub use self::eviction::PREEMPTABLE;
 use self::session::ActionSession;
 use crate::cycle::SchedulingCycle;
@@ -66,6 +70,11 @@ impl CycleAction {
         }
     }
 
+    /// True if the action places tasks.
+    fn places(self) -> bool {
+        self != Self::Enqueue
+    }
+
     /// Action of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name() == name)
@@ -86,6 +95,15 @@ pub enum CycleEvent {
     },
     /// Task that waits on its node for amounts that are being released.
     Pipelined {
+        /// Name of the task.
+        task: Arc<str>,
+        /// Name of the node.
+        node: Arc<str>,
+        /// Action that placed it.
+        action: CycleAction,
+    },
+    /// Task whose place is kept for the next cycle, because others were evicted for its job.
+    Nominated {
         /// Name of the task.
         task: Arc<str>,
         /// Name of the node.
@@ -118,7 +136,18 @@ pub struct CycleReport {
     pub events: Vec<CycleEvent>,
 }
 
-/// Runs one cycle of these actions, at a time in seconds since 1970.
+/// What a cycle is to do, beside the cluster state and the policy.
+#[derive(Clone, Copy, Debug)]
+pub struct CycleQuery<'a> {
+    /// Actions, in order.
+    pub actions: &'a [CycleAction],
+    /// Time in seconds since 1970; `None`: unknown.
+    pub now: Option<i64>,
+    /// Claims that earlier cycles left. Only a policy under `corrected` honours them.
+    pub claims: &'a CycleClaims,
+}
+
+/// Runs one cycle of these actions, at a time in seconds since 1970, as if no other had been before.
 ///
 /// # Errors
 /// A plugin cannot apply a change. The reference panics in this case.
@@ -128,11 +157,19 @@ pub fn run_cycle(
     actions: &[CycleAction],
     now: Option<i64>,
 ) -> Result<CycleReport, Problem> {
+    let claims = &CycleClaims::default();
     let plugin_states = policy.compute_plugin_states(&cluster_state);
-    run_cycle_with(cluster_state, plugin_states, policy, actions, now)
+    run_cycle_with(
+        cluster_state,
+        plugin_states,
+        policy,
+        CycleQuery { actions, now, claims },
+    )
 }
 
-/// Runs a cycle like [`run_cycle`], with the plugin states of the cluster state.
+/// Runs a cycle like [`run_cycle`], with the plugin states of the cluster state, after other cycles.
+///
+/// Under `corrected` idle amounts are given away before anything is evicted, wherever `allocate` stands.
 ///
 /// # Errors
 /// The errors of [`run_cycle`].
@@ -140,18 +177,25 @@ pub fn run_cycle_with(
     cluster_state: ClusterState,
     plugin_states: PluginStates,
     policy: &Policy,
-    actions: &[CycleAction],
-    now: Option<i64>,
+    query: CycleQuery<'_>,
 ) -> Result<CycleReport, Problem> {
     let cycle = SchedulingCycle::new(cluster_state, policy.compatibility(), plugin_states);
-    let mut session = ActionSession::new(cycle, policy, now);
+    let mut session = ActionSession::new(cycle, policy, query);
+    let actions = query.actions;
+    let enqueues = actions.contains(&CycleAction::Enqueue);
+    let mut allocates_first = !session.is_upstream() && actions.contains(&CycleAction::Allocate);
+    if !session.is_upstream() && actions.iter().any(|action| action.places()) {
+        claims::run(&mut session)?;
+    }
     for action in actions {
+        if allocates_first && matches!(action, CycleAction::Preempt | CycleAction::Reclaim) {
+            allocate::run(&mut session, enqueues)?;
+        }
+        allocates_first &= !action.places() || *action == CycleAction::Backfill;
+        session.action = *action;
         match action {
             CycleAction::Enqueue => enqueue::run(&mut session)?,
-            CycleAction::Allocate => {
-                let enqueues = actions.contains(&CycleAction::Enqueue);
-                allocate::run(&mut session, enqueues)?;
-            }
+            CycleAction::Allocate => allocate::run(&mut session, enqueues)?,
             CycleAction::Backfill => backfill::run(&mut session)?,
             CycleAction::Preempt => preempt::run(&mut session)?,
             CycleAction::Reclaim => reclaim::run(&mut session)?,

@@ -29,7 +29,7 @@ pub(super) fn run(session: &mut ActionSession<'_>) -> Result<(), Problem> {
     session.refresh_tasks();
     let mut action = PreemptAction {
         tasks_by_node: NodeTasks::of(session),
-        errors: RoleErrorCache::new(session.policy.compatibility()),
+        errors: session.new_error_cache(),
     };
     let starving = session.starving_jobs();
     let mut heaps: Vec<Option<SchedulingHeap<usize>>> = vec![None; session.queues.len()];
@@ -92,7 +92,7 @@ impl ActionSession<'_> {
             self.preempt_for(action, &mut statement, (job, task), PreemptScope::OtherJobs)?;
         }
         if self.is_pipelined(job) {
-            self.commit(statement);
+            self.commit_claims(job, statement, false);
             Ok(())
         } else {
             self.discard(statement)
@@ -107,7 +107,7 @@ impl ActionSession<'_> {
             if !self.preempt_for(action, &mut statement, (job, task), PreemptScope::OwnJob)? {
                 return self.discard(statement);
             }
-            self.commit(statement);
+            self.commit_claims(job, statement, false);
         }
         Ok(())
     }
@@ -124,8 +124,12 @@ impl ActionSession<'_> {
             return Ok(false);
         };
         let record = &stored.record;
-        if !self.may_preempt_again(record) {
-            return Ok(false);
+        if self.is_upstream() {
+            if !self.may_preempt_again(record) {
+                return Ok(false);
+            }
+        } else if self.place_without_eviction(statement, (job, task))? {
+            return Ok(true);
         }
         for slot in self.preemptable_nodes(record, job, &mut action.errors) {
             let candidates = self.preemptees(action.tasks_by_node.on(slot), record, job, scope);
@@ -142,7 +146,7 @@ impl ActionSession<'_> {
                 self.evict(&mut on_node, victim, task)?;
                 fits = self.fits_after_evictions(record, slot);
             }
-            if self.apply_evictions(statement, on_node, task, (slot, fits))? {
+            if self.apply_evictions(statement, on_node, (job, task), (slot, fits))? {
                 return Ok(true);
             }
         }
@@ -204,7 +208,7 @@ impl ActionSession<'_> {
             };
             let spares = preemptor.requests.is_only_pods() && !task.requests.is_only_pods();
             let goes = matches!(task.status, TaskStatus::Running | TaskStatus::Bound);
-            goes && in_scope && !spares && is_preemptable(task)
+            goes && in_scope && !spares && is_preemptable(task) && !self.is_spared(task)
         };
         on_node.iter().filter(may_go).copied().collect()
     }

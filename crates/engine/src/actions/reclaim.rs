@@ -1,6 +1,5 @@
 //! Reclaim: jobs that starve evict tasks of other queues, which hold more than they deserve.
 
-use super::error_cache::RoleErrorCache;
 use super::eviction::{MissingAmounts, NodeTasks, is_preemptable};
 use super::session::ActionSession;
 use super::statement::ActionStatement;
@@ -54,15 +53,13 @@ impl ActionSession<'_> {
             let Some(task) = tasks.pop(|left, right| self.numbered_task_less(left, right)) else {
                 break;
             };
-            let never = self
-                .present_task(task)
-                .is_some_and(|record| self.cycle.cluster_state().never_preempts(record));
-            if !never && self.may_queue_preempt(job, task) {
+            let is_placed = !self.is_upstream() && self.place_without_eviction(&mut statement, (job, task))?;
+            if !is_placed && self.may_queue_preempt(job, task) {
                 self.reclaim_for(tasks_by_node, &mut statement, (job, task))?;
             }
         }
         if self.is_pipelined(job) {
-            self.commit(statement);
+            self.commit_claims(job, statement, false);
             Ok(())
         } else {
             self.discard(statement)
@@ -80,8 +77,7 @@ impl ActionSession<'_> {
             return Ok(());
         };
         let record = &stored.record;
-        let Ok(passing) = self.resolvable_nodes(record, job, &mut RoleErrorCache::new(self.policy.compatibility()))
-        else {
+        let Ok(passing) = self.resolvable_nodes(record, job, &mut self.new_error_cache()) else {
             return Ok(());
         };
         let slots = passing.iter().flat_map(|(first, nodes): &(u32, NodeMask)| {
@@ -112,7 +108,8 @@ impl ActionSession<'_> {
                 self.evict(&mut on_node, victim, task)?;
                 fits = missing.is_covered() && self.may_hold_reclaimed(record);
             }
-            if self.apply_evictions(statement, on_node, task, (slot, fits))? {
+            let fits = missing.is_covered();
+            if self.apply_evictions(statement, on_node, (job, task), (slot, fits))? {
                 return Ok(());
             }
         }
@@ -139,7 +136,7 @@ impl ActionSession<'_> {
                 return false;
             };
             let from_other = own.is_some_and(|own| Some(own) != queue_of(job) && gives_back(own));
-            task.status == TaskStatus::Running && from_other && is_preemptable(task)
+            task.status == TaskStatus::Running && from_other && is_preemptable(task) && !self.is_spared(task)
         };
         on_node.iter().filter(may_go).copied().collect()
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::order_keys::{KeyCaches, TaskOrderKeys, task_order_keys};
-use super::{CycleEvent, CycleReport};
+use super::{CycleAction, CycleClaims, CycleEvent, CycleQuery, CycleReport};
 use crate::cycle::SchedulingCycle;
 use crate::decide::{
     AdmitVerdict, NodeChooser, NodeRankings, admit_task, is_job_pipelined, is_job_ready, is_job_starving,
@@ -51,6 +51,9 @@ pub(super) struct ActionSession<'p> {
     pub(super) policy: &'p Policy,
     pub(super) chooser: NodeChooser<'p>,
     pub(super) now: Option<i64>,
+    pub(super) claims: &'p CycleClaims,
+    /// Action that runs.
+    pub(super) action: CycleAction,
     pub(super) queues: Vec<SessionQueue>,
     pub(super) jobs: Vec<SessionJob>,
     pub(super) tasks: Vec<SessionTask>,
@@ -63,7 +66,7 @@ pub(super) struct ActionSession<'p> {
 }
 
 impl<'p> ActionSession<'p> {
-    pub(super) fn new(cycle: SchedulingCycle, policy: &'p Policy, now: Option<i64>) -> Self {
+    pub(super) fn new(cycle: SchedulingCycle, policy: &'p Policy, query: CycleQuery<'p>) -> Self {
         let state = cycle.cluster_state();
         let queues: Vec<SessionQueue> = state
             .queues()
@@ -104,7 +107,9 @@ impl<'p> ActionSession<'p> {
             cycle,
             policy,
             chooser: NodeChooser::new(policy),
-            now,
+            now: query.now,
+            claims: query.claims,
+            action: CycleAction::Allocate,
             queues,
             jobs,
             tasks,

@@ -38,6 +38,28 @@ impl ActionStatement {
         self.0.is_empty()
     }
 
+    /// True if tasks were evicted.
+    pub(super) fn evicts(&self) -> bool {
+        let evicts = |operation: &ActionOperation| matches!(operation, ActionOperation::Evict { .. });
+        self.0.iter().any(evicts)
+    }
+
+    /// Numbers of the tasks that were placed.
+    pub(super) fn placed_tasks(&self) -> Vec<usize> {
+        let placed = |operation: &ActionOperation| match operation {
+            ActionOperation::Allocate(task) | ActionOperation::Pipeline(task) => Some(*task),
+            ActionOperation::Evict { .. } => None,
+        };
+        self.0.iter().filter_map(placed).collect()
+    }
+
+    /// The same operations without those that send a bind.
+    pub(super) fn without_binds(mut self) -> Self {
+        self.0
+            .retain(|operation| !matches!(operation, ActionOperation::Allocate(_)));
+        self
+    }
+
     /// Appends the operations of another statement.
     pub(super) fn append(&mut self, other: Self) {
         self.0.extend(other.0);
@@ -107,7 +129,8 @@ impl ActionSession<'_> {
                 ActionOperation::Pipeline(task) => {
                     if let Some(record) = self.present_task(task) {
                         let (task, node) = (Arc::clone(&record.name), Arc::clone(&record.node));
-                        self.events.push(CycleEvent::Pipelined { task, node });
+                        let action = self.action;
+                        self.events.push(CycleEvent::Pipelined { task, node, action });
                     }
                 }
                 ActionOperation::Evict { task, preemptor } => {

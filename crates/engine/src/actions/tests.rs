@@ -24,7 +24,7 @@ fn amounts(cpu: i64) -> ResourceAmounts {
 }
 
 /// Cluster of nodes with so much cpu, and one queue.
-fn cluster(nodes: &[i64]) -> ClusterState {
+pub(super) fn cluster(nodes: &[i64]) -> ClusterState {
     let mut index: SortedTable<NodeSlot> = SortedTable::default();
     for slot in 0..16 {
         index.insert(Arc::from(format!("n{slot:02}")), slot);
@@ -45,7 +45,7 @@ fn cluster(nodes: &[i64]) -> ClusterState {
     state
 }
 
-fn put_queue(state: &mut ClusterState, name: &str) {
+pub(super) fn put_queue(state: &mut ClusterState, name: &str) {
     let queue = QueueRecord {
         name: Arc::from(name),
         ..QueueRecord::default()
@@ -54,7 +54,7 @@ fn put_queue(state: &mut ClusterState, name: &str) {
 }
 
 /// Puts a job with tasks of this cpu; a task with a node runs there.
-fn put_job(
+pub(super) fn put_job(
     state: &mut ClusterState,
     (name, queue): (&str, &str),
     (least, priority): (i32, i32),
@@ -100,7 +100,7 @@ fn run_under(compatibility: &str, state: &ClusterState, actions: &[CycleAction])
 }
 
 /// Status and node of a task after a cycle.
-fn end(report: &CycleReport, task: &str) -> (TaskStatus, String) {
+pub(super) fn end(report: &CycleReport, task: &str) -> (TaskStatus, String) {
     let stored = report.cycle.cluster_state().tasks().get(task).unwrap();
     (stored.record.status, stored.record.node.to_string())
 }
@@ -193,7 +193,7 @@ fn reclaim_evicts_only_from_queues_that_give_back() {
 }
 
 /// Changes a stored task.
-fn change_task(state: &mut ClusterState, name: &str, change: impl FnOnce(&mut TaskRecord)) {
+pub(super) fn change_task(state: &mut ClusterState, name: &str, change: impl FnOnce(&mut TaskRecord)) {
     let mut task = state.tasks().get(name).unwrap().record.clone();
     change(&mut task);
     state.put_task(task, &Arc::from("test"));

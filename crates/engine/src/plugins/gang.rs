@@ -31,17 +31,11 @@ const TOO_FEW: &str = "NotEnoughTasks";
 
 /// Compiled plugin.
 #[derive(Debug)]
-struct GangPlugin {
-    compatibility: Compatibility,
-}
+struct GangPlugin;
 
-fn compile(
-    arguments: &PluginArguments,
-    compatibility: Compatibility,
-    report: &mut DiagnosticReport,
-) -> Arc<dyn Plugin> {
+fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut DiagnosticReport) -> Arc<dyn Plugin> {
     arguments.warn_unknown(report, NAME, &[], |_| false);
-    Arc::new(GangPlugin { compatibility })
+    Arc::new(GangPlugin)
 }
 
 /// Job with the numbers of its tasks.
@@ -147,17 +141,13 @@ impl CountedJob<'_> {
         None
     }
 
-    fn opinion(&self, compatibility: Compatibility) -> JobOpinion {
+    fn opinion(&self) -> JobOpinion {
         let tasks = &self.tally.tasks;
         let is_ready = self.has_roles(ready) && self.has_groups(ready) && self.has_enough_ready();
         let is_pipelined =
             self.has_roles(pipelined) && self.has_groups(pipelined) && pipelined(tasks) >= self.min_available();
         let waiting = tasks.of(TaskStatus::Pipelined);
-        let mut started = waiting + tasks.ready();
-        if compatibility == Compatibility::Corrected {
-            // A job whose pending tasks need nothing has all that it waits for.
-            started += tasks.without_requests();
-        }
+        let started = waiting + tasks.ready();
         JobOpinion {
             objection: self.objection(),
             ready: Some(is_ready),
@@ -205,7 +195,7 @@ impl Plugin for GangPlugin {
     }
 
     fn job_opinion(&self, context: PluginContext<'_>, job: &JobRecord) -> JobOpinion {
-        with_tally(context, job, |job| job.opinion(self.compatibility))
+        with_tally(context, job, |job| job.opinion())
     }
 
     fn group_opinion(&self, context: PluginContext<'_>, group: TaskGroup<'_>) -> GroupOpinion {

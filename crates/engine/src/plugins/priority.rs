@@ -90,7 +90,7 @@ impl Plugin for Priority {
             let wanted = match self.compatibility {
                 Compatibility::Upstream => tasks.total(),
                 // A task that failed or that is being deleted wants nothing.
-                Compatibility::Corrected => started + tasks.of(TaskStatus::Pending) - tasks.without_requests(),
+                Compatibility::Corrected => started + tasks.of(TaskStatus::Pending),
             };
             started < wanted
         });

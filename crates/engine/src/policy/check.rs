@@ -58,19 +58,30 @@ pub(super) fn parse_actions(text: &str, mark: Mark, hint: &str, report: &mut Dia
     names
 }
 
-/// Warns of arguments for actions that Volcano does not have.
-pub(super) fn check_configurations(spec: &PolicySpec, report: &mut DiagnosticReport) {
-    for configuration in &spec.configurations {
-        let name = configuration.name.as_str();
-        if name.is_empty() || ACTIONS.contains(&name) {
-            continue;
-        }
-        let hint = report.suggestion(Severity::Warning, name, &ACTIONS);
-        let message = format!(
-            "no action is named `{}`; these arguments have no effect{hint}",
-            truncate_text(name, MAX_SHOWN_CHARS)
-        );
-        report.warning(code::UNKNOWN_KEY, &configuration.at, message);
+/// Warns of an action that evicts and stands before `allocate`: a task for which others were evicted finds its place free,
+/// takes it as one that waits, and is never bound.
+pub(super) fn check_action_order(actions: &[String], mark: Mark, report: &mut DiagnosticReport) {
+    const EVICTING: [&str; 4] = ["preempt", "reclaim", "gangpreempt", "gangreclaim"];
+    let at = DocumentLocation {
+        mark,
+        path: "actions".to_owned(),
+    };
+    let allocates = actions.iter().any(|action| action == "allocate");
+    let before = actions.iter().take_while(|action| *action != "allocate");
+    let mut seen = BTreeSet::new();
+    for action in before.filter(|action| EVICTING.contains(&action.as_str()) && seen.insert(action.as_str())) {
+        let message = if allocates {
+            format!(
+                "`{action}` stands before `allocate`: in Volcano a task for which others were evicted then waits for ever on the \
+                 place that they left; put `allocate` before `{action}`"
+            )
+        } else {
+            format!(
+                "`{action}` runs without `allocate`: in Volcano no action binds a task for which others were evicted; put \
+                 `allocate` before `{action}`"
+            )
+        };
+        report.warning(code::ACTION_ORDER, &at, message);
     }
 }
 

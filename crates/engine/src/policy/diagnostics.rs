@@ -35,6 +35,8 @@ pub mod code {
     pub const DUPLICATE_PLUGIN: &str = "DUPLICATE_PLUGIN";
     /// Action that is listed twice.
     pub const DUPLICATE_ACTION: &str = "DUPLICATE_ACTION";
+    /// Action that evicts, before the one that would bind what it evicts for.
+    pub const ACTION_ORDER: &str = "ACTION_ORDER";
     /// Plugin name that neither Volcano nor this service has.
     pub const UNKNOWN_PLUGIN: &str = "UNKNOWN_PLUGIN";
     /// Profile of a `KubeSchedulerConfiguration` that is invalid, or whose meaning its author may not expect.

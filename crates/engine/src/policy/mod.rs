@@ -1,6 +1,9 @@
 //! Policy document: loaded, checked, compiled, printed.
 
-pub mod args;
+pub mod action_arguments;
+#[cfg(test)]
+mod action_tests;
+mod args;
 mod check;
 mod compatibility;
 mod compile;

@@ -14,6 +14,8 @@ const SCORE: u8 = 1 << 1;
 const ADMIT: u8 = 1 << 2;
 const ORDER: u8 = 1 << 3;
 const VICTIMS: u8 = 1 << 4;
+/// Decisions of the actions of a cycle, which belong to no other family.
+const CYCLES: u8 = 1 << 5;
 const ALL: u8 = u8::MAX;
 /// Decisions of plugins that bind pods, or whose rule the service applies by itself.
 const NONE: u8 = 0;
@@ -72,6 +74,15 @@ impl UnservedEffect {
             name: truncate_text(name, MAX_NAME_CHARS).into(),
             effect,
             families,
+        }
+    }
+
+    /// Effect of an argument of an action on whole cycles.
+    pub(super) fn of_cycles(name: Arc<str>, effect: &'static str) -> Self {
+        Self {
+            name,
+            effect,
+            families: CYCLES,
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::action_arguments;
 use super::args::PluginArguments;
 use super::compatibility::Compatibility;
 use super::diagnostics::DiagnosticReport;
@@ -327,6 +328,7 @@ impl Policy {
         policy.job_states = policy.job_state_hooks(&spec);
         policy.enqueuers = policy.tiers(&spec, Switch::JobEnqueued, |own| own.admit.as_ref());
         policy.allocators = policy.tiers(&spec, Switch::Allocatable, |own| own.admit.as_ref());
+        policy.unserved.extend(action_arguments::unserved(&spec));
         policy.spec = spec;
         policy
     }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fields::scalar_kind;
 
+use super::action_arguments;
 use super::args::{BOOL_NAMES, PluginArguments};
 use super::check;
 use super::compatibility::Compatibility;
@@ -112,7 +113,8 @@ fn read(
     {
         spec.actions = check::parse_actions(&actions, actions_mark, hint, report);
     }
-    check::check_configurations(&spec, report);
+    check::check_action_order(&spec.actions, actions_mark, report);
+    action_arguments::check(&spec, report);
     check::check_tiers(&spec, options.served, compatibility, report);
     Ok(spec)
 }

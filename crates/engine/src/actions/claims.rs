@@ -1,0 +1,213 @@
+//! Claims: tasks for which others were evicted keep their places from cycle to cycle until they start.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::CycleEvent;
+use super::allocation_unit::TaskHeap;
+use super::session::ActionSession;
+use super::statement::ActionStatement;
+use crate::decide::{NodeGradient, SchedulingHeap};
+use crate::model::{NodeSlot, Problem, StoredRecord, TaskRecord, TaskStatus};
+
+/// Claims that one cycle hands to the next. A claimant is a task for which others were evicted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CycleClaims {
+    /// Nodes that are kept, by claimant.
+    nodes: BTreeMap<Arc<str>, Arc<str>>,
+    /// Claimants that have not started since, by the task that was evicted for them.
+    evictions: BTreeMap<Arc<str>, Arc<str>>,
+}
+
+impl CycleClaims {
+    /// Records a cycle: places that it kept replace those of the cycle before.
+    pub fn record(&mut self, events: &[CycleEvent]) {
+        self.nodes.clear();
+        for event in events {
+            match event {
+                CycleEvent::Nominated { task, node } => {
+                    self.nodes.insert(Arc::clone(task), Arc::clone(node));
+                }
+                CycleEvent::Evicted { task, preemptor, .. } => {
+                    self.evictions.insert(Arc::clone(task), Arc::clone(preemptor));
+                }
+                CycleEvent::Bound { task, .. } => self.remove_claimant(task),
+                CycleEvent::Enqueued(_) | CycleEvent::Pipelined { .. } | CycleEvent::PassedOver { .. } => {}
+            }
+        }
+    }
+
+    /// Forgets a claimant that started or is gone.
+    pub fn remove_claimant(&mut self, task: &str) {
+        self.nodes.remove(task);
+        self.evictions.retain(|_, claimant| **claimant != *task);
+    }
+
+    /// Claimant that waits and for which this task was evicted.
+    pub fn claimant_of(&self, evicted: &str) -> Option<&Arc<str>> {
+        self.evictions.get(evicted)
+    }
+}
+
+/// Gives claimants their places, before any action can give them to others. Under `upstream` each action decides anew.
+pub(super) fn run(session: &mut ActionSession<'_>) -> Result<(), Problem> {
+    let mut heaps: Vec<TaskHeap> = vec![TaskHeap::new(); session.jobs.len()];
+    let mut jobs = SchedulingHeap::new();
+    for (number, task) in session.tasks.iter().enumerate() {
+        let Some(job) = task.job.filter(|_| session.claimed_node(&task.stored.record).is_some()) else {
+            continue;
+        };
+        let Some(heap) = heaps.get_mut(job) else { continue };
+        if heap.is_empty() && !session.is_invalid(job) {
+            jobs.push(job, |left, right| session.is_claim_first(left, right));
+        }
+        heap.push(number, |left, right| session.numbered_task_less(left, right));
+    }
+    while let Some(job) = jobs.pop(|left, right| session.is_claim_first(left, right)) {
+        let mut statement = ActionStatement::default();
+        let Some(heap) = heaps.get_mut(job) else { continue };
+        while let Some(task) = heap.pop(|left, right| session.numbered_task_less(left, right)) {
+            session.place_claimant(&mut statement, (job, task))?;
+        }
+        if session.is_ready(job) || session.is_pipelined(job) {
+            session.commit_claims(job, statement, true);
+        } else {
+            session.discard(statement)?;
+        }
+    }
+    Ok(())
+}
+
+impl ActionSession<'_> {
+    /// True if the task was evicted for one that has not started yet: it is not evicted again.
+    pub(super) fn is_spared(&self, task: &TaskRecord) -> bool {
+        !self.is_upstream() && self.claims.claimant_of(&task.name).is_some()
+    }
+
+    /// Node that is kept for a task that waits.
+    fn claimed_node(&self, task: &TaskRecord) -> Option<NodeSlot> {
+        if task.status != TaskStatus::Pending || task.gated {
+            return None;
+        }
+        let node = self.claims.nodes.get(&task.name).unwrap_or(&task.nominated_node);
+        self.cycle.cluster_state().slot_of(node)
+    }
+
+    /// True if the claims of the left job are served before those of the right one.
+    fn is_claim_first(&self, left: usize, right: usize) -> bool {
+        let queue = |job: usize| self.jobs.get(job).map_or(usize::MAX, |job| job.queue);
+        match (queue(left), queue(right)) {
+            (own, other) if own == other => self.job_less(left, right),
+            (own, other) => self.queue_less(own, other),
+        }
+    }
+
+    /// Places a claimant: on idle amounts of its node or of another one, else on its node, else where amounts will be idle.
+    fn place_claimant(
+        &mut self,
+        statement: &mut ActionStatement,
+        (job, task): (usize, usize),
+    ) -> Result<bool, Problem> {
+        let Some(stored) = self.stored_task(task) else {
+            return Ok(false);
+        };
+        let kept = self.claimed_node(&stored.record);
+        let kept = kept.and_then(|node| self.place_on(&stored.record, node));
+        if let Some((node, TaskStatus::Allocated)) = kept {
+            return self.place_admitted(statement, task, &stored, (node, TaskStatus::Allocated));
+        }
+        let best = self.best_place(job, &stored);
+        let best = match (best, kept) {
+            (Some((_, TaskStatus::Allocated)), _) | (_, None) => best,
+            (_, Some(_)) => kept,
+        };
+        best.map_or(Ok(false), |place| self.place_admitted(statement, task, &stored, place))
+    }
+
+    /// Places a task where it fits without an eviction, now or once others are gone; false: it does not.
+    pub(super) fn place_without_eviction(
+        &mut self,
+        statement: &mut ActionStatement,
+        (job, task): (usize, usize),
+    ) -> Result<bool, Problem> {
+        let Some(stored) = self.stored_task(task) else {
+            return Ok(false);
+        };
+        let best = self.best_place(job, &stored);
+        best.map_or(Ok(false), |place| self.place_admitted(statement, task, &stored, place))
+    }
+
+    /// Places a task on amounts that are idle now; false: it fits nowhere. Under `upstream` a task for which others were
+    /// evicted always waits.
+    pub(super) fn place_on_idle(
+        &mut self,
+        statement: &mut ActionStatement,
+        (job, task): (usize, usize),
+    ) -> Result<bool, Problem> {
+        let Some(stored) = self.stored_task(task).filter(|_| !self.is_upstream()) else {
+            return Ok(false);
+        };
+        let best = self.best_place(job, &stored);
+        let idle = best.filter(|(_, status)| *status == TaskStatus::Allocated);
+        idle.map_or(Ok(false), |place| self.place_admitted(statement, task, &stored, place))
+    }
+
+    /// One node as the place of a task, with the status of the task there; `None`: it does not fit.
+    fn place_on(&self, task: &TaskRecord, node: NodeSlot) -> Option<(NodeSlot, TaskStatus)> {
+        let only = super::allocate::one_node(node, None);
+        let passes = |gradient| {
+            let passing = self.chooser.passing(self.context(), task, gradient, Some(&only));
+            passing.is_ok_and(|passing| !passing.is_empty())
+        };
+        let gradient = [NodeGradient::Idle, NodeGradient::FutureIdle];
+        let gradient = gradient.into_iter().find(|gradient| passes(*gradient))?;
+        Some((node, gradient.status()))
+    }
+
+    /// Places a task that its queue may take.
+    fn place_admitted(
+        &mut self,
+        statement: &mut ActionStatement,
+        task: usize,
+        stored: &Arc<StoredRecord<TaskRecord>>,
+        (node, status): (NodeSlot, TaskStatus),
+    ) -> Result<bool, Problem> {
+        let Some(verdict) = self.admitted(&stored.record) else {
+            return Ok(false);
+        };
+        let cards: Vec<Arc<str>> = verdict.cards.into_iter().map(|(card, _)| card).collect();
+        let card = self.card_on(&stored.record, node, &cards);
+        self.place(statement, task, (node, card), status)
+    }
+
+    /// Commits what a job got that is ready: binds are sent, also of tasks that an earlier action of the cycle placed.
+    pub(super) fn commit_ready(&mut self, job: usize, statement: ActionStatement) {
+        self.commit(statement);
+        if !self.is_upstream() {
+            self.bind_allocated(job);
+        }
+    }
+
+    /// Commits what a job got by evictions or beside them. Binds are sent once the job is ready; until then it keeps its
+    /// places, if others were evicted for them.
+    pub(super) fn commit_claims(&mut self, job: usize, statement: ActionStatement, keeps: bool) {
+        if self.is_upstream() {
+            return self.commit(statement);
+        }
+        let keeps = keeps || statement.evicts();
+        let placed = statement.placed_tasks();
+        let is_ready = self.is_ready(job);
+        if is_ready {
+            self.commit_ready(job, statement);
+        } else {
+            self.commit(statement.without_binds());
+        }
+        for task in placed {
+            let waits = |task: &&TaskRecord| matches!(task.status, TaskStatus::Allocated | TaskStatus::Pipelined);
+            if let Some(record) = self.present_task(task).filter(|task| keeps && waits(task)) {
+                let (task, node) = (Arc::clone(&record.name), Arc::clone(&record.node));
+                self.events.push(CycleEvent::Nominated { task, node });
+            }
+        }
+    }
+}
