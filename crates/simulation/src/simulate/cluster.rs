@@ -63,10 +63,13 @@ impl SimulatedCluster {
         })
     }
 
-    /// Adds a task to the totals of placed tasks.
-    pub(super) fn count_bound(&mut self, task: &pb::Task) {
+    /// Counts a task that its node takes; `is_new`: it arrived and had no place before.
+    pub(super) fn count_bound(&mut self, task: &pb::Task, is_new: bool) {
         let amounts = requested_amounts(task);
         self.usage.allocate(&task.node, amounts);
+        if !is_new {
+            return;
+        }
         self.tasks.placed = self.tasks.placed.saturating_add(1);
         if amounts.gpu == 0 {
             self.cpu_only.placed = self.cpu_only.placed.saturating_add(1);

@@ -8,6 +8,9 @@ use serde::Serialize;
 use super::workload::Workload;
 use pumice_protocol::v1 as pb;
 
+/// Status of a task that was being deleted from the start, and has ended.
+const GONE: &str = "GONE";
+
 /// Task of a simulation.
 #[derive(Debug, Clone)]
 pub(super) struct CycleTask {
@@ -42,7 +45,7 @@ pub(super) struct TaskOutcome {
     task: String,
     job: String,
     queue: String,
-    /// `PENDING`, `PIPELINED`, `RUNNING`, `RELEASING`, `SUCCEEDED`, …
+    /// `PENDING`, `PIPELINED`, `RUNNING`, `RELEASING`, `SUCCEEDED`, `GONE`, …
     status: String,
     /// Node that the task has, had last, or waits for.
     node: String,
@@ -201,11 +204,32 @@ impl CycleTasks {
         }
     }
 
+    /// Removes a task that was being deleted from the start. Returns the name of its job, if that has no other task.
+    pub(super) fn end_terminating(&mut self, name: &str) -> Option<String> {
+        let job = self.change(name)?.record.job.clone();
+        self.remove_task(name);
+        if let Some(outcome) = self.ended.get_mut(name) {
+            GONE.clone_into(&mut outcome.status);
+        }
+        let tasks = &mut self.jobs.get_mut(&job)?.tasks;
+        tasks.remove(name);
+        tasks.is_empty().then_some(job)
+    }
+
+    /// True if tasks on a node are being released.
+    pub(super) fn is_releasing_on(&self, node: &str) -> bool {
+        let releasing = |task: &CycleTask| task.record.status() == pb::TaskStatus::Releasing;
+        self.tasks
+            .values()
+            .any(|task| task.record.node == node && releasing(task))
+    }
+
     /// Makes an evicted task again, as its controller does.
     pub(super) fn recreate(&mut self, name: &str, seconds: i64) {
         if let Some(task) = self.change(name) {
             task.record.set_status(pb::TaskStatus::Pending);
             task.record.node.clear();
+            task.record.nominated_node.clear();
             task.record.creation_time = Some(Timestamp { seconds, nanos: 0 });
         }
     }

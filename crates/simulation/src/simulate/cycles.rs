@@ -10,18 +10,21 @@ use tokio::time::Instant;
 
 use super::cluster::{SimulatedCluster, micros};
 use super::cycle_tasks::{CycleTasks, PhaseChange};
+use super::queue_amounts::QueueAmounts;
 use super::queues::QueueTallies;
 use super::report::{AllocationLevels, CycleOutcome, DecisionSpeed, PolicyOutcome};
 use super::rules::{CandidatePolicy, SimulationRules};
 use super::run::TIMELINE_POINTS;
+use super::standstill::{StandstillWatch, TaskStandstill};
 use super::usage::{count, requested_amounts};
 use super::workload::Workload;
 use pumice_console::{CommandError, LocalServices, output};
 use pumice_engine::PolicyInForce;
-use pumice_engine::actions::{CycleAction, CycleEvent, run_cycle_with};
+use pumice_engine::actions::{CycleAction, CycleClaims, CycleEvent, CycleQuery, run_cycle_with};
 use pumice_engine::decide::{self, UnevaluatedTask};
 use pumice_engine::model::{ClusterState, NodeSlot};
 use pumice_engine::policy::DecisionKind;
+use pumice_protocol::v1 as pb;
 
 /// Number of periods after which a cycle runs although nothing has changed, where the time alone can change its result.
 const IDLE_PERIODS: u64 = 60;
@@ -50,6 +53,8 @@ enum TimedChange {
     Ends,
     /// An evicted task is gone, and its controller makes another.
     Returns,
+    /// A task that was being deleted from the start is gone; its controller has made another already.
+    Vanishes,
 }
 
 struct CycleRun<'w> {
@@ -61,6 +66,9 @@ struct CycleRun<'w> {
     cycle_rules: CycleRules,
     workload: &'w Workload,
     tasks: CycleTasks,
+    /// Claims that the cycles so far left.
+    claims: CycleClaims,
+    standstill: StandstillWatch,
     queues: QueueTallies,
     /// Changes to come by their times, with the names of tasks.
     timeline: BTreeSet<(u64, TimedChange, String)>,
@@ -95,9 +103,14 @@ pub(super) async fn run(
     let Some(policy) = policy else {
         return Err(CommandError::message(format!("error: {}: no policy", candidate.name)));
     };
-    let mut queues = QueueTallies::new(&initial.queues, cluster.usage.total);
+    let mut queues = QueueTallies::new(&initial.queues, QueueAmounts::of_nodes(&initial.nodes));
+    let mut timeline = BTreeSet::new();
     for task in tasks.placed() {
-        queues.hold(tasks.queue_of(&task.record), requested_amounts(&task.record));
+        queues.hold(tasks.queue_of(&task.record), &QueueAmounts::requested(&task.record));
+        if task.record.status() == pb::TaskStatus::Releasing {
+            let name = task.record.name.clone();
+            timeline.insert((micros(cycle_rules.grace), TimedChange::Vanishes, name));
+        }
     }
     let mut run = CycleRun {
         actions: known_actions(candidate, &policy),
@@ -108,8 +121,10 @@ pub(super) async fn run(
         cycle_rules,
         workload,
         tasks,
+        claims: CycleClaims::default(),
+        standstill: StandstillWatch::default(),
         queues,
-        timeline: BTreeSet::new(),
+        timeline,
         fresh: Vec::new(),
         changed: true,
         last_tick: None,
@@ -219,7 +234,7 @@ impl CycleRun<'_> {
             let runs = arrival.run_seconds.filter(|_| self.rules.departures);
             self.tasks.put(task, Some(self.cluster.now), runs);
             let queue = self.tasks.queue_of(task);
-            self.queues.wait(queue, requested_amounts(task), true);
+            self.queues.wait(queue, &QueueAmounts::requested(task), true);
         }
         self.changed = true;
     }
@@ -232,9 +247,9 @@ impl CycleRun<'_> {
         let Some(task) = self.tasks.get(&name) else { return };
         let record = task.record.clone();
         let queue = self.tasks.queue_of(&record).to_owned();
-        let amounts = requested_amounts(&record);
-        self.cluster.usage.release(&record.node, amounts);
-        self.queues.leave(&queue, amounts);
+        let amounts = QueueAmounts::requested(&record);
+        self.cluster.usage.release(&record.node, requested_amounts(&record));
+        self.queues.leave(&queue, &amounts);
         match change {
             TimedChange::Ends => {
                 self.cluster.tasks.finished = self.cluster.tasks.finished.saturating_add(1);
@@ -242,7 +257,12 @@ impl CycleRun<'_> {
             }
             TimedChange::Returns => {
                 self.tasks.recreate(&name, self.workload.time_at(self.cluster.now));
-                self.queues.wait(&queue, amounts, false);
+                self.queues.wait(&queue, &amounts, false);
+            }
+            TimedChange::Vanishes => {
+                if let Some(job) = self.tasks.end_terminating(&name) {
+                    self.tasks.remove_job(&job);
+                }
             }
         }
         self.changed = true;
@@ -256,7 +276,12 @@ impl CycleRun<'_> {
         let began = Instant::now();
         let plugin_states = snapshot.plugin_states(&self.policy);
         let state = snapshot.state.clone();
-        let report = run_cycle_with(state, plugin_states, &self.policy.policy, &self.actions, Some(now));
+        let query = CycleQuery {
+            actions: &self.actions,
+            now: Some(now),
+            claims: &self.claims,
+        };
+        let report = run_cycle_with(state, plugin_states, &self.policy.policy, query);
         self.durations.push(began.elapsed());
         let report = report.map_err(|problem| {
             let (policy, seconds) = (&self.candidate.name, self.cluster.now);
@@ -268,9 +293,12 @@ impl CycleRun<'_> {
         self.note_unevaluated(&snapshot.state, &report.events);
         self.changed = false;
         self.tasks.forget_promises();
+        self.claims.record(&report.events);
         for event in &report.events {
             self.handle_event(event);
         }
+        let cycle = self.last_tick.unwrap_or_default();
+        self.standstill.follow(&report.events, &self.tasks, cycle);
         for (job, change) in self.tasks.update_phases() {
             self.changed |= change == PhaseChange::Rescheduled;
             if change == PhaseChange::Ended {
@@ -295,6 +323,7 @@ impl CycleRun<'_> {
                 CycleEvent::Enqueued(_)
                 | CycleEvent::Evicted { .. }
                 | CycleEvent::Pipelined { .. }
+                | CycleEvent::Nominated { .. }
                 | CycleEvent::PassedOver { .. } => None,
             })
             .collect();
@@ -311,7 +340,8 @@ impl CycleRun<'_> {
             CycleEvent::Bound { task, node } => self.bind(task, node),
             CycleEvent::Evicted { task, preemptor, .. } => self.evict(task, preemptor),
             // The next cycle decides again.
-            CycleEvent::Pipelined { task, node } => return self.tasks.pipeline(task, node),
+            CycleEvent::Pipelined { task, node, .. } => return self.tasks.pipeline(task, node),
+            CycleEvent::Nominated { .. } => return,
             CycleEvent::PassedOver { name, problem } => {
                 if self.passed_over.insert(problem.message.clone()) {
                     let policy = &self.candidate.name;
@@ -328,9 +358,9 @@ impl CycleRun<'_> {
         let Some((record, first_wait, runs)) = self.tasks.bind(name, node, now) else {
             return;
         };
-        let amounts = requested_amounts(&record);
-        self.queues.place(self.tasks.queue_of(&record), amounts, first_wait);
-        self.cluster.count_bound(&record);
+        let amounts = QueueAmounts::requested(&record);
+        self.queues.place(self.tasks.queue_of(&record), &amounts, first_wait);
+        self.cluster.count_bound(&record, first_wait.is_some());
         if let Some(runs) = runs {
             self.timeline
                 .insert((micros(now + runs), TimedChange::Ends, name.to_owned()));
@@ -378,6 +408,15 @@ impl CycleRun<'_> {
         self.cluster.send_batch(put, gone).await
     }
 
+    /// Tasks that no further cycle would bind. While something else still changes, those that have waited longer than any
+    /// eviction takes.
+    fn standstills(&self) -> Vec<TaskStandstill> {
+        let period = self.cycle_rules.period;
+        let margin = if self.is_cut { self.cycle_rules.grace } else { 0.0 };
+        let latest = micros(self.cluster.now - margin) / self.cycle_rules.period_micros();
+        self.standstill.since(latest, period)
+    }
+
     fn into_outcome(mut self) -> PolicyOutcome {
         self.cluster.tasks.waiting = self.queues.waiting();
         PolicyOutcome {
@@ -392,6 +431,8 @@ impl CycleRun<'_> {
             cycles: Some(CycleOutcome {
                 seconds: self.cluster.now,
                 came_to_rest: !self.is_cut,
+                at_end: self.cluster.allocation(),
+                standstills: self.standstills(),
                 queues: self.queues.outcomes(),
             }),
             decision_speed: DecisionSpeed::from_durations(self.durations),

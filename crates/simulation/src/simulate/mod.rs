@@ -4,10 +4,12 @@
 mod cluster;
 mod cycle_tasks;
 mod cycles;
+mod queue_amounts;
 mod queues;
 mod report;
 mod rules;
 mod run;
+mod standstill;
 mod usage;
 mod workload;
 

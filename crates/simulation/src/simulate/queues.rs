@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::usage::{ClusterAmounts, count};
+use super::queue_amounts::QueueAmounts;
+use super::usage::count;
 use pumice_protocol::v1 as pb;
 
 /// Queue at the top of a tree of queues.
@@ -28,7 +29,8 @@ pub(super) struct QueueOutcome {
     pub(super) evicted: u64,
     /// Number of evictions for tasks of other queues.
     pub(super) evicted_for_others: u64,
-    /// Part of the cluster that its tasks held, on average: the largest of its parts of cpu, memory and GPUs.
+    /// Part of the cluster that its tasks and those of the queues below it held, on average: the largest of its parts of
+    /// the resources.
     pub(super) held_percent: f64,
     /// Part that was its due, on average: by weight or deserved amounts among the queues that asked for more, and never
     /// more than it asked for.
@@ -53,11 +55,11 @@ pub(super) struct QueueSample {
 struct QueueTally {
     weight: f64,
     parent: Option<String>,
-    capability: Option<ClusterAmounts>,
+    capability: Option<QueueAmounts>,
     /// Requests of placed tasks.
-    held: ClusterAmounts,
+    held: QueueAmounts,
     /// Requests of waiting tasks.
-    waiting: ClusterAmounts,
+    waiting: QueueAmounts,
     waiting_tasks: u64,
     arrived: u64,
     waits: Vec<f64>,
@@ -71,15 +73,14 @@ struct QueueTally {
 }
 
 impl QueueTally {
-    fn held_part(&self, total: ClusterAmounts) -> f64 {
-        self.held.dominant_part(total)
-    }
-
     /// Part that the queue could use, within its capability.
-    fn asked_part(&self, total: ClusterAmounts) -> f64 {
-        let asked = self.held.plus(self.waiting);
-        let asked = self.capability.map_or(asked, |most| asked.at_most(most));
-        asked.dominant_part(total)
+    fn asked_part(&self, total: &QueueAmounts) -> f64 {
+        let mut asked = self.held.clone();
+        asked.add(&self.waiting);
+        match &self.capability {
+            Some(most) => asked.at_most(most).dominant_part(total),
+            None => asked.dominant_part(total),
+        }
     }
 }
 
@@ -89,13 +90,13 @@ pub(super) struct QueueTallies {
     queues: BTreeMap<String, QueueTally>,
     /// Queues by parent; `None`: at the top.
     children: BTreeMap<Option<String>, Vec<String>>,
-    total: ClusterAmounts,
+    total: QueueAmounts,
     seconds: f64,
 }
 
 impl QueueTallies {
-    /// Totals of `queues` on a cluster with these amounts.
-    pub(super) fn new(queues: &[pb::Queue], total: ClusterAmounts) -> Self {
+    /// Tallies of these queues on a cluster with these amounts.
+    pub(super) fn new(queues: &[pb::Queue], total: QueueAmounts) -> Self {
         let deserving = queues.iter().any(|queue| queue.deserved.is_some());
         let rooted = queues.iter().any(|queue| queue.name == ROOT);
         let tally = |queue: &pb::Queue| {
@@ -105,7 +106,7 @@ impl QueueTallies {
                 ROOT if !rooted => None,
                 parent => Some(parent),
             };
-            let deserved = ClusterAmounts::parse_list(queue.deserved.as_ref()).dominant_part(total);
+            let deserved = QueueAmounts::parse(queue.deserved.as_ref()).dominant_part(&total);
             QueueTally {
                 weight: if deserving {
                     deserved
@@ -113,12 +114,13 @@ impl QueueTallies {
                     f64::from(queue.weight.unwrap_or(1).max(0))
                 },
                 parent: parent.map(str::to_owned),
-                capability: queue.capability.as_ref().map(ClusterAmounts::parse_limits),
+                capability: queue.capability.as_ref().map(|most| QueueAmounts::parse(Some(most))),
                 ..QueueTally::default()
             }
         };
+        let by_name = queues.iter().map(|queue| (queue.name.clone(), tally(queue))).collect();
         let mut tallies = Self {
-            queues: queues.iter().map(|queue| (queue.name.clone(), tally(queue))).collect(),
+            queues: by_name,
             children: BTreeMap::new(),
             total,
             seconds: 0.0,
@@ -143,33 +145,33 @@ impl QueueTallies {
         self.queues.entry(queue.to_owned()).or_default()
     }
 
-    /// Adds a task that is placed from the start.
-    pub(super) fn hold(&mut self, queue: &str, amounts: ClusterAmounts) {
+    /// Counts a task that holds a place from the start.
+    pub(super) fn hold(&mut self, queue: &str, amounts: &QueueAmounts) {
         let tally = self.tally(queue);
-        tally.held = tally.held.plus(amounts);
+        tally.held.add(amounts);
     }
 
-    /// Adds a task that waits from now on. `arrives`: true for its first wait.
-    pub(super) fn wait(&mut self, queue: &str, amounts: ClusterAmounts, arrives: bool) {
+    /// Counts a task that waits from now on; `arrives`: for the first time.
+    pub(super) fn wait(&mut self, queue: &str, amounts: &QueueAmounts, arrives: bool) {
         let tally = self.tally(queue);
         tally.arrived = tally.arrived.saturating_add(u64::from(arrives));
-        tally.waiting = tally.waiting.plus(amounts);
+        tally.waiting.add(amounts);
         tally.waiting_tasks = tally.waiting_tasks.saturating_add(1);
     }
 
-    /// Records the placement of a waiting task. `waited`: seconds since its arrival, for its first placement.
-    pub(super) fn place(&mut self, queue: &str, amounts: ClusterAmounts, waited: Option<f64>) {
+    /// Counts a waiting task that got a place; `waited`: the seconds since it arrived, if this is its first.
+    pub(super) fn place(&mut self, queue: &str, amounts: &QueueAmounts, waited: Option<f64>) {
         let tally = self.tally(queue);
-        tally.waiting = tally.waiting.minus(amounts);
+        tally.waiting.subtract(amounts);
         tally.waiting_tasks = tally.waiting_tasks.saturating_sub(1);
-        tally.held = tally.held.plus(amounts);
+        tally.held.add(amounts);
         tally.waits.extend(waited);
     }
 
-    /// Records that a task leaves its node.
-    pub(super) fn leave(&mut self, queue: &str, amounts: ClusterAmounts) {
+    /// Counts a task that leaves its place.
+    pub(super) fn leave(&mut self, queue: &str, amounts: &QueueAmounts) {
         let tally = self.tally(queue);
-        tally.held = tally.held.minus(amounts);
+        tally.held.subtract(amounts);
     }
 
     /// Records an eviction for a task of a queue.
@@ -181,10 +183,11 @@ impl QueueTallies {
 
     /// Takes a point of the chart lines.
     pub(super) fn record_sample(&mut self, seconds: f64) {
-        for queue in self.queues.values_mut() {
+        let held = self.held_parts();
+        for (name, queue) in &mut self.queues {
             queue.samples.push(QueueSample {
                 seconds,
-                held_percent: 100.0 * queue.held_part(self.total),
+                held_percent: 100.0 * held.get(name).copied().unwrap_or(0.0),
                 waiting: queue.waiting_tasks,
             });
         }
@@ -203,16 +206,39 @@ impl QueueTallies {
         self.seconds += seconds;
         let mut due = BTreeMap::new();
         self.distribute(None, 1.0, &mut due);
+        let held = self.held_parts();
         for (name, tally) in &mut self.queues {
-            let (held, due) = (tally.held_part(self.total), due.get(name).copied().unwrap_or(0.0));
+            let of = |parts: &BTreeMap<String, f64>| parts.get(name).copied().unwrap_or(0.0);
+            let (held, due) = (of(&held), of(&due));
             tally.held_time += seconds * held;
             tally.due_time += seconds * due;
             tally.short_time += seconds * (due - held).max(0.0);
         }
     }
 
-    /// Distributes a part of the cluster among the children of a queue (weighted max-min fairness). Each child gets at
-    /// most its request; the other children share the rest by weight.
+    /// Parts of the cluster that the queues hold, each with the queues below it.
+    fn held_parts(&self) -> BTreeMap<String, f64> {
+        let mut held: BTreeMap<&str, QueueAmounts> = BTreeMap::new();
+        for (name, queue) in &self.queues {
+            let mut at = Some(name.as_str());
+            // A circle of parents ends where it began.
+            for _ in 0..self.queues.len() {
+                let Some(own) = at else { break };
+                held.entry(own).or_default().add(&queue.held);
+                at = self.queues.get(own).and_then(|own| own.parent.as_deref());
+                if at == Some(name.as_str()) {
+                    break;
+                }
+            }
+        }
+        let parts = held.into_iter();
+        parts
+            .map(|(name, held)| (name.to_owned(), held.dominant_part(&self.total)))
+            .collect()
+    }
+
+    /// Distributes a part of the cluster among the queues below a queue, each at most what it asks for; what one leaves
+    /// goes to the others by weight (weighted max-min fairness).
     fn distribute(&self, parent: Option<&str>, part: f64, due: &mut BTreeMap<String, f64>) {
         let Some(children) = self.children.get(&parent.map(str::to_owned)) else {
             return;
@@ -230,14 +256,13 @@ impl QueueTallies {
         };
         let below = self.children.get(&Some(name.to_owned())).into_iter().flatten();
         let below: f64 = below.map(|child| self.weight_and_asked(child).1).sum();
-        (tally.weight, below + tally.asked_part(self.total))
+        (tally.weight, below + tally.asked_part(&self.total))
     }
 
-    /// Outcomes of the queues to which tasks came or that held some, by name.
+    /// Outcomes of all queues, by name.
     pub(super) fn outcomes(&self) -> Vec<QueueOutcome> {
         let queues = self.queues.iter();
-        let used = queues.filter(|(_, queue)| queue.arrived > 0 || queue.held_time > 0.0);
-        used.map(|(name, queue)| self.outcome(name, queue)).collect()
+        queues.map(|(name, queue)| self.outcome(name, queue)).collect()
     }
 
     fn outcome(&self, name: &str, queue: &QueueTally) -> QueueOutcome {
@@ -303,11 +328,18 @@ mod tests {
         }
     }
 
-    fn cpu(cores: i128) -> ClusterAmounts {
-        ClusterAmounts {
-            cpu: cores * 1000,
-            ..ClusterAmounts::default()
-        }
+    fn amounts(resource: &str, amount: i64) -> QueueAmounts {
+        let items = [
+            (resource.to_owned(), amount.to_string()),
+            ("pods".to_owned(), "9".to_owned()),
+        ];
+        QueueAmounts::parse(Some(&pb::ResourceList {
+            items: items.into_iter().collect(),
+        }))
+    }
+
+    fn cpu(cores: i64) -> QueueAmounts {
+        amounts("cpu", cores)
     }
 
     #[test]
@@ -324,13 +356,14 @@ mod tests {
     fn a_queue_that_holds_less_than_its_due_is_short() {
         let queues = [queue("a", 3, ""), queue("b", 1, ""), queue("idle", 9, "")];
         let mut tallies = QueueTallies::new(&queues, cpu(10));
-        tallies.wait("a", cpu(10), true);
-        tallies.hold("b", cpu(10));
+        tallies.wait("a", &cpu(10), true);
+        tallies.hold("b", &cpu(10));
         tallies.pass(60.0);
-        tallies.leave("b", cpu(10));
-        tallies.place("a", cpu(10), Some(60.0));
+        tallies.leave("b", &cpu(10));
+        tallies.place("a", &cpu(10), Some(60.0));
         tallies.pass(20.0);
-        let [a, b] = tallies.outcomes().try_into().unwrap();
+        let [a, b, idle] = tallies.outcomes().try_into().unwrap();
+        assert_eq!((idle.arrived, idle.held_percent, idle.due_percent), (0, 0.0, 0.0));
         assert_eq!((a.held_percent, a.due_percent), (25.0, 0.75 * 75.0 + 25.0));
         assert_eq!(a.short_percent, 100.0 * 45.0 / 65.0);
         assert_eq!((a.placed, a.wait_mean_seconds, a.wait_p95_seconds), (1, 60.0, 60.0));
@@ -348,10 +381,30 @@ mod tests {
         ];
         let mut tallies = QueueTallies::new(&queues, cpu(100));
         for leaf in ["x/a", "x/b", "y"] {
-            tallies.wait(leaf, cpu(100), true);
+            tallies.wait(leaf, &cpu(100), true);
         }
         tallies.pass(1.0);
         let due: Vec<f64> = tallies.outcomes().iter().map(|queue| queue.due_percent).collect();
-        assert_eq!(due, [12.5, 37.5, 50.0]);
+        assert_eq!(due, [100.0, 50.0, 12.5, 37.5, 50.0], "root, x, x/a, x/b, y");
+        tallies.hold("x/a", &cpu(30));
+        tallies.pass(1.0);
+        let held: Vec<f64> = tallies.outcomes().iter().map(|queue| queue.held_percent).collect();
+        assert_eq!(
+            held,
+            [15.0, 15.0, 15.0, 0.0, 0.0],
+            "a queue holds what those below it hold"
+        );
+    }
+
+    #[test]
+    fn any_resource_of_the_cluster_can_be_what_a_queue_holds() {
+        let npus = |amount| amounts("huawei.com/Ascend910", amount);
+        let mut tallies = QueueTallies::new(&[queue("a", 1, "")], npus(8));
+        tallies.wait("a", &npus(6), true);
+        tallies.place("a", &npus(6), Some(0.0));
+        tallies.hold("a", &amounts("example.com/not-of-this-cluster", 5));
+        tallies.pass(1.0);
+        let [a] = tallies.outcomes().try_into().unwrap();
+        assert_eq!((a.held_percent, a.due_percent), (75.0, 75.0));
     }
 }

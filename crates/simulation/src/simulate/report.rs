@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::cycle_tasks::TaskOutcome;
 use super::queues::{QueueOutcome, QueueSample};
+use super::standstill::TaskStandstill;
 use super::usage::CardUsage;
 use pumice_console::CommandError;
 use pumice_console::not_evaluated::{self, UnevaluatedRow};
@@ -75,6 +76,10 @@ pub(super) struct CycleOutcome {
     pub(super) seconds: f64,
     /// True if nothing would change any more; false if `--after` ended the simulation.
     pub(super) came_to_rest: bool,
+    /// Levels at the end of the simulation.
+    pub(super) at_end: AllocationLevels,
+    /// Tasks that wait for ever although nothing of their nodes is being released.
+    pub(super) standstills: Vec<TaskStandstill>,
     /// Outcomes by queue.
     pub(super) queues: Vec<QueueOutcome>,
 }
@@ -92,6 +97,7 @@ pub(super) struct RejectionCount {
 #[serde(rename_all = "camelCase")]
 pub(super) struct TaskCounts {
     pub(super) arrived: u64,
+    /// Number of arrived tasks that got a place, once or again.
     pub(super) placed: u64,
     pub(super) finished: u64,
     /// Number of evictions. Two evictions of one task are included twice.
@@ -197,6 +203,14 @@ impl WeightedAllocation {
     }
 }
 
+impl PolicyOutcome {
+    /// Levels at the end: without whole cycles the simulation ends with the last arrival.
+    fn levels_at_end(&self) -> AllocationLevels {
+        let cycles = self.cycles.as_ref();
+        cycles.map_or(self.after_last_arrival, |cycles| cycles.at_end)
+    }
+}
+
 impl SimulationReport {
     /// Prints the report as JSON.
     pub(super) fn json(&self) -> Result<(), CommandError> {
@@ -242,6 +256,10 @@ impl SimulationReport {
         output::line("")?;
         if self.cycles.is_some() {
             output::line(
+                "TASKS, PLACED: tasks that arrived, and those of them that got a place; WAIT STILL: all tasks without a place, \
+                 evicted ones as well",
+            )?;
+            output::line(
                 "HELD, DUE: part of the cluster that the queue held, and that was its due by weight of what it asked for, on \
                  average; SHORT: part of its due that it did not hold",
             )?;
@@ -263,9 +281,24 @@ impl SimulationReport {
         of_policies.chain(self.not_evaluated.iter().cloned()).collect()
     }
 
-    /// Names the policies under which the cluster did not come to rest.
+    /// Names the tasks that stand still, and the policies under which the cluster did not come to rest.
     fn print_unrest(&self) -> Result<(), CommandError> {
         let cut = |outcome: &&PolicyOutcome| outcome.cycles.as_ref().is_some_and(|cycles| !cycles.came_to_rest);
+        for outcome in &self.policies {
+            for one in outcome.cycles.iter().flat_map(|cycles| &cycles.standstills) {
+                output::line(&format!(
+                    "{}: task {} waits for ever: from cycle {} ({}) on, the action {} pipelines it on {}, where nothing is \
+                     being released, and no action binds it; put `allocate` before `{}`",
+                    outcome.policy,
+                    one.task,
+                    one.cycle,
+                    output::duration(one.seconds),
+                    one.action,
+                    one.node,
+                    one.action,
+                ))?;
+            }
+        }
         for outcome in self.policies.iter().filter(cut) {
             output::line(&format!(
                 "{}: the simulation ended while tasks still ran or moved; --after lets it go on",
@@ -338,12 +371,7 @@ impl SimulationReport {
             },
         ]);
         for outcome in &self.policies {
-            let (tasks, cpu, end, mean) = (
-                outcome.tasks,
-                outcome.cpu_only,
-                outcome.after_last_arrival,
-                outcome.mean,
-            );
+            let (tasks, cpu, end, mean) = (outcome.tasks, outcome.cpu_only, outcome.levels_at_end(), outcome.mean);
             let share = 100.0 * cpu.on_gpu_nodes as f64 / (cpu.placed.max(1)) as f64;
             table.row([
                 outcome.policy.clone(),

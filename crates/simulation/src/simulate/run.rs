@@ -211,7 +211,7 @@ impl SimulationRun<'_> {
             return Ok(());
         }
         for task in &bound {
-            self.cluster.count_bound(task);
+            self.cluster.count_bound(task, true);
         }
         self.count_placed(&bound);
         let runs = self.arrival(number).and_then(|arrival| arrival.run_seconds);

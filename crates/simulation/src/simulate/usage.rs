@@ -38,41 +38,7 @@ impl ClusterAmounts {
         })
     }
 
-    /// The smaller of both, amount by amount.
-    pub(super) fn at_most(self, most: Self) -> Self {
-        ClusterAmounts {
-            cpu: self.cpu.min(most.cpu),
-            memory: self.memory.min(most.memory),
-            gpu: self.gpu.min(most.gpu),
-        }
-    }
-
-    /// Largest share of any resource of `whole`, from 0 to 1. A resource that `whole` does not have is ignored.
-    pub(super) fn dominant_part(self, whole: Self) -> f64 {
-        let parts = [
-            (self.cpu, whole.cpu),
-            (self.memory, whole.memory),
-            (self.gpu, whole.gpu),
-        ];
-        let parts = parts.into_iter().filter(|(_, whole)| *whole > 0);
-        parts
-            .map(|(part, whole)| part as f64 / whole as f64)
-            .fold(0.0, f64::max)
-    }
-
-    /// Limits of a list: an absent amount is unlimited, and so is a negative one, which only policies under `upstream` take.
-    pub(super) fn parse_limits(list: &pb::ResourceList) -> Self {
-        let named = |names: &[&str]| names.iter().any(|name| list.items.contains_key(*name));
-        let own = Self::parse_list(Some(list));
-        let limit = |amount: i128, names: &[&str]| if named(names) && amount >= 0 { amount } else { i128::MAX };
-        ClusterAmounts {
-            cpu: limit(own.cpu, &["cpu"]),
-            memory: limit(own.memory, &["memory"]),
-            gpu: limit(own.gpu, &[GPU_RESOURCE, GPU_MILLI_RESOURCE]),
-        }
-    }
-
-    /// Amounts of a list. An unreadable quantity is 0: the server has rejected its record.
+    /// Amounts of a list. A quantity that cannot be read counts 0: the server has refused its record.
     pub(super) fn parse_list(list: Option<&pb::ResourceList>) -> Self {
         let milli = |name: &str| {
             let text = list.and_then(|list| list.items.get(name));
