@@ -3,6 +3,7 @@
 mod line;
 mod simulate;
 mod simulate_cycles;
+mod simulate_evictions;
 mod simulate_victims;
 
 use std::process::{Command, Output};
