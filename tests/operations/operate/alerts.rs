@@ -332,9 +332,9 @@ impl Drop for KilledChild {
 }
 
 /// Serves in a process that has this many files open from its start. Address of its metrics.
-fn serve_with_open_files(count: usize) -> (KilledChild, SocketAddr) {
+fn serve_with_open_files(count: usize, most: &str) -> (KilledChild, SocketAddr) {
     let script = format!(
-        "ulimit -S -n $(ulimit -H -n); for i in $(seq {count}); do exec {{file}}</dev/null; done; exec \"$0\" serve \
+        "ulimit -S -n $(ulimit -H -n); ulimit -n {most}; for i in $(seq {count}); do exec {{file}}</dev/null; done; exec \"$0\" serve \
          --grpc-address 127.0.0.1:0 --http-address 127.0.0.1:0 --log-format json"
     );
     let child = Command::new("bash")
@@ -356,12 +356,13 @@ fn serve_with_open_files(count: usize) -> (KilledChild, SocketAddr) {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_process_that_runs_out_of_files_fires() {
-    let (_few, address) = serve_with_open_files(0);
+    // As many files as a healthy server with the default limits may have open, which the hard limit allows.
+    let (_healthy, address) = serve_with_open_files(1_300, "$(ulimit -H -n)");
     let mut watched = Watched::new(&[address]);
     let mut many = None;
     let alert = "PumiceFilesRunOut";
     assert_eq!(watched.firing(alert), []);
-    let (child, address) = serve_with_open_files(900);
+    let (child, address) = serve_with_open_files(950, "1000");
     watched.instances.push(address);
     many.replace(child);
     until(alert, || watched.firing(alert).len() == 1);

@@ -3,6 +3,7 @@
 mod alerts;
 mod audit_records;
 mod chart;
+mod chart_memory;
 mod connection_age;
 mod expectations;
 mod forgetting;

@@ -46,7 +46,10 @@ pub(super) fn evaluate(expression: &str, before: &Scrape, after: &Scrape, second
         after,
         seconds,
     };
-    let vector = reader.vector();
+    let mut vector = reader.vector();
+    if reader.take("/") {
+        vector = quotients(vector, &reader.vector());
+    }
     let operator = ["==", ">", "<"]
         .into_iter()
         .find(|operator| reader.take(operator))
@@ -199,6 +202,21 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Quotients of the series with equal labels but for their names.
+fn quotients(dividends: InstantVector, divisors: &InstantVector) -> InstantVector {
+    let nameless = |labels: &Labels| {
+        let mut labels = labels.clone();
+        labels.remove("__name__");
+        labels
+    };
+    let divide = |(labels, value): (Labels, f64)| {
+        let labels = nameless(&labels);
+        let divisor = divisors.iter().find(|(other, _)| nameless(other) == labels);
+        divisor.map(|(_, divisor)| (labels.clone(), value / divisor))
+    };
+    dividends.into_iter().filter_map(divide).collect()
+}
+
 /// Quantiles of histograms, interpolated within a bucket as Prometheus does.
 fn quantiles(quantile: f64, buckets: &InstantVector) -> InstantVector {
     let mut histograms: BTreeMap<Labels, Vec<(f64, f64)>> = BTreeMap::new();
@@ -247,6 +265,8 @@ fn expressions_are_evaluated_as_prometheus_does() {
     let firing = |expression: &str| evaluate(expression, &before, &after, 10.0);
     assert_eq!(firing("level == 3").len(), 2);
     assert_eq!(firing("level > 3"), []);
+    assert_eq!(firing("level / level == 1 and on (instance) calls_total").len(), 2);
+    assert_eq!(firing("level / absent > 0"), []);
     assert_eq!(firing("level == 3 and on (instance) calls_total").len(), 2);
     assert_eq!(firing("level == 3 and on (instance) absent_total"), []);
     let rates = firing("sum by (instance, rpc) (rate(calls_total{code=~\"OK|X\"}[5m])) > 0");
