@@ -43,6 +43,11 @@ impl ConnectionShare {
         Arc::as_ptr(&self.0).addr()
     }
 
+    /// True if the connection has open sessions.
+    pub(super) fn has_sessions(&self) -> bool {
+        self.0.sessions.load(Ordering::Acquire) > 0
+    }
+
     /// Checks that the connection may open one more session.
     pub(super) fn check_sessions(&self, limits: &StateLimits) -> Result<(), StateError> {
         if self.0.sessions.load(Ordering::Acquire) < limits.connection_sessions {

@@ -67,7 +67,9 @@ fn thousands_of_sessions_of_one_connection_leave_places_for_others() {
         }
     }
     assert_eq!(opened.len(), most);
-    let places = usize::try_from(limits["sessions"]).unwrap() - most;
+    // An eighth is left for callers who have none.
+    let all = usize::try_from(limits["sessions"]).unwrap();
+    let places = all - all / 8 - most;
     for _ in 0..places {
         open(&other).unwrap();
     }

@@ -23,6 +23,8 @@ use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
 
+/// Part of a limit that is kept for connections without a session: one eighth.
+const RESERVE: usize = 8;
 /// Bytes of a session without changes and without a cluster of its own, besides its cycle.
 const SESSION_BYTES: usize = size_of::<SessionEntry>() + SESSION_NAME_BYTES;
 /// Bytes of a session's name, and of its entry in the table.
@@ -74,13 +76,19 @@ impl SessionRegistry {
             self.sweep();
         }
         share()?;
-        while self.open.len() >= self.limits.sessions {
+        while self.open.len() >= self.most(self.limits.sessions, connection) {
             if !self.end_left_behind() {
                 let message = "no session can be opened until one ends: close those that are over";
                 return Err(limit_error("sessions", self.limits.sessions, message.to_owned()));
             }
         }
-        self.make_room(0, Some(newest))
+        self.make_room(0, connection, Some(newest))
+    }
+
+    /// Amount of a limit that a connection may use up: one eighth is kept for those that have no session.
+    fn most(&self, limit: usize, connection: Option<&ConnectionShare>) -> usize {
+        let holds = connection.is_some_and(ConnectionShare::has_sessions);
+        limit - if holds { limit / RESERVE } else { 0 }
     }
 
     /// Ends the longest silent session whose connection has ended. Returns false if there is none.
@@ -107,15 +115,21 @@ impl SessionRegistry {
         })
     }
 
-    /// Frees this many bytes by ending sessions whose connections have ended. `newest`: state that former states are
-    /// compared with. `None`: retained bytes are computed later.
-    fn make_room(&self, more: usize, newest: Option<&Snapshot>) -> Result<(), StateError> {
-        while self.check_bytes(self.bytes().saturating_add(more)).is_err() && self.end_left_behind() {
+    /// Makes room for this many bytes, at the cost of sessions that their connections left behind. `newest`: the state that
+    /// former ones are compared with; `None`: what is retained of them is counted later.
+    fn make_room(
+        &self,
+        more: usize,
+        connection: Option<&ConnectionShare>,
+        newest: Option<&Snapshot>,
+    ) -> Result<(), StateError> {
+        let check = || self.check_bytes(self.bytes().saturating_add(more), connection);
+        while check().is_err() && self.end_left_behind() {
             if let Some(newest) = newest {
                 self.recount_retained(newest);
             }
         }
-        self.check_bytes(self.bytes().saturating_add(more))
+        check()
     }
 
     /// Bytes that open sessions pin: clusters of their own, copies of what they changed, and former states that nothing
@@ -125,13 +139,12 @@ impl SessionRegistry {
         own.saturating_add(self.retained_bytes.load(Ordering::Acquire))
     }
 
-    fn check_bytes(&self, bytes: usize) -> Result<(), StateError> {
-        let most = self.limits.session_bytes;
-        if bytes <= most {
+    fn check_bytes(&self, bytes: usize, connection: Option<&ConnectionShare>) -> Result<(), StateError> {
+        if bytes <= self.most(self.limits.session_bytes, connection) {
             return Ok(());
         }
         let message = format!("open sessions would hold {bytes} bytes");
-        Err(limit_error("session_bytes", most, message))
+        Err(limit_error("session_bytes", self.limits.session_bytes, message))
     }
 
     /// Checks that a session may hold this many bytes. Reserves nothing.
@@ -142,7 +155,7 @@ impl SessionRegistry {
                 if let Some(connection) = &session.connection {
                     connection.check_session_bytes(more, &self.limits)?;
                 }
-                self.make_room(more, None)
+                self.make_room(more, session.connection.as_ref(), None)
             }
             _ => Ok(()),
         }
@@ -199,7 +212,7 @@ impl SessionRegistry {
         if let Some(connection) = &connection {
             connection.check_session_bytes(bytes, &self.limits)?;
         }
-        self.make_room(bytes, Some(newest))?;
+        self.make_room(bytes, connection.as_ref(), Some(newest))?;
         if let Some(connection) = &connection {
             connection.add_session(&self.limits)?;
         }

@@ -52,6 +52,29 @@ async fn the_sessions_of_a_connection_leave_places_for_others() {
 }
 
 #[tokio::test]
+async fn connections_together_leave_places_for_those_without_a_session() {
+    let (state, _) = bounded(StateLimits {
+        sessions: 16,
+        connection_sessions: 12,
+        ..StateLimits::default()
+    });
+    let greedy: Vec<ConnectionShare> = (0..7).map(|_| ConnectionShare::default()).collect();
+    let mut opened = 0;
+    for _ in 0..16 {
+        for connection in &greedy {
+            opened += usize::from(open(&state, connection).await.is_ok());
+        }
+    }
+    assert_eq!(opened, 14, "an eighth is left");
+    assert_eq!(open(&state, &greedy[0]).await, Err("sessions"));
+    let (first, second) = two_connections();
+    open(&state, &first).await.unwrap();
+    assert_eq!(open(&state, &first).await, Err("sessions"));
+    open(&state, &second).await.unwrap();
+    assert_eq!(state.session_count(), 16);
+}
+
+#[tokio::test]
 async fn expired_sessions_of_a_connection_make_room_for_its_own() {
     let (state, clock) = bounded(StateLimits {
         connection_sessions: 1,
@@ -124,7 +147,8 @@ async fn the_bytes_of_a_connections_sessions_leave_room_for_others() {
     open(&state, &ConnectionShare::default()).await.unwrap();
     let bytes = state.sessions.bytes();
     let (state, _) = bounded(StateLimits {
-        session_bytes: bytes * 4,
+        // Four sessions, and less than one in the part for connections without any.
+        session_bytes: bytes * 23 / 5,
         connection_session_bytes: bytes * 3,
         ..StateLimits::default()
     });
