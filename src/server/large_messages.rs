@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use axum::http::{Request, Response};
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
@@ -15,6 +16,22 @@ use super::worker_pool::{CancellationToken, WorkerPool};
 
 /// Bytes of a message above which a worker decodes it: at some 5 ns each, a third of a millisecond.
 pub(super) const LARGE_MESSAGE: usize = 64 << 10;
+
+/// Bytes of a batch from which on it waits for room: records of objects take several times the bytes of their message.
+const HUGE_BATCH: usize = 4 << 20;
+/// Bytes of such batches that are read or applied at once. One alone is always read.
+const BATCH_ROOM: usize = 48 << 20;
+/// Bytes that one permit of the room stands for.
+const ROOM_UNIT: usize = 1 << 20;
+/// End of the path of the call that applies a batch. It waits for the writer only.
+const APPLY: &str = "/Apply";
+
+/// Permits of a batch of this size; `None`: it is read at once.
+fn room_units(bytes: u64) -> Option<u32> {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let units = bytes.min(BATCH_ROOM).div_ceil(ROOM_UNIT);
+    (bytes > HUGE_BATCH).then(|| u32::try_from(units).unwrap_or(1))
+}
 
 /// Result of work on a message. If the message is large, other threads take over the tasks of this one meanwhile, unless
 /// the runtime has no others.
@@ -30,12 +47,19 @@ pub(super) fn work_beside_tasks<T>(large: bool, work: impl FnOnce() -> T) -> T {
 
 /// Layer whose calls with large messages begin on a worker.
 #[derive(Clone, Debug)]
-pub struct LargeMessageLayer(Arc<WorkerPool>);
+pub struct LargeMessageLayer {
+    workers: Arc<WorkerPool>,
+    /// Room of huge batches.
+    room: Arc<Semaphore>,
+}
 
 impl LargeMessageLayer {
     /// Layer over these workers.
     pub fn new(workers: Arc<WorkerPool>) -> Self {
-        Self(workers)
+        Self {
+            workers,
+            room: Arc::new(Semaphore::new(BATCH_ROOM / ROOM_UNIT)),
+        }
     }
 }
 
@@ -45,7 +69,8 @@ impl<S> Layer<S> for LargeMessageLayer {
     fn layer(&self, inner: S) -> LargeMessageService<S> {
         LargeMessageService {
             inner,
-            workers: Arc::clone(&self.0),
+            workers: Arc::clone(&self.workers),
+            room: Arc::clone(&self.room),
         }
     }
 }
@@ -55,6 +80,7 @@ impl<S> Layer<S> for LargeMessageLayer {
 pub struct LargeMessageService<S> {
     inner: S,
     workers: Arc<WorkerPool>,
+    room: Arc<Semaphore>,
 }
 
 type DecodedFuture<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
@@ -76,17 +102,20 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         // Only a body that is all there has an exact size: its message is decoded as soon as the call is polled.
-        let large = request
-            .body()
-            .size_hint()
-            .exact()
-            .is_some_and(|bytes| bytes > LARGE_MESSAGE as u64);
+        let size = request.body().size_hint().exact().unwrap_or(0);
+        let large = size > LARGE_MESSAGE as u64;
+        let units = room_units(size).filter(|_| request.uri().path().ends_with(APPLY));
         let call = self.inner.call(request);
         if !large {
             return Box::pin(call);
         }
-        let workers = Arc::clone(&self.workers);
+        let (workers, room) = (Arc::clone(&self.workers), Arc::clone(&self.room));
         Box::pin(async move {
+            // Its records are there until it is applied, so it gives the room back with its response. The room is never closed.
+            let _room = match units {
+                Some(units) => room.acquire_many_owned(units).await.ok(),
+                None => None,
+            };
             let caller = CallerConnection::current();
             let decode = move |_: &CancellationToken| Ok(CallerConnection::work_for(caller, || begin(call)));
             match workers.messages.run(decode).await {
@@ -119,6 +148,47 @@ mod tests {
 
     use super::*;
     use crate::limits::EdgeLimits;
+
+    #[test]
+    fn huge_batches_share_one_room() {
+        let most = u32::try_from(BATCH_ROOM / ROOM_UNIT).unwrap();
+        assert_eq!([0, LARGE_MESSAGE as u64, HUGE_BATCH as u64].map(room_units), [None; 3]);
+        assert_eq!(room_units(24 << 20), Some(24));
+        assert_eq!([BATCH_ROOM as u64, u64::MAX].map(room_units), [Some(most); 2]);
+    }
+
+    #[tokio::test]
+    async fn huge_batches_wait_for_each_other_and_other_calls_do_not() {
+        let (begun, mut begins) = mpsc::unbounded_channel::<String>();
+        let service = service_fn(move |request: Request<axum::body::Body>| {
+            let begun = begun.clone();
+            async move {
+                begun.send(request.uri().path().to_owned()).unwrap();
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                Ok::<_, Infallible>(Response::new(Body::default()))
+            }
+        });
+        let layer = LargeMessageLayer::new(Arc::new(WorkerPool::new(&EdgeLimits::default())));
+        let call = |path: &str, bytes: usize| {
+            let body = axum::body::Body::from(vec![0; bytes]);
+            let request = Request::builder().uri(path).body(body).unwrap();
+            layer.layer(service.clone()).oneshot(request)
+        };
+        let (_, _, ()) = tokio::join!(call("/a/Apply", BATCH_ROOM), call("/b/Apply", BATCH_ROOM), async {
+            call("/small/Apply", HUGE_BATCH).await.unwrap();
+            call("/c/Score", BATCH_ROOM).await.unwrap();
+        });
+        let mut order = Vec::new();
+        while let Ok(path) = begins.try_recv() {
+            order.push(path);
+        }
+        let at = |path: &str| order.iter().position(|own| own == path).unwrap();
+        assert!(
+            at("/a/Apply") < at("/b/Apply") && at("/small/Apply") < at("/b/Apply"),
+            "{order:?}"
+        );
+        assert_eq!(order.len(), 4);
+    }
 
     #[tokio::test]
     async fn large_messages_are_decoded_off_the_async_threads() {
