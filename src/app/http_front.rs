@@ -246,7 +246,8 @@ async fn serve_connection(
     let caller = Arc::new(caller);
     let place = Arc::new(place);
     let asked = Arc::clone(&place);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(caller.address);
         let (router, place, caller) = (router.clone(), Arc::clone(&asked), Arc::clone(&caller));
         async move {
             if let Err(rejection) = caller.check(&request).await {

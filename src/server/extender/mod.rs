@@ -28,12 +28,12 @@ use axum::extract::State as Shared;
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::ServerContext;
 use super::convert::evaluation_ref::DEFAULT_POLICY;
 use super::status::CallError;
+use body::BodyRoom;
 use offers::OfferTable;
 use pumice_live::PodBinder;
 use volcano::{SchedulerPath, VolcanoSessions, VolcanoVerb};
@@ -42,15 +42,13 @@ use volcano::{SchedulerPath, VolcanoSessions, VolcanoVerb};
 pub(crate) const KUBE_PREFIX: &str = "/kube-scheduler/";
 /// First part of the paths of Volcano's extender protocol.
 const VOLCANO_PREFIX: &str = "/volcano/";
-/// Bytes that one permit of the bodies stands for.
-const BODY_UNIT: usize = 1 << 10;
 
 /// Front for extender protocols.
 #[derive(Debug)]
 pub(crate) struct ExtenderFront {
     edge: Arc<ServerContext>,
-    /// Bytes of bodies that may be under way, in units.
-    bodies: Arc<Semaphore>,
+    /// Bytes of bodies that are under way.
+    bodies: Arc<BodyRoom>,
     offers: OfferTable,
     volcano: VolcanoSessions,
     /// Binder for kube-scheduler's verb bind; `None`: the server binds nothing.
@@ -74,10 +72,10 @@ type HttpError = (StatusCode, String);
 
 impl ExtenderFront {
     pub(crate) fn new(edge: Arc<ServerContext>, binder: Option<PodBinder>) -> Arc<Self> {
-        let units = edge.read_options.limits.extender_receiving_bytes.div_ceil(BODY_UNIT);
+        let bodies = BodyRoom::new(edge.read_options.limits.extender_receiving_bytes);
         Arc::new(Self {
             edge,
-            bodies: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
+            bodies,
             offers: OfferTable::default(),
             volcano: VolcanoSessions::default(),
             binder,

@@ -5,7 +5,9 @@
 //! abstains if a rejection would discard the choice of other plugins.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
@@ -13,6 +15,7 @@ use pumice_engine::cycle::{SessionChange, TaskPlacement};
 use pumice_engine::short_lock::ShortLock;
 use pumice_state::{OpenSession, SessionBase, policy_in_snapshot};
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::body::read_body;
 use super::requests::{check_problem, node_set, problem_text, read_json, reason_text, to_json, unreadable};
@@ -26,8 +29,12 @@ use crate::server::decision_call::DecisionCall;
 use crate::server::pb;
 use crate::server::status::CallError;
 
-/// Schedulers that may have a session at once.
+/// Schedulers whose names are known at once.
 const MAX_SCHEDULERS: usize = 64;
+/// Schedulers of one address whose names are known at once: a caller who invents names takes its own address's part.
+const ADDRESS_SCHEDULERS: usize = 8;
+/// Time without a request after which the name of a scheduler is forgotten.
+const SILENT_SCHEDULER: Duration = Duration::from_mins(10);
 /// Codes of Volcano's statuses (pkg/scheduler/api).
 const CODE_ERROR: i32 = 1;
 const CODE_UNSCHEDULABLE: i32 = 2;
@@ -104,11 +111,80 @@ enum VolcanoSession {
     Open(Arc<str>),
     /// Why there is none.
     Poisoned(Arc<str>),
+    /// The scheduler closed it, and will open the next one.
+    Closed,
 }
 
-/// Sessions by path.
+/// Scheduler that has asked.
+#[derive(Debug)]
+struct KnownScheduler {
+    session: VolcanoSession,
+    /// Address that it came from first; `None`: unknown.
+    address: Option<IpAddr>,
+    asked_at: Instant,
+}
+
+/// Schedulers by path.
 #[derive(Debug, Default)]
-pub(super) struct VolcanoSessions(ShortLock<BTreeMap<SchedulerPath, VolcanoSession>>);
+pub(super) struct VolcanoSessions(ShortLock<BTreeMap<SchedulerPath, KnownScheduler>>);
+
+impl VolcanoSessions {
+    /// Session of a path.
+    fn get(&self, path: &SchedulerPath) -> Option<VolcanoSession> {
+        self.0.with(|known| {
+            let own = known.get_mut(path)?;
+            own.asked_at = Instant::now();
+            Some(own.session.clone())
+        })
+    }
+
+    /// Puts the session of a path in the place of the one before. Returns the sessions that are over, or the limit that
+    /// leaves no place for a new name: known schedulers keep theirs.
+    fn put(
+        &self,
+        path: &SchedulerPath,
+        session: VolcanoSession,
+        address: Option<IpAddr>,
+        now: Instant,
+    ) -> Result<Vec<VolcanoSession>, usize> {
+        self.0.with(|known| {
+            if let Some(own) = known.get_mut(path) {
+                own.asked_at = now;
+                return Ok(vec![std::mem::replace(&mut own.session, session)]);
+            }
+            let is_silent = |own: &KnownScheduler| now.saturating_duration_since(own.asked_at) >= SILENT_SCHEDULER;
+            let over: Vec<SchedulerPath> = known
+                .iter()
+                .filter(|(_, own)| is_silent(own))
+                .map(|(path, _)| path.clone())
+                .collect();
+            let over = over.iter().filter_map(|path| known.remove(path));
+            let over: Vec<VolcanoSession> = over.map(|own| own.session).collect();
+            if known.len() >= MAX_SCHEDULERS {
+                return Err(MAX_SCHEDULERS);
+            }
+            if known.values().filter(|own| own.address == address).count() >= ADDRESS_SCHEDULERS {
+                return Err(ADDRESS_SCHEDULERS);
+            }
+            let own = KnownScheduler {
+                session,
+                address,
+                asked_at: now,
+            };
+            known.insert(path.clone(), own);
+            Ok(over)
+        })
+    }
+
+    /// Marks the session of a path as closed. Returns the one before.
+    fn close(&self, path: &SchedulerPath) -> Option<VolcanoSession> {
+        self.0.with(|known| {
+            let own = known.get_mut(path)?;
+            own.asked_at = Instant::now();
+            Some(std::mem::replace(&mut own.session, VolcanoSession::Closed))
+        })
+    }
+}
 
 impl ExtenderFront {
     /// Answers a request: the outcome for the metrics, and the JSON to send.
@@ -118,6 +194,7 @@ impl ExtenderFront {
         verb: VolcanoVerb,
         request: Request<Body>,
     ) -> Result<(&'static str, Vec<u8>), HttpError> {
+        let address = request.extensions().get::<IpAddr>().copied();
         let limits = &self.edge.read_options.limits;
         let body = read_body(request, &self.bodies, limits, &self.edge.metrics).await;
         if verb == VolcanoVerb::OnSessionOpen {
@@ -126,15 +203,12 @@ impl ExtenderFront {
                 Err((_, text)) => Err(text),
             };
             let outcome = if opened.is_ok() { "Ok" } else { "Poisoned" };
-            self.put_session(path, opened);
+            self.put_session(path, opened, address);
             return Ok((outcome, b"{}".to_vec()));
         }
         let body = body?;
         if verb == VolcanoVerb::OnSessionClose {
-            if let Some(VolcanoSession::Open(id)) = self.volcano.0.with(|sessions| sessions.remove(path)) {
-                // A session that is gone needs no end.
-                let _ = self.edge.state.close_session(&id);
-            }
+            self.end_sessions(self.volcano.close(path));
             return Ok(("Ok", b"{}".to_vec()));
         }
         match self.ask_volcano(path, verb, &body.bytes).await {
@@ -178,8 +252,17 @@ impl ExtenderFront {
         Ok(self.edge.state.open_session(open).await?.session)
     }
 
-    /// Replaces the session of a path.
-    fn put_session(&self, path: &SchedulerPath, opened: Result<Arc<str>, String>) {
+    /// Ends sessions in the state. One that is gone needs no end.
+    fn end_sessions(&self, sessions: impl IntoIterator<Item = VolcanoSession>) {
+        for session in sessions {
+            if let VolcanoSession::Open(id) = session {
+                let _ = self.edge.state.close_session(&id);
+            }
+        }
+    }
+
+    /// Puts the session of a path in the place of the one before.
+    fn put_session(&self, path: &SchedulerPath, opened: Result<Arc<str>, String>, address: Option<IpAddr>) {
         let session = match opened {
             Ok(id) => VolcanoSession::Open(id),
             Err(text) => {
@@ -191,18 +274,15 @@ impl ExtenderFront {
                 VolcanoSession::Poisoned(text.into())
             }
         };
-        let gone = self.volcano.0.with(|sessions| {
-            let full = sessions.len() >= MAX_SCHEDULERS && !sessions.contains_key(path);
-            let other = if full {
-                sessions.pop_first().map(|(_, session)| session)
-            } else {
-                None
-            };
-            [sessions.insert(path.clone(), session), other]
-        });
-        for session in gone.into_iter().flatten() {
-            if let VolcanoSession::Open(id) = session {
-                let _ = self.edge.state.close_session(&id);
+        match self.volcano.put(path, session.clone(), address, Instant::now()) {
+            Ok(over) => self.end_sessions(over),
+            Err(limit) => {
+                tracing::warn!(
+                    scheduler = path.scheduler,
+                    limit,
+                    "too many names of schedulers: the session of a new one is not kept"
+                );
+                self.end_sessions([session]);
             }
         }
     }
@@ -213,16 +293,17 @@ impl ExtenderFront {
         path: &SchedulerPath,
         changes: Vec<pb::SessionChange>,
     ) -> Result<pb::SessionRef, CallError> {
-        match self.volcano.0.with(|sessions| sessions.get(path).cloned()) {
+        match self.volcano.get(path) {
             Some(VolcanoSession::Open(id)) => Ok(pb::SessionRef {
                 after: self.edge.state.applied_through(&id).unwrap_or(0),
                 id: id.to_string(),
                 changes,
             }),
             Some(VolcanoSession::Poisoned(text)) => Err(CallError::precondition("SESSION_POISONED", text.to_string())),
-            None => {
+            Some(VolcanoSession::Closed) | None => {
                 let message = format!(
-                    "scheduler `{}` has opened no session: set onSessionOpenVerb",
+                    "scheduler `{}` has opened no session: set onSessionOpenVerb; a server keeps {MAX_SCHEDULERS} names of \
+                     schedulers, {ADDRESS_SCHEDULERS} of one address",
                     path.scheduler
                 );
                 Err(CallError::precondition("SESSION_MISSING", message))
@@ -463,4 +544,59 @@ fn rejected_response(verb: VolcanoVerb, text: &str) -> Option<Vec<u8>> {
         VolcanoVerb::AllocateFunc | VolcanoVerb::DeallocateFunc => to_json(&EventResponse { error }),
         VolcanoVerb::OnSessionOpen | VolcanoVerb::OnSessionClose | VolcanoVerb::JobEnqueued => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(scheduler: &str) -> SchedulerPath {
+        SchedulerPath {
+            scheduler: scheduler.to_owned(),
+            policy: "default".to_owned(),
+        }
+    }
+
+    fn open(name: &str) -> VolcanoSession {
+        VolcanoSession::Open(name.into())
+    }
+
+    fn is_open(sessions: &VolcanoSessions, scheduler: &str) -> bool {
+        matches!(sessions.get(&path(scheduler)), Some(VolcanoSession::Open(_)))
+    }
+
+    #[test]
+    fn invented_names_take_no_session_of_another_scheduler() {
+        let sessions = VolcanoSessions::default();
+        let now = Instant::now();
+        let address = |last: u8| Some(IpAddr::from([10, 0, 0, last]));
+        sessions.put(&path("a"), open("1"), address(1), now).unwrap();
+        for number in 0..200 {
+            let put = sessions.put(&path(&format!("invented-{number}")), open("x"), address(1), now);
+            assert_eq!(put.is_ok(), number < ADDRESS_SCHEDULERS - 1, "{number}");
+        }
+        assert!(is_open(&sessions, "a"));
+        // A scheduler that closes its session and opens the next one has kept its place.
+        assert!(sessions.close(&path("a")).is_some());
+        assert!(sessions.put(&path("another"), open("x"), address(1), now).is_err());
+        sessions.put(&path("a"), open("2"), address(1), now).unwrap();
+        // Other addresses have places of their own.
+        sessions.put(&path("b"), open("3"), address(2), now).unwrap();
+        for host in 3..100 {
+            for number in 0..ADDRESS_SCHEDULERS {
+                let _ = sessions.put(&path(&format!("far-{host}-{number}")), open("x"), address(host), now);
+            }
+        }
+        assert!(is_open(&sessions, "a") && is_open(&sessions, "b"));
+        assert_eq!(
+            sessions.put(&path("late"), open("4"), address(200), now).unwrap_err(),
+            MAX_SCHEDULERS
+        );
+        let later = Instant::now() + SILENT_SCHEDULER;
+        sessions.put(&path("late"), open("4"), address(200), later).unwrap();
+        assert!(
+            is_open(&sessions, "late") && !is_open(&sessions, "b"),
+            "silent names are forgotten"
+        );
+    }
 }

@@ -115,6 +115,74 @@ fn closed_windows(program: &LoggedProcess) -> Attack {
     Box::new((held, runtime))
 }
 
+/// Bodies of an extender protocol of which only the length comes.
+fn announced_bodies(program: &LoggedProcess) -> Attack {
+    let begin = |_| {
+        let mut stream = TcpStream::connect(program.http).ok()?;
+        let head = b"POST /kube-scheduler/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 67108864\r\n\r\n";
+        stream.write_all(head).ok()?;
+        Some(stream)
+    };
+    Box::new((0..share(32)).filter_map(begin).collect::<Vec<_>>())
+}
+
+/// Sessions of invented schedulers of Volcano.
+fn invented_schedulers(program: &LoggedProcess) -> Attack {
+    let open = |number: usize| {
+        let mut stream = TcpStream::connect(program.http).ok()?;
+        let head = format!(
+            "POST /volcano/invented-{number}/onSessionOpen HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}"
+        );
+        stream.write_all(head.as_bytes()).ok()?;
+        std::io::copy(&mut stream, &mut std::io::sink()).ok()
+    };
+    for number in 0..share(500) {
+        let _ = open(number);
+    }
+    Box::new(())
+}
+
+/// Sessions of seven connections, as many as they get.
+fn sessions_of_seven(program: &LoggedProcess) -> Attack {
+    let held: Vec<_> = (0..7).map(|_| program.connect()).collect();
+    for _ in 0..share(192) {
+        for wire in &held {
+            let _ = wire.open_session(pb::OpenSessionRequest::default());
+        }
+    }
+    Box::new(held)
+}
+
+/// Batches of objects from twelve callers at once, each of some 24 MiB, over and over.
+fn large_objects(program: &LoggedProcess) -> Attack {
+    let pods = share(24 << 20) / 512;
+    let pod = |caller: usize, number: usize| {
+        let filler = "x".repeat(300);
+        format!(
+            "{{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {{\"name\": \"p-{caller}-{number}\", \"namespace\": \"x\", \
+             \"annotations\": {{\"a\": \"{filler}\"}}}}, \"spec\": {{\"containers\": [{{\"name\": \"c\", \"resources\": {{\"requests\": \
+             {{\"cpu\": \"1\"}}}}}}]}}}}"
+        )
+    };
+    let ask = |caller: usize| {
+        let wire = program.connect();
+        let objects: Vec<Vec<u8>> = (0..pods).map(|number| pod(caller, number).into_bytes()).collect();
+        let mut batch = full_sync(&format!("objects-{caller}"), 1, pb::Cluster::default());
+        batch.put = Some(pb::Cluster {
+            objects,
+            ..pb::Cluster::default()
+        });
+        std::thread::spawn(move || {
+            for _ in 0..2 {
+                let _ = wire.apply_batch(batch.clone());
+            }
+        })
+    };
+    let threads: Vec<_> = (0..12).map(ask).collect();
+    // The queries are measured while the batches are under way.
+    Box::new(threads)
+}
+
 /// Times of queries and of probes, in order; failed ones are left out and counted.
 fn measure(mut ask: impl FnMut() -> bool) -> (Vec<Duration>, usize) {
     let (mut times, mut failed) = (Vec::new(), 0);
@@ -220,7 +288,7 @@ fn held_flush() -> [String; 2] {
 #[test]
 #[ignore = "it takes minutes: make hostile"]
 fn attacks() {
-    let attacks: [NamedAttack; 7] = [
+    let attacks: [NamedAttack; 11] = [
         ("nobody", no_attack),
         ("given-up scrapes", given_up_scrapes),
         ("idle connections", idle_connections),
@@ -228,6 +296,10 @@ fn attacks() {
         ("calls without a body", empty_streams),
         ("stalled bodies", stalled_bodies),
         ("closed windows", closed_windows),
+        ("announced extender bodies", announced_bodies),
+        ("invented schedulers", invented_schedulers),
+        ("sessions of seven", sessions_of_seven),
+        ("large objects of twelve", large_objects),
     ];
     let mut out = std::io::stdout();
     writeln!(out, "scale {} %; times in ms, memory above rest in MiB", scale()).unwrap();

@@ -7,6 +7,7 @@ mod connections;
 #[cfg(target_os = "linux")]
 mod document_costs;
 mod documents;
+mod extenders;
 #[cfg(target_os = "linux")]
 mod held_disk;
 mod logs;
