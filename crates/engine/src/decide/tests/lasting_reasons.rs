@@ -66,9 +66,10 @@ fn reasons(nodes: Vec<NodeRecord>, plugins: &str, compatibility: Compatibility) 
 
 #[test]
 fn a_node_that_is_full_and_tainted_is_tainted_under_corrected() {
-    for (compatibility, full_and_tainted) in [
-        (Compatibility::Corrected, "UntoleratedTaint"),
-        (Compatibility::Upstream, "InsufficientResource"),
+    // The reference ignores conditions of nodes.
+    for (compatibility, full_and_tainted, unready) in [
+        (Compatibility::Corrected, "UntoleratedTaint", "NodeNotReady"),
+        (Compatibility::Upstream, "InsufficientResource", "InsufficientResource"),
     ] {
         let nodes = vec![
             node("n0", 1_000, true),
@@ -84,7 +85,7 @@ fn a_node_that_is_full_and_tainted_is_tainted_under_corrected() {
             (0, vec![full_and_tainted]),
             (1, vec!["InsufficientResource"]),
             (2, vec!["UntoleratedTaint"]),
-            (4, vec!["NodeNotReady"]),
+            (4, vec![unready]),
         ];
         // Predicates judge the places of pods, which evictions free, beside taints.
         let found = reasons(nodes, "{name: binpack}, {name: predicates}", compatibility);

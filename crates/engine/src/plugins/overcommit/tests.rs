@@ -161,7 +161,7 @@ fn model(state: &ClusterState, compatibility: Compatibility) -> (ResourceVector,
     let tasks = || state.tasks().iter().map(|(_, stored)| &stored.record);
     let ready = |name: &str| {
         let node = state.node_by_name(name);
-        node.is_some_and(|node| node.record.ready != Some(false))
+        node.is_some_and(|node| node.record.is_ready(compatibility))
     };
     let (mut idle, mut inqueue) = (ResourceVector::default(), ResourceVector::default());
     for (_, node) in state.nodes().filter(|(_, node)| ready(&node.record.name)) {

@@ -93,7 +93,7 @@ fn limits_alone(state: &ClusterState, name: &str, compatibility: Compatibility) 
             .all(|(id, amount)| *id == ResourceId::PODS || *amount < 0.1);
         if is_empty {
             capability = Plain::from([(ResourceId::CPU, UNLIMITED), (ResourceId::MEMORY, UNLIMITED)]);
-            for (_, entry) in state.nodes().filter(|(_, entry)| entry.record.ready != Some(false)) {
+            for (_, entry) in state.nodes().filter(|(_, entry)| entry.record.is_ready(compatibility)) {
                 let scalars = entry
                     .record
                     .allocatable

@@ -214,8 +214,7 @@ proptest! {
         let namespaces = put_namespaces(&mut state, namespaces, upstream);
         let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
         let own = TaskRecord { name: format!("{}own", own.name).into(), status: TaskStatus::Pending, node: Arc::default(), ..own };
-        // The reference has no nodes that are not ready.
-        let known: Vec<&NodeRecord> = nodes.iter().filter(|node| !upstream || node.ready != Some(false)).collect();
+        let known: Vec<&NodeRecord> = nodes.iter().collect();
         let at = |pod: &TaskRecord| known.iter().find(|node| node.name == pod.node).copied();
         let none = PodConstraints::default();
         let rules = PlainRules {
