@@ -1,5 +1,5 @@
-//! Fragments of devices: the free thousandths that typical tasks cannot use, for several choices of a device at a time. The
-//! order of all sums is that of the published experiments.
+//! Fragments of devices: the free thousandths that typical tasks cannot use, for several choices of a device at a time.
+//! All sums have the order of the published experiments.
 
 use smallvec::SmallVec;
 
@@ -53,8 +53,9 @@ pub fn product_sum(frequencies: &[f64], idle: f64) -> f64 {
 }
 
 kernel! {
-    /// Free thousandths that typical tasks cannot use after a share of each of these devices was taken. `requests` are counts and
-    /// thousandths of each device, `free` thousandths; `after` is the share, and what is free on all devices after it.
+    /// Free thousandths that typical tasks cannot use after a share of each device was taken. `requests` are numbers of
+    /// devices and thousandths of each device, `free` thousandths; `after` is the share, and what is free on all
+    /// devices after it.
     pub fn lane_fragments / lane_fragments_portable(
         requests: &[(u32, i32)],
         sums: FragmentSums<'_>,

@@ -53,8 +53,8 @@ pub struct MeanScale {
 const TERMS_PER_PASS: usize = 4;
 
 kernel! {
-    /// Weighted mean at the leading places, and 0 where something requested does not fit. `gaps`: some nodes lack some resource,
-    /// which does not count there. All divisors have reciprocals.
+    /// Weighted mean at the leading places, and 0 where something requested does not fit. `gaps`: some nodes lack some
+    /// resource, which is then ignored. All divisors have reciprocals.
     pub fn weighted_mean / weighted_mean_portable(
         stocks: &[TermColumns<'_>],
         scale: MeanScale,

@@ -1,4 +1,5 @@
-//! Scores by what is requested, over columns of floats whose integer parts are the amounts, so that no integer is made.
+//! Scores by what is requested, over columns of floats whose integer parts are the amounts. Integers are therefore not
+//! needed.
 
 use crate::blocks::{BLOCK_SIZE, BlockPlaces, block_of};
 use crate::columns::ChunkScores;
@@ -25,7 +26,7 @@ fn share<const FUSED: bool, const KNOWN: bool>(amount: f64, capacity: f64, recip
 pub struct ComparedColumns<'k> {
     /// Allocatable amounts, integers.
     pub capacities: [&'k ChunkScores; 2],
-    /// Reciprocals of these amounts, if all have exact ones.
+    /// Reciprocals of the capacities, if all are exact.
     pub reciprocals: Option<[&'k ChunkScores; 2]>,
     /// Used amounts, whose integer parts count.
     pub used: [&'k ChunkScores; 2],

@@ -15,8 +15,8 @@ kernel! {
 }
 
 kernel! {
-    /// Nodes whose amount after those that move is at most the bound: `now` is allocatable and used, `moving` is releasing and
-    /// pipelined amounts.
+    /// Nodes whose amount after all moves is at most the bound: `now` is allocatable and used, `moving` is releasing
+    /// and pipelined amounts.
     pub fn short_later / short_later_portable(bound: f64, now: [&ChunkAmounts; 2], moving: [&ChunkAmounts; 2]) -> NodeMask {
         let ([allocatable, used], [releasing, pipelined]) = (now, moving);
         NodeMask::gather(|offset| {
@@ -51,7 +51,7 @@ kernel! {
 }
 
 kernel! {
-    /// Nodes without a place beside the pods that hold one, where no other pods count.
+    /// Nodes without a place beside the pods that hold one, ignoring other pods.
     pub fn without_place_beside / without_place_beside_portable(
         allocatable: &ChunkAmounts,
         used: &ChunkAmounts,

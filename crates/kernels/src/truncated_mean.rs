@@ -5,8 +5,9 @@
 //!   quotient. The quotient rounds up to an integer k ≤ 100 only if it is nearer to it than 2^-47, half a unit in the
 //!   last place below 128; but it is at least 1/c > 2^-46 away. The same holds for the weighted mean, which is at most
 //!   100.
-//! - A started unit counts: `⌈m / 1000⌉` of thousandths m < 2^50 is the float quotient rounded up. The quotient is an
-//!   integer, or at least 0.001 away from the next, and integers below 2^41 have floats nearer than that.
+//! - A started unit is a whole unit: `⌈m / 1000⌉` of thousandths m < 2^50 is the float quotient rounded up. The
+//!   quotient is an integer, or at least 0.001 away from the next, and integers below 2^41 have floats nearer than
+//!   that.
 //! - Without an instruction for truncation, adding and subtracting 2^52 rounds to the nearest integer. That is at most
 //!   one too large (or too small for rounding up), and a comparison with the value shows it.
 

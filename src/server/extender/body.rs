@@ -1,7 +1,7 @@
-//! Bodies of requests: bounded in bytes and in time, so that no caller holds memory that it does not use.
+//! Bodies of requests, bounded in bytes and in time: callers cannot hold unused memory.
 //!
-//! Bytes count once they have arrived. When there is no room for more of them, the body that has been arriving for longest
-//! gives way: those of a scheduler come at once.
+//! Bytes are charged when they arrive. If the budget is exhausted, the body that has been arriving for longest is
+//! dropped: bodies of schedulers arrive at once.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;

@@ -20,7 +20,7 @@ pub struct CycleClaims {
 }
 
 impl CycleClaims {
-    /// Records a cycle: places that it kept replace those of the cycle before.
+    /// Records a cycle: its places replace the places of the previous cycle.
     pub fn record(&mut self, events: &[CycleEvent]) {
         self.nodes.clear();
         for event in events {

@@ -64,8 +64,8 @@ impl RequestedAmount {
 /// Part of a task that plugins read.
 #[derive(Clone, Debug, Hash, PartialEq)]
 pub struct TaskClass {
-    /// Requested amounts, the pod itself included, in the order of all sums: cpu, memory, then by name. Among them are object
-    /// quotas (`count/pods`) of the requests as kube-scheduler counts them.
+    /// Requested amounts, the pod itself included, in the order of all sums: cpu, memory, then by name. Among them are
+    /// object quotas (`count/pods`) of the requests by the rules of kube-scheduler.
     pub requested: Vec<RequestedAmount>,
     /// Scalars of which 0 is requested.
     pub written_zeros: Vec<(ResourceId, Arc<str>)>,

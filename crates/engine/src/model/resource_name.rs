@@ -71,7 +71,7 @@ impl ResourceKind {
             && !Self::of(name).counted_by_volcano()
     }
 
-    /// True if Kubernetes and Koordinator count resources of this kind.
+    /// True if Kubernetes and Koordinator schedule by resources of this kind.
     pub fn counted_by_kubernetes(self) -> bool {
         self != Self::Uncounted
     }

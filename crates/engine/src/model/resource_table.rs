@@ -146,7 +146,7 @@ impl ResourceTable {
         self.names.get(id.index())?.as_ref()
     }
 
-    /// True if Volcano counts the resource of an id.
+    /// True if Volcano schedules by the resource of an id.
     pub fn is_counted_by_volcano(&self, id: ResourceId) -> bool {
         ResourceKind::of(self.name(id)).counted_by_volcano()
     }

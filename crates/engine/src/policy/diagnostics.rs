@@ -35,7 +35,7 @@ pub mod code {
     pub const DUPLICATE_PLUGIN: &str = "DUPLICATE_PLUGIN";
     /// Action that is listed twice.
     pub const DUPLICATE_ACTION: &str = "DUPLICATE_ACTION";
-    /// Action that evicts, before the one that would bind what it evicts for.
+    /// Evicting action before the action that binds the preemptors, such as `preempt` before `allocate`.
     pub const ACTION_ORDER: &str = "ACTION_ORDER";
     /// Plugin name that neither Volcano nor this service has.
     pub const UNKNOWN_PLUGIN: &str = "UNKNOWN_PLUGIN";

@@ -1,5 +1,5 @@
-//! Copies of a chunk answer for themselves, whoever was asked first: what they show of ports, labels, taints and images equals
-//! that of a chunk with the same entries.
+//! Copies of a chunk are independent: their ports, labels, taints and images equal the values of a chunk with the same
+//! entries, in any order of queries.
 
 use std::sync::Arc;
 

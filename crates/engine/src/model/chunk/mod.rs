@@ -187,7 +187,7 @@ impl NodeChunk {
         &self.usable
     }
 
-    /// Live slots whose node has a valid record, ready or not; with `cordoned` also those of cordoned nodes.
+    /// Live slots whose node has a valid record, ready or not. With `cordoned`, slots of cordoned nodes are included.
     pub fn valid(&self, cordoned: bool) -> NodeMask {
         let [usable, placeable] = &self.unready;
         if cordoned {

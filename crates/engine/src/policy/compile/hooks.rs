@@ -65,7 +65,8 @@ impl Policy {
         self.registered.get(name)
     }
 
-    /// How tasks of one template are found, if a filter that a query asks judges all of them by the first one in the query. The query names these plugins, whatever the switches say; empty: it asks what is switched on.
+    /// Rule that finds tasks of one template, if a filter of a query evaluates only the first task of a template. The
+    /// query evaluates `plugins`, ignoring the switches. Empty `plugins`: all that are switched on.
     pub fn template_rule(&self, plugins: &[Arc<str>]) -> Option<TemplateRule> {
         let mut filters = self.asked_filters(plugins);
         filters.find_map(|plugin| plugin.hooks().template)
@@ -111,8 +112,8 @@ impl Policy {
         self.is_profile
     }
 
-    /// True if a plugin of the policy makes the filter on resources leave out the amounts of a resource. That filter is no plugin's, so
-    /// that neither switches nor names of plugins in a query change it.
+    /// True if a plugin of the policy excludes a resource from the built-in filter on resources. Switches and plugin
+    /// names in a query do not affect the built-in filter.
     pub fn ignores_resource(&self, name: &str) -> bool {
         let is_counted = self.is_profile || ResourceKind::of(name).counted_by_volcano();
         !is_counted || self.registered_hooks(&[]).any(|plugin| plugin.ignores_resource(name))
