@@ -1,9 +1,8 @@
 //! Decisions through a real server: Filter, Score, Place, Order, Admit, and what they depend on.
 #![cfg(test)]
 
-mod history;
-mod reported;
 mod hierarchy;
+mod history;
 mod job_state;
 mod named_plugins;
 mod namespaces;
@@ -12,6 +11,7 @@ mod openb;
 mod place;
 mod rebuild;
 mod rebuild_cluster_state;
+mod reported;
 mod session_model;
 mod stored_labels;
 mod stored_verdicts;

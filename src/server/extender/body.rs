@@ -274,13 +274,13 @@ mod tests {
     #[tokio::test]
     async fn the_body_that_has_been_arriving_for_longest_gives_way() {
         let room = BodyRoom::new(16 * MIB);
-        let (mut first, mut second, mut question) = (room.enter(), room.enter(), room.enter());
+        let (mut first, mut second, mut small) = (room.enter(), room.enter(), room.enter());
         assert!(first.grow(8 * MIB) && second.grow(6 * MIB));
-        assert!(question.grow(MIB / 2), "small bodies have a part of their own");
+        assert!(small.grow(MIB / 2), "small bodies have a part of their own");
         assert!(second.grow(MIB));
         first.gives_way.notified().await;
         assert!(!first.grow(1) && !first.complete());
-        assert!(second.complete() && question.complete());
+        assert!(second.complete() && small.complete());
         assert_eq!(total(&room), 7 * MIB + MIB / 2);
         drop(first);
         assert_eq!(total(&room), 7 * MIB + MIB / 2);

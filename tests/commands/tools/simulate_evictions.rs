@@ -1,4 +1,4 @@
-//! Evictions that serve somebody, through the program: worlds of public reports.
+//! Evictions that serve somebody, through the program: cases of public reports.
 
 use std::path::PathBuf;
 
@@ -7,31 +7,31 @@ use serde_json::{Value, json};
 use super::{err, out, pumice};
 use crate::support::ToolTestFolder;
 
-/// File of a world.
-fn world(file: &str) -> PathBuf {
+/// File of a case.
+fn case(file: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data/evictions")
         .join(file)
 }
 
-/// Simulation of a world under its policy.
-struct WorldRun {
+/// Simulation of a case under its policy.
+struct CaseRun {
     report: Value,
     tasks: Vec<Value>,
     notes: String,
     text: String,
 }
 
-impl WorldRun {
+impl CaseRun {
     fn new(name: &str, compatibility: &str, arguments: &[&str]) -> Self {
         let folder = ToolTestFolder::new(&format!("evictions-{name}-{compatibility}"));
-        let own = std::fs::read_to_string(world(&format!("{name}-policy.yaml"))).unwrap();
+        let own = std::fs::read_to_string(case(&format!("{name}-policy.yaml"))).unwrap();
         let own = own.split("pumice:").next().unwrap();
         let policy = folder.path().join("policy.yaml");
         std::fs::write(&policy, format!("{own}\npumice: {{compatibility: {compatibility}}}\n")).unwrap();
         let run = |format: &str| {
             let mut command = pumice(&["simulate"]);
-            command.arg(world(&format!("{name}.yaml"))).arg("--policy").arg(&policy);
+            command.arg(case(&format!("{name}.yaml"))).arg("--policy").arg(&policy);
             command
                 .args(["--cycles", "--tasks", "tasks.jsonl", "-o", format])
                 .args(arguments);
@@ -86,13 +86,13 @@ fn a_claimant_runs_where_its_action_stands_before_allocate() {
         ("preempt", "x/high-0", "preempt"),
         ("hierarchy", "x/spark-driver-2-0", "reclaim"),
     ] {
-        let run = WorldRun::new(name, "corrected", &["--after", "900"]);
+        let run = CaseRun::new(name, "corrected", &["--after", "900"]);
         assert_eq!(run.status(claimant), "RUNNING", "{name}: {:?}", run.tasks);
         assert_eq!(run.cycles()["standstills"], json!([]), "{name}");
         assert!(run.notes.contains("ACTION_ORDER"), "{name}: {}", run.notes);
         run.assert_counts();
         // The reference stands still, and the report says so.
-        let run = WorldRun::new(name, "upstream", &["--after", "900"]);
+        let run = CaseRun::new(name, "upstream", &["--after", "900"]);
         assert_eq!(run.status(claimant), "PIPELINED", "{name}");
         let standstill = &run.cycles()["standstills"][0];
         let said = json!([standstill["task"], standstill["action"], standstill["node"]]);
@@ -109,19 +109,19 @@ fn a_claimant_runs_where_its_action_stands_before_allocate() {
 
 #[test]
 fn one_eviction_is_enough_for_a_reclaimer() {
-    let run = WorldRun::new("circle", "corrected", &["--after", "3600"]);
+    let run = CaseRun::new("circle", "corrected", &["--after", "3600"]);
     assert_eq!(run.status("x/pod3"), "RUNNING");
     assert_eq!(run.evictions(), 1);
     run.assert_counts();
     assert_eq!(run.queues("evicted"), json!([["queue1", 1], ["queue2", 0]]));
     // The reference evicts the same task again and again; the table counts tasks all the same.
-    let run = WorldRun::new("circle", "upstream", &["--after", "3600"]);
+    let run = CaseRun::new("circle", "upstream", &["--after", "3600"]);
     run.assert_counts();
 }
 
 #[test]
 fn a_queue_that_only_loses_tasks_has_a_row_and_holds_what_its_devices_are() {
-    let run = WorldRun::new("devices", "corrected", &["--after", "600"]);
+    let run = CaseRun::new("devices", "corrected", &["--after", "600"]);
     assert_eq!(run.queues("evicted"), json!([["q1", 0], ["ql1", 4]]));
     run.assert_counts();
     // The whole of the four devices changes hands after the grace of 30 s.
@@ -135,7 +135,7 @@ fn a_queue_that_only_loses_tasks_has_a_row_and_holds_what_its_devices_are() {
 #[test]
 fn a_pod_without_requests_preempts_another_one() {
     for compatibility in ["corrected", "upstream"] {
-        let run = WorldRun::new("best-effort", compatibility, &["--after", "900"]);
+        let run = CaseRun::new("best-effort", compatibility, &["--after", "900"]);
         assert_eq!(run.evictions(), 1, "{compatibility}");
         assert_eq!(run.status("x/high-0"), "RUNNING", "{compatibility}: {:?}", run.tasks);
     }
@@ -144,7 +144,7 @@ fn a_pod_without_requests_preempts_another_one() {
 #[test]
 fn what_is_being_deleted_ends_after_its_grace() {
     for (grace, placed) in [("30", 30.0), ("300", 300.0)] {
-        let run = WorldRun::new("terminating", "corrected", &["--after", "3600", "--grace", grace]);
+        let run = CaseRun::new("terminating", "corrected", &["--after", "3600", "--grace", grace]);
         assert_eq!((run.status("x/r-0"), run.status("x/w-0")), ("GONE", "RUNNING"));
         let own = run.tasks.iter().find(|own| own["task"] == "x/w-0").unwrap();
         assert_eq!(own["placedSeconds"], placed);
@@ -153,7 +153,7 @@ fn what_is_being_deleted_ends_after_its_grace() {
 
 #[test]
 fn arguments_of_actions_that_are_not_evaluated_are_named() {
-    let run = WorldRun::new("arguments", "upstream", &["--after", "0"]);
+    let run = CaseRun::new("arguments", "upstream", &["--after", "0"]);
     for part in [
         "`enableTopologyAwarePreemption` is not evaluated",
         "`minCandidateNodesPercentage` is not evaluated",
@@ -173,9 +173,9 @@ fn arguments_of_actions_that_are_not_evaluated_are_named() {
 fn a_resource_that_an_extender_manages_is_no_reason_against_a_node() {
     let mut command = pumice(&["simulate", "-o", "json"]);
     command
-        .arg(world("ignored.yaml"))
+        .arg(case("ignored.yaml"))
         .arg("--policy")
-        .arg(world("ignored-policy.yaml"));
+        .arg(case("ignored-policy.yaml"));
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let report: Value = serde_json::from_str(&out(&output)).unwrap();

@@ -28,8 +28,8 @@ fn post(address: SocketAddr, path: &str, body: &str) -> u16 {
     std::str::from_utf8(&head).unwrap()[9..].parse().unwrap()
 }
 
-/// Status of a question of kube-scheduler about no pod: any but 503 says that its body was read.
-fn question(program: &LoggedProcess) -> u16 {
+/// Status of a request of kube-scheduler about no pod: any but 503 says that its body was read.
+fn ask_filter(program: &LoggedProcess) -> u16 {
     post(
         program.http,
         "/kube-scheduler/filter",
@@ -38,16 +38,16 @@ fn question(program: &LoggedProcess) -> u16 {
 }
 
 #[test]
-fn bodies_that_do_not_come_leave_room_for_the_questions_of_schedulers() {
+fn bodies_that_do_not_come_leave_room_for_the_requests_of_schedulers() {
     let program = LoggedProcess::serve(&[]);
-    let usual = question(&program);
+    let usual = ask_filter(&program);
     assert_ne!(usual, 503);
     // Headers only.
     let silent: Vec<TcpStream> = (0..8)
         .map(|_| begin(program.http, "/kube-scheduler/filter", LARGE))
         .collect();
     for _ in 0..20 {
-        assert_eq!(question(&program), usual);
+        assert_eq!(ask_filter(&program), usual);
     }
     drop(silent);
     // All but the end: those that came first give way.
@@ -71,7 +71,7 @@ fn bodies_that_do_not_come_leave_room_for_the_questions_of_schedulers() {
         })
         .collect();
     for _ in 0..20 {
-        assert_eq!(question(&program), usual);
+        assert_eq!(ask_filter(&program), usual);
         assert_eq!(probe(program.http, "/livez"), Some(200));
     }
     drop((stalled, small));

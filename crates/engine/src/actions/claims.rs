@@ -13,7 +13,7 @@ use crate::model::{NodeSlot, Problem, StoredRecord, TaskRecord, TaskStatus};
 /// Claims that one cycle hands to the next. A claimant is a task for which others were evicted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CycleClaims {
-    /// Nodes that are kept, by claimant.
+    /// Nodes that are claimed, by claimant.
     nodes: BTreeMap<Arc<str>, Arc<str>>,
     /// Claimants that have not started since, by the task that was evicted for them.
     evictions: BTreeMap<Arc<str>, Arc<str>>,
@@ -84,7 +84,7 @@ impl ActionSession<'_> {
         !self.is_upstream() && self.claims.claimant_of(&task.name).is_some()
     }
 
-    /// Node that is kept for a task that waits.
+    /// Node that is claimed for a task that waits.
     fn claimed_node(&self, task: &TaskRecord) -> Option<NodeSlot> {
         if task.status != TaskStatus::Pending || task.gated {
             return None;
@@ -111,15 +111,15 @@ impl ActionSession<'_> {
         let Some(stored) = self.stored_task(task) else {
             return Ok(false);
         };
-        let kept = self.claimed_node(&stored.record);
-        let kept = kept.and_then(|node| self.place_on(&stored.record, node));
-        if let Some((node, TaskStatus::Allocated)) = kept {
+        let claimed = self.claimed_node(&stored.record);
+        let claimed = claimed.and_then(|node| self.place_on(&stored.record, node));
+        if let Some((node, TaskStatus::Allocated)) = claimed {
             return self.place_admitted(statement, task, &stored, (node, TaskStatus::Allocated));
         }
         let best = self.best_place(job, &stored);
-        let best = match (best, kept) {
+        let best = match (best, claimed) {
             (Some((_, TaskStatus::Allocated)), _) | (_, None) => best,
-            (_, Some(_)) => kept,
+            (_, Some(_)) => claimed,
         };
         best.map_or(Ok(false), |place| self.place_admitted(statement, task, &stored, place))
     }

@@ -52,7 +52,11 @@ impl CycleSeries {
 fn evictions(report: &CycleReport) -> Vec<&str> {
     let evicted = report.events.iter().filter_map(|event| match event {
         CycleEvent::Evicted { task, .. } => Some(&**task),
-        _ => None,
+        CycleEvent::Enqueued(_)
+        | CycleEvent::Bound { .. }
+        | CycleEvent::Pipelined { .. }
+        | CycleEvent::Nominated { .. }
+        | CycleEvent::PassedOver { .. } => None,
     });
     evicted.collect()
 }

@@ -18,7 +18,6 @@ mod hypothetical;
 mod integer_column;
 mod label_kinds;
 mod lazy_value;
-mod mask;
 mod namespace;
 pub mod negative_amounts;
 mod node;

@@ -12,9 +12,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 pub use account::{AccountAmounts, NodeCard, PluginAccount, PluginAccounts, QueueGauge, QueueTreeNode};
-pub use node_hooks::{
-    ChunkRejections, ChunkScores, HookNumbers, MAX_PARTS, NodeFilter, NodeScorer, PreparedHook, TemplateRule,
-};
+pub use node_hooks::{ChunkRejections, HookNumbers, MAX_PARTS, NodeFilter, NodeScorer, PreparedHook, TemplateRule};
 pub use peer_hooks::{DomainPeers, NO_DOMAIN, PeerFilter, PeerHook, PeerKey, PeerScorer};
 pub use pumice_kernels::columns::ChunkScores;
 pub use queue_order::{EvictionOrder, QueueComparison};

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::{Measurement, PeerFilter, PeerScorer, Reason};
-use crate::model::{CHUNK_SIZE, NodeChunk, NodeMask, NodeSlot, Problem};
+use super::{ChunkScores, Measurement, PeerFilter, PeerScorer, Reason};
+use crate::model::{NodeChunk, NodeMask, NodeSlot, Problem};
 
 /// How a filter that judges all tasks of a template by the first one finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,9 +13,6 @@ pub struct TemplateRule {
     /// True if a task whose required terms name no node in common is refused before, and tells nothing of its template.
     pub skips_conflicts: bool,
 }
-
-/// Scores of the nodes of one chunk.
-pub type ChunkScores = [f64; CHUNK_SIZE];
 
 /// Largest number of parts that a plugin's score may have.
 pub const MAX_PARTS: usize = 8;

@@ -27,13 +27,13 @@ pub(super) struct TaskStandstill {
 #[derive(Debug, Default)]
 pub(super) struct StandstillWatch {
     /// By task: node, action, and the cycle of the beginning.
-    standing: BTreeMap<Arc<str>, (Arc<str>, CycleAction, u64)>,
+    waiting_since: BTreeMap<Arc<str>, (Arc<str>, CycleAction, u64)>,
 }
 
 impl StandstillWatch {
     /// Follows the events of a cycle, after they have changed the tasks.
     pub(super) fn follow(&mut self, events: &[CycleEvent], tasks: &CycleTasks, cycle: u64) {
-        let before = std::mem::take(&mut self.standing);
+        let before = std::mem::take(&mut self.waiting_since);
         for event in events {
             let CycleEvent::Pipelined { task, node, action } = event else {
                 continue;
@@ -44,7 +44,7 @@ impl StandstillWatch {
                     .filter(|(at, by, _)| at == node && by == action)
                     .map(|(.., since)| *since);
                 let since = same.unwrap_or(cycle);
-                self.standing
+                self.waiting_since
                     .insert(Arc::clone(task), (Arc::clone(node), *action, since));
             }
         }
@@ -52,14 +52,14 @@ impl StandstillWatch {
 
     /// Tasks that have stood still since this cycle or an earlier one, by name.
     pub(super) fn since(&self, latest: u64, period: f64) -> Vec<TaskStandstill> {
-        let standing = self.standing.iter().filter(|(_, (.., since))| *since <= latest);
-        let standing = standing.map(|(task, (node, action, since))| TaskStandstill {
+        let waiting_since = self.waiting_since.iter().filter(|(_, (.., since))| *since <= latest);
+        let waiting_since = waiting_since.map(|(task, (node, action, since))| TaskStandstill {
             task: task.to_string(),
             node: node.to_string(),
             action: action.name().to_owned(),
             cycle: *since,
             seconds: *since as f64 * period,
         });
-        standing.collect()
+        waiting_since.collect()
     }
 }

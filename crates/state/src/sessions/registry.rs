@@ -50,6 +50,12 @@ pub fn session_prefix(epoch: u64) -> String {
     format!("{:08x}.", epoch >> 32)
 }
 
+/// Amount of a limit that a connection may use up: one eighth is kept for those that have no session.
+fn most_of(limit: usize, connection: Option<&ConnectionShare>) -> usize {
+    let holds = connection.is_some_and(ConnectionShare::has_sessions);
+    limit - if holds { limit / RESERVE } else { 0 }
+}
+
 impl SessionRegistry {
     pub(crate) fn new(limits: StateLimits, clock: Arc<dyn Clock>, name_prefix: u64, news: Arc<LogNews>) -> Self {
         Self {
@@ -76,19 +82,13 @@ impl SessionRegistry {
             self.sweep();
         }
         share()?;
-        while self.open.len() >= self.most(self.limits.sessions, connection) {
+        while self.open.len() >= most_of(self.limits.sessions, connection) {
             if !self.end_left_behind() {
                 let message = "no session can be opened until one ends: close those that are over";
                 return Err(limit_error("sessions", self.limits.sessions, message.to_owned()));
             }
         }
         self.make_room(0, connection, Some(newest))
-    }
-
-    /// Amount of a limit that a connection may use up: one eighth is kept for those that have no session.
-    fn most(&self, limit: usize, connection: Option<&ConnectionShare>) -> usize {
-        let holds = connection.is_some_and(ConnectionShare::has_sessions);
-        limit - if holds { limit / RESERVE } else { 0 }
     }
 
     /// Ends the longest silent session whose connection has ended. Returns false if there is none.
@@ -140,7 +140,7 @@ impl SessionRegistry {
     }
 
     fn check_bytes(&self, bytes: usize, connection: Option<&ConnectionShare>) -> Result<(), StateError> {
-        if bytes <= self.most(self.limits.session_bytes, connection) {
+        if bytes <= most_of(self.limits.session_bytes, connection) {
             return Ok(());
         }
         let message = format!("open sessions would hold {bytes} bytes");

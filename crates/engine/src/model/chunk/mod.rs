@@ -20,7 +20,7 @@ use self::list::NodeEntries;
 use self::ports::ChunkPorts;
 use super::amounts::ResourceId;
 use super::column::{ChunkColumn, ChunkResource, NodeVector, ReciprocalColumn, ResourceColumns};
-use super::integer_column::{ExactIntegers, IntegerColumn, WholeVector, read_integers};
+use super::integer_column::{ExactIntegers, WholeVector, read_integers};
 use super::lazy_value::LazyValue;
 use super::mask::{CHUNK_SIZE, NodeMask};
 use super::node::NodeEntry;

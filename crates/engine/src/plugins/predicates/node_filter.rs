@@ -277,33 +277,6 @@ impl<'a> PodFilter<'a> {
     }
 }
 
-kernel! {
-    fn without_place / without_place_portable(
-        allocatable: &[f64; CHUNK_SIZE],
-        used: &[f64; CHUNK_SIZE],
-        pipelined: &[f64; CHUNK_SIZE],
-        releasing: &[f64; CHUNK_SIZE],
-        released: f64,
-    ) -> NodeMask {
-        let at = |values: &[f64; CHUNK_SIZE], offset: usize| values.get(offset).copied().unwrap_or(0.0);
-        NodeMask::gather(|offset| {
-            let pods = at(used, offset) + at(pipelined, offset) - released * at(releasing, offset);
-            at(allocatable, offset) <= pods
-        })
-    }
-}
-
-kernel! {
-    /// Nodes without a place beside the pods that hold one, where no other pods count.
-    fn without_place_beside / without_place_beside_portable(
-        allocatable: &[f64; CHUNK_SIZE],
-        used: &[f64; CHUNK_SIZE],
-    ) -> NodeMask {
-        let at = |values: &[f64; CHUNK_SIZE], offset: usize| values.get(offset).copied().unwrap_or(0.0);
-        NodeMask::gather(|offset| at(allocatable, offset) <= at(used, offset))
-    }
-}
-
 impl NodeFilter for PodFilter<'_> {
     fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask {
         if self.terms_conflict {

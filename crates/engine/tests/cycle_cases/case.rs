@@ -1,4 +1,4 @@
-//! One world: a small cluster under a random policy, and the cycles of its scheduler.
+//! One case: a small cluster under a random policy, and the cycles of its scheduler.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use pumice_engine::model::{
 };
 use pumice_engine::policy::{CompileOptions, Policy, compile};
 
-use crate::judge::{ClaimJudge, WorldTally};
+use crate::judge::{CaseTally, ClaimJudge};
 
-/// Cycles of a world.
+/// Cycles of a case.
 const CYCLES: u64 = 16;
 /// Last cycle before which jobs arrive.
 const LAST_ARRIVAL: u64 = 6;
 
 /// Numbers that follow from a seed (`SplitMix64`).
-pub(crate) struct SeededNumbers(u64);
+pub(crate) struct CaseNumbers(u64);
 
-impl SeededNumbers {
+impl CaseNumbers {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -54,9 +54,9 @@ fn amounts(cpu: i64, pods: i64) -> ResourceAmounts {
     all.into_iter().filter(|(_, amount)| *amount > 0).collect()
 }
 
-pub(crate) struct World {
+pub(crate) struct CycleCase {
     seed: u64,
-    numbers: SeededNumbers,
+    numbers: CaseNumbers,
     state: ClusterState,
     policy: Arc<Policy>,
     actions: Vec<CycleAction>,
@@ -69,14 +69,14 @@ pub(crate) struct World {
     ends: BTreeMap<Arc<str>, u64>,
 }
 
-impl World {
+impl CycleCase {
     pub(crate) fn new(seed: u64) -> Self {
-        let mut numbers = SeededNumbers(seed);
+        let mut numbers = CaseNumbers(seed);
         let queues = 1 + numbers.below(4);
         let deserving = numbers.one_in(2);
         let (document, actions) = policy_document(&mut numbers, deserving);
         let policy = compile(&document, &CompileOptions::default()).unwrap().policy;
-        let mut world = Self {
+        let mut case = Self {
             seed,
             state: cluster(&mut numbers),
             policy,
@@ -89,12 +89,12 @@ impl World {
             numbers,
         };
         for number in 0..queues {
-            world.put_queue(number, deserving);
+            case.put_queue(number, deserving);
         }
-        for _ in 0..2 + world.numbers.below(5) {
-            world.put_job(true);
+        for _ in 0..2 + case.numbers.below(5) {
+            case.put_job(true);
         }
-        world
+        case
     }
 
     fn put_queue(&mut self, number: i64, deserving: bool) {
@@ -184,7 +184,7 @@ impl World {
         self.state.name_of(slot)
     }
 
-    pub(crate) fn run(mut self, tally: &mut WorldTally) {
+    pub(crate) fn run(mut self, tally: &mut CaseTally) {
         let mut judge = ClaimJudge::default();
         for tick in 0..CYCLES {
             self.pass_time(tick, &mut judge);
@@ -196,13 +196,13 @@ impl World {
             };
             let report = run_cycle_with(self.state.clone(), plugin_states, &self.policy, query).unwrap();
             let found = judge.judge(&report, &self.policy, tally);
-            let place = |found: String| format!("world {}, cycle {tick}, {:?}: {found}", self.seed, self.actions);
+            let place = |found: String| format!("case {}, cycle {tick}, {:?}: {found}", self.seed, self.actions);
             tally.violations.extend(found.into_iter().map(place));
             self.claims.record(&report.events);
             self.apply(&report, tick);
         }
         tally.unserved_evictions += judge.open_evictions();
-        tally.worlds += 1;
+        tally.cases += 1;
     }
 
     /// Makes what the cycle decided true: tasks that were bound run, evicted ones end later.
@@ -233,7 +233,7 @@ impl World {
             .ends
             .iter()
             .filter(|(_, end)| **end <= tick)
-            .map(|(task, _)| task.clone())
+            .map(|(task, _)| Arc::clone(task))
             .collect();
         for task in ended {
             self.ends.remove(&task);
@@ -254,7 +254,7 @@ impl World {
                 .tasks()
                 .iter()
                 .filter(|(_, task)| task.record.status == TaskStatus::Running);
-            let runs: Vec<Arc<str>> = runs.map(|(name, _)| name.clone()).collect();
+            let runs: Vec<Arc<str>> = runs.map(|(name, _)| Arc::clone(name)).collect();
             if !runs.is_empty() {
                 let at = usize::try_from(self.numbers.below(i64::try_from(runs.len()).unwrap())).unwrap();
                 self.state.remove_task(&runs[at]);
@@ -280,9 +280,9 @@ impl World {
 
     /// Phases of jobs as Volcano sets them at the end of a cycle.
     fn update_phases(&mut self) {
-        let names: Vec<Arc<str>> = self.state.jobs().iter().map(|(name, _)| name.clone()).collect();
+        let names: Vec<Arc<str>> = self.state.jobs().iter().map(|(name, _)| Arc::clone(name)).collect();
         for name in names {
-            let job = self.state.jobs().get(&*name).unwrap().record.clone();
+            let job = self.state.jobs().get(&name).unwrap().record.clone();
             let tasks = self.state.tasks().iter().filter(|(_, task)| task.record.job == name);
             let runs = tasks
                 .filter(|(_, task)| task.record.status == TaskStatus::Running)
@@ -298,14 +298,14 @@ impl World {
     }
 }
 
-/// Nodes of a world.
-fn cluster(numbers: &mut SeededNumbers) -> ClusterState {
+/// Nodes of a case.
+fn cluster(numbers: &mut CaseNumbers) -> ClusterState {
     let mut index: SortedTable<NodeSlot> = SortedTable::default();
     for slot in 0..4 {
         index.insert(Arc::from(format!("n{slot}")), slot);
     }
     let mut state = ClusterState::new(Arc::new(index), 1);
-    for slot in 0..1 + numbers.below(3) {
+    for slot in 0..=numbers.below(3) {
         let pods = numbers.pick(&[2, 4, 110, 110]);
         let node = NodeRecord {
             name: Arc::from(format!("n{slot}")),
@@ -318,8 +318,8 @@ fn cluster(numbers: &mut SeededNumbers) -> ClusterState {
     state
 }
 
-/// Policy of a world, and its actions in any order.
-fn policy_document(numbers: &mut SeededNumbers, deserving: bool) -> (String, Vec<CycleAction>) {
+/// Policy of a case, and its actions in any order.
+fn policy_document(numbers: &mut CaseNumbers, deserving: bool) -> (String, Vec<CycleAction>) {
     let mut left: Vec<CycleAction> = CycleAction::ALL.to_vec();
     let mut actions = Vec::new();
     while !left.is_empty() {

@@ -10,10 +10,10 @@ use pumice_engine::decide::{PlaceGroup, PlaceQuery, place};
 use pumice_engine::model::{ClusterState, TaskRecord, TaskStatus};
 use pumice_engine::policy::Policy;
 
-/// What happened in all worlds.
+/// What happened in all cases.
 #[derive(Debug, Default)]
-pub(crate) struct WorldTally {
-    pub(crate) worlds: u64,
+pub(crate) struct CaseTally {
+    pub(crate) cases: u64,
     pub(crate) violations: Vec<String>,
     pub(crate) evictions: u64,
     /// Claimants that started.
@@ -23,9 +23,9 @@ pub(crate) struct WorldTally {
     pub(crate) pipelined: u64,
 }
 
-impl WorldTally {
+impl CaseTally {
     pub(crate) fn add(&mut self, other: Self) {
-        self.worlds += other.worlds;
+        self.cases += other.cases;
         self.violations.extend(other.violations);
         self.evictions += other.evictions;
         self.served_claimants += other.served_claimants;
@@ -34,7 +34,7 @@ impl WorldTally {
     }
 }
 
-impl fmt::Display for WorldTally {
+impl fmt::Display for CaseTally {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             to,
@@ -64,13 +64,13 @@ impl ClaimJudge {
     }
 
     /// Violations of one cycle.
-    pub(crate) fn judge(&mut self, report: &CycleReport, policy: &Policy, tally: &mut WorldTally) -> Vec<String> {
+    pub(crate) fn judge(&mut self, report: &CycleReport, policy: &Policy, tally: &mut CaseTally) -> Vec<String> {
         let mut found = Vec::new();
         for event in &report.events {
             match event {
                 CycleEvent::Evicted { task, preemptor, .. } => {
                     tally.evictions += 1;
-                    if let Some(claimant) = self.open.insert(task.clone(), preemptor.clone()) {
+                    if let Some(claimant) = self.open.insert(Arc::clone(task), Arc::clone(preemptor)) {
                         found.push(format!(
                             "{task} is evicted for {preemptor} while {claimant} waits for its last eviction"
                         ));
@@ -100,14 +100,14 @@ impl ClaimJudge {
         }
         let claimants: BTreeSet<&Arc<str>> = self.open.values().collect();
         for claimant in claimants {
-            let Some(stored) = state.tasks().get(&**claimant) else {
+            let Some(stored) = state.tasks().get(claimant) else {
                 continue;
             };
             let task = &stored.record;
             if task.status == TaskStatus::Pending
                 && state
                     .jobs()
-                    .get(&*task.job)
+                    .get(&task.job)
                     .is_some_and(|job| job.record.min_member <= 1)
                 && let Some(node) = idle_place(report, policy, claimant)
             {
@@ -128,7 +128,7 @@ fn has_enough(state: &ClusterState, task: &TaskRecord, policy: &Policy) -> bool 
         .iter()
         .flatten()
         .any(|plugin| &*plugin.name == "gang");
-    let job = &state.jobs().get(&*task.job).unwrap().record;
+    let job = &state.jobs().get(&task.job).unwrap().record;
     let counts = |other: &&TaskRecord| {
         other.job == task.job
             && (other.status.is_started() || other.status == TaskStatus::Pending && other.requests.is_only_pods())
@@ -140,19 +140,19 @@ fn has_enough(state: &ClusterState, task: &TaskRecord, policy: &Policy) -> bool 
 /// Node on which Place puts the task on idle amounts, as if it had no place at the end of the cycle.
 fn idle_place(report: &CycleReport, policy: &Policy, task: &Arc<str>) -> Option<Arc<str>> {
     let mut cycle = report.cycle.clone();
-    let record = cycle.cluster_state().tasks().get(&**task).unwrap().record.clone();
+    let record = cycle.cluster_state().tasks().get(task).unwrap().record.clone();
     if record.status == TaskStatus::Pipelined {
-        cycle.apply(&[SessionChange::Unpipeline(task.clone())]).unwrap();
+        cycle.apply(&[SessionChange::Unpipeline(Arc::clone(task))]).unwrap();
     }
     let state = cycle.cluster_state();
-    let record = state.tasks().get(&**task).unwrap().record.clone();
+    let record = state.tasks().get(task).unwrap().record.clone();
     if record.status != TaskStatus::Pending {
         return None;
     }
     let group = PlaceGroup {
         task: Arc::new(record),
         count: 1,
-        names: vec![task.clone()],
+        names: vec![Arc::clone(task)],
         warnings: Vec::new(),
         unevaluated: Vec::new(),
     };
