@@ -442,6 +442,10 @@ fn upstream_order_says_where_the_reference_panics() {
         [ok("high"), ok("q"), ("none".to_owned(), Some("REFERENCE_PANICS"))]
     );
     assert_eq!(order(1, &[]), [ok("high"), ok("none"), ok("q")]);
-    // Keys alone are compared with nothing.
-    assert_eq!(order(0, &["capacity-card"]), [ok("high"), ok("none"), ok("q")]);
+    // By name, too, a queue that the reference cannot compare has no keys.
+    assert_eq!(
+        order(0, &["capacity-card"]),
+        [ok("high"), ("none".to_owned(), Some("REFERENCE_PANICS")), ok("q")]
+    );
+    assert_eq!(order(1, &["capacity-card"]), [ok("high"), ok("none"), ok("q")]);
 }

@@ -167,6 +167,7 @@ impl Tree {
             return None;
         }
         let closed = self.line(*queue).iter().any(|level| self.closed == Some(*level));
+        let asks = &asks.asked();
         let unknown = asks.cards().is_empty() && (asks.missing() > 0 || asks.wanted() > 0);
         let all: Vec<_> = others.into_iter().chain(of(*queue, pieces(asks, self.mixed))).collect();
         Some(!closed && !unknown && self.finds_room(&mut rooms, &all))

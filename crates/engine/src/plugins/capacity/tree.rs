@@ -34,8 +34,7 @@ impl QuotaTree {
                 .unwrap_or(&root);
             parents.insert(Arc::clone(name), Arc::clone(parent));
         }
-        // The reference makes the root when it starts.
-        let exists = |name: &str| *name == *ROOT || cluster_state.queues().contains(name);
+        let exists = |name: &str| cluster_state.queues().contains(name);
         let mut tree = Self::default();
         for (name, parent) in &parents {
             tree.children

@@ -93,7 +93,7 @@ impl JobEntry {
             sizes,
             problem,
             behind_gates,
-        } = least(context, job, tasks.iter().copied());
+        } = least(context, job, &tasks);
         let mut measurements = JobAmounts {
             queue: Arc::clone(&job.queue),
             min: Arc::new(min),
@@ -136,15 +136,12 @@ impl JobEntry {
         split
     }
 
-    /// Amounts that a vote asks for, where the job would reserve these: with those of tasks behind gates.
+    /// Amounts that a vote asks for, where the job would reserve these: of a job behind gates those that it would need.
     pub(super) fn asked(&self, reserve: (Arc<QuotaAmounts>, Pieces)) -> (Arc<QuotaAmounts>, Pieces) {
-        let Some(gated) = &self.behind_gates else {
-            return reserve;
-        };
-        let mut asked = QuotaAmounts::clone(&reserve.0);
-        asked.raise_to(gated);
-        let pieces = self.pieces_of(&asked);
-        (Arc::new(asked), pieces)
+        match &self.behind_gates {
+            Some(gated) => (Arc::clone(gated), self.pieces_of(gated)),
+            None => reserve,
+        }
     }
 
     fn pieces_of(&self, amounts: &QuotaAmounts) -> Pieces {

@@ -49,8 +49,8 @@ struct Sorted<'a> {
 }
 
 impl<'a> Sorted<'a> {
-    /// `tasks`: with what they need wherever they run.
-    fn of(tasks: impl Iterator<Item = (&'a TaskRecord, TaskNeed)>) -> Self {
+    /// `tasks`: with what they need wherever they run. `open`: gates count as open.
+    fn of(tasks: impl Iterator<Item = (&'a TaskRecord, TaskNeed)>, open: bool) -> Self {
         let mut sorted = Self::default();
         for (task, need) in tasks {
             sorted.cards |= !need.demands.is_empty();
@@ -59,7 +59,7 @@ impl<'a> Sorted<'a> {
                 sorted.finished.add(&need.amounts());
             } else if task.status == TaskStatus::Failed {
                 sorted.failed.push((task, need));
-            } else if task.gated && !holds_resources(task.status) {
+            } else if task.gated && !open && !holds_resources(task.status) {
                 sorted.gated.push((task, need));
             } else {
                 sorted.free.push((task, need));
@@ -68,9 +68,6 @@ impl<'a> Sorted<'a> {
         let order = |task: &TaskRecord| (-i64::from(task.priority), Arc::clone(&task.name));
         sorted.free.sort_by_cached_key(|(task, _)| order(task));
         sorted.failed.sort_by_cached_key(|(task, _)| order(task));
-        if sorted.free.is_empty() {
-            sorted.gated.sort_by_cached_key(|(task, _)| order(task));
-        }
         sorted
     }
 
@@ -85,16 +82,32 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// The least that a job with these tasks needs.
+/// The least that a job with these tasks needs. A job that has nothing but tasks behind gates is asked about as if these were
+/// open: what it could never have does not come with their opening.
+pub(super) fn least(context: NeedContext<'_>, job: &JobRecord, tasks: &[&TaskRecord]) -> Least {
+    let own = least_by_gates(context, job, tasks, false);
+    let is_done = |task: &TaskRecord| matches!(task.status, TaskStatus::Succeeded | TaskStatus::Failed);
+    let mut unfinished = tasks.iter().filter(|task| !is_done(task)).peekable();
+    let only_gated = unfinished.peek().is_some() && unfinished.all(|task| task.gated && !holds_resources(task.status));
+    if !only_gated {
+        return own;
+    }
+    let open = least_by_gates(context, job, tasks, true);
+    Least {
+        sizes: open.sizes,
+        problem: open.problem,
+        behind_gates: Some(open.min),
+        ..own
+    }
+}
+
+/// The least that a job needs, with its gates as they are, or open.
 #[expect(clippy::too_many_lines, reason = "one account, each kind of task once")]
-pub(super) fn least<'a>(
-    context: NeedContext<'_>,
-    job: &JobRecord,
-    tasks: impl ExactSizeIterator<Item = &'a TaskRecord>,
-) -> Least {
+fn least_by_gates(context: NeedContext<'_>, job: &JobRecord, tasks: &[&TaskRecord], open: bool) -> Least {
     let count = tasks.len();
     let mut before: Option<(&TaskRecord, TaskNeed)> = None;
-    let sorted = Sorted::of(tasks.map(|task| {
+    let needs = tasks.iter().map(|task| {
+        let task: &TaskRecord = task;
         // Tasks of one template need the same.
         let known = before
             .as_ref()
@@ -102,7 +115,8 @@ pub(super) fn least<'a>(
         let need = known.map_or_else(|| TaskNeed::of(context, task), |(_, need)| need.clone());
         before = Some((task, need.clone()));
         (task, need)
-    }));
+    });
+    let sorted = Sorted::of(needs, open);
     let members = usize::try_from(job.min_member).unwrap_or(0);
     let complete = count > 0 && count >= members;
     let needed = members.saturating_sub(sorted.succeeded);
@@ -159,7 +173,6 @@ pub(super) fn least<'a>(
         reported
     };
     (min.cpu, min.memory) = plain(context, job, is_card_job, &of_tasks, &done);
-    least.ask_behind_gates(context, job, &sorted, needed);
     least.problem = problem.map(JobProblem::Annotation).or(least.problem);
     (least.min, least.finished) = (min, sorted.finished);
     least
@@ -187,29 +200,6 @@ fn plain(
 }
 
 impl Least {
-    /// Asks for the least of a job that has nothing but tasks behind gates, as if they were open: what it could never have
-    /// does not come with their opening.
-    fn ask_behind_gates(&mut self, context: NeedContext<'_>, job: &JobRecord, sorted: &Sorted<'_>, needed: usize) {
-        if !sorted.free.is_empty() || sorted.gated.is_empty() {
-            return;
-        }
-        let first = if job.min_member <= 0 {
-            sorted.gated.len()
-        } else {
-            needed
-        };
-        let mut asked = QuotaAmounts::default();
-        for (_, need) in sorted.gated.iter().take(first) {
-            asked.add(&need.amounts());
-            if let (Some(problem), None) = (&need.request_error, &self.problem) {
-                self.problem = Some(JobProblem::Task(problem.clone()));
-            }
-            self.wait(need);
-        }
-        (asked.cpu, asked.memory) = plain(context, job, sorted.cards, &asked, &sorted.finished);
-        self.behind_gates = Some(asked);
-    }
-
     /// A task waits for what it needs.
     fn wait(&mut self, need: &TaskNeed) {
         let Some(sizes) = &mut self.sizes else { return };
