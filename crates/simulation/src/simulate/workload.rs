@@ -75,7 +75,7 @@ fn split_waiting(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: 
         ));
     }
     if in_cycles {
-        add_standing_queues(&waiting, &mut cluster);
+        add_built_in_queues(&waiting, &mut cluster);
     }
     assign_default_jobs(&mut waiting, &mut cluster);
     let names_cards = waiting
@@ -124,7 +124,7 @@ fn split_waiting(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: 
 }
 
 /// Adds the queues `root` and `default`, as Volcano does when it starts: the second if tasks or jobs need it.
-fn add_standing_queues(waiting: &[pb::Task], cluster: &mut pb::Cluster) {
+fn add_built_in_queues(waiting: &[pb::Task], cluster: &mut pb::Cluster) {
     let mut jobs = cluster.jobs.iter();
     let default = waiting.iter().any(|task| task.job.is_empty()) || jobs.any(|job| job.queue == DEFAULT_QUEUE);
     let root = default || !cluster.queues.is_empty();
