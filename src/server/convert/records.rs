@@ -202,12 +202,8 @@ impl WireReader<'_> {
         let of_containers =
             self.cpu_and_memory("container_nonzero_requests", container_nonzero_requests.map(|own| *own));
         let kubernetes = self.optional_amounts("kubernetes_requests", kubernetes_requests.map(|own| *own));
-        let own_priority = priority_from_class.then_some(priority);
-        let policy = self.enum_value("preemption_policy", policy).map(preemption_policy);
-        let gang = GangMember {
-            preemption_policy: policy.unwrap_or_default(),
-            ..self.gang_member([role, sub_group, priority_class_name], scheduling_gates, own_priority)
-        };
+        let names = [role, sub_group, priority_class_name];
+        let gang = self.gang_member(names, scheduling_gates, priority_from_class.then_some(priority), policy);
         TaskRecord::from(TaskFields {
             name: self.name("name", name),
             uid: self.name("uid", uid).into(),
@@ -239,14 +235,16 @@ impl WireReader<'_> {
         [role, sub_group, priority_class]: [String; 3],
         gates: Vec<String>,
         priority_from_class: Option<i32>,
+        policy: i32,
     ) -> GangMember {
+        let policy = self.enum_value("preemption_policy", policy);
         GangMember {
             role: self.name("role", role),
             sub_group: self.name("sub_group", sub_group),
             priority_class: self.name("priority_class_name", priority_class),
             scheduling_gates: self.names("scheduling_gates", gates),
             priority_from_class,
-            ..GangMember::default()
+            preemption_policy: policy.map(preemption_policy).unwrap_or_default(),
         }
     }
 

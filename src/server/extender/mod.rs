@@ -19,6 +19,7 @@ mod scored_nodes;
 mod volcano;
 mod volcano_messages;
 mod volcano_nodes;
+mod volcano_sessions;
 
 use std::sync::Arc;
 
@@ -36,7 +37,8 @@ use super::status::CallError;
 use body::BodyRoom;
 use offers::OfferTable;
 use pumice_live::PodBinder;
-use volcano::{SchedulerPath, VolcanoSessions, VolcanoVerb};
+use volcano::VolcanoVerb;
+use volcano_sessions::{SchedulerPath, VolcanoSessions};
 
 /// First part of the paths of kube-scheduler's extender protocol.
 pub(crate) const KUBE_PREFIX: &str = "/kube-scheduler/";

@@ -3,6 +3,7 @@
 
 mod counted_cluster;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use counted_cluster::{CountedCluster, NODES, TASKS, counted_clusters, node_name, task_name};
@@ -53,7 +54,8 @@ fn tasks(wire: &BlockingClients, against: &pb::EvaluationRef) -> Vec<pb::Task> {
     listed.unwrap().tasks.into_iter().filter_map(|own| own.task).collect()
 }
 
-/// Answers to all kinds of questions about a cluster, as texts; the questions are about the tasks as they came first.
+/// Results of all kinds of queries about a cluster, as texts; the questions are about the tasks as they came first.
+#[expect(clippy::too_many_lines, reason = "one query after another, each short")]
 fn results(wire: &BlockingClients, against: &pb::EvaluationRef, cluster: &pb::Cluster) -> Vec<String> {
     let against = Some(against.clone());
     let pending = |task: &pb::Task| pb::Task {
@@ -287,6 +289,10 @@ fn latest() -> pb::EvaluationRef {
 }
 
 /// Number of cases; `PUMICE_HISTORIES` asks for more.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the command line of a test run is its environment"
+)]
 fn cases(usual: u32) -> ProptestConfig {
     let wanted = std::env::var("PUMICE_HISTORIES")
         .ok()
@@ -331,16 +337,17 @@ fn live(server: &EmbeddedServer, sequence: &mut u64, life: &[LifeEvent], last: &
 #[test]
 fn a_server_that_has_lived_long_equals_a_fresh_one() {
     for mode in MODES {
-        for policy in 0..POLICIES.len() {
+        for (policy, _) in POLICIES.iter().enumerate() {
             let old = EmbeddedServer::start();
             reload(&old, policy, mode);
-            let sequence = Arc::new(std::sync::Mutex::new(0));
+            let sequence = Cell::new(0);
             let mut runner = proptest::test_runner::TestRunner::new(cases(6));
             let outcome = runner.run(
                 &(lives(), counted_clusters(), chosen_changes(4)),
                 |(life, last, changes)| {
-                    let mut sequence = sequence.lock().unwrap();
-                    live(&old, &mut sequence, &life, &last);
+                    let mut number = sequence.get();
+                    live(&old, &mut number, &life, &last);
+                    sequence.set(number);
                     let cluster = last.cluster();
                     let new = fresh(policy, mode, cluster.clone());
                     let both = [&old, &new].map(|server| results(&server.wire, &latest(), &cluster));
@@ -366,16 +373,17 @@ fn a_server_that_has_lived_long_equals_a_fresh_one() {
 #[test]
 fn a_change_and_its_reverse_leave_every_result_as_it_was() {
     for mode in MODES {
-        for policy in 0..POLICIES.len() {
+        for (policy, _) in POLICIES.iter().enumerate() {
             let server = EmbeddedServer::start();
             reload(&server, policy, mode);
-            let sequence = Arc::new(std::sync::Mutex::new(0));
+            let sequence = Cell::new(0);
             let mut runner = proptest::test_runner::TestRunner::new(cases(8));
             let outcome = runner.run(
                 &(counted_clusters(), chosen_changes(5), any::<bool>()),
                 |(counted, chosen, nested)| {
-                    let mut sequence = sequence.lock().unwrap();
-                    live(&server, &mut sequence, &[], &counted);
+                    let mut number = sequence.get();
+                    live(&server, &mut number, &[], &counted);
+                    sequence.set(number);
                     let cluster = counted.cluster();
                     let mut session = HistorySession::new(&server);
                     let before = results(&server.wire, &session.present(), &cluster);
@@ -419,11 +427,12 @@ fn a_session_equals_a_rebuild_of_it() {
         let plugins = &policy.replace("{name: proportion}, ", "");
         let server = EmbeddedServer::start();
         reload_plugins(&server, plugins, "corrected");
-        let sequence = Arc::new(std::sync::Mutex::new(0));
+        let sequence = Cell::new(0);
         let mut runner = proptest::test_runner::TestRunner::new(cases(8));
         let outcome = runner.run(&(counted_clusters(), chosen_changes(10)), |(counted, chosen)| {
-            let mut sequence = sequence.lock().unwrap();
-            live(&server, &mut sequence, &[], &counted);
+            let mut number = sequence.get();
+            live(&server, &mut number, &[], &counted);
+            sequence.set(number);
             let cluster = counted.cluster();
             let mut session = HistorySession::new(&server);
             // What an evicted task that may use several cards leaves behind is still counted otherwise by a rebuild.

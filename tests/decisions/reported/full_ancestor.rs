@@ -61,7 +61,7 @@ fn tree(holder: &str) -> pb::Cluster {
     }
 }
 
-/// Answer of SelectVictims about a task of `own`: whether its queue may reclaim, and after how many victims it fits.
+/// Result of `SelectVictims` about a task of `own`: whether its queue may reclaim, and after how many victims it fits.
 fn asked(server: &EmbeddedServer, cluster: pb::Cluster) -> (Option<bool>, Option<u32>) {
     let candidates = cluster.tasks.clone();
     let inline = pb::InlineSnapshot {
@@ -102,7 +102,7 @@ fn with(mut cluster: pb::Cluster, name: &str, change: impl FnOnce(&mut pb::Queue
 
 fn limit(cluster: pb::Cluster, name: &str, cores: &str) -> pb::Cluster {
     with(cluster, name, |queue| {
-        queue.capability = Some(amounts(&[("cpu", cores)]))
+        queue.capability = Some(amounts(&[("cpu", cores)]));
     })
 }
 
@@ -123,12 +123,12 @@ fn at_each_level_a_full_queue_counts_what_its_victims_give_back() {
             "{holder} gives nothing back"
         );
         let guaranteed = with(cluster(), holder, |queue| {
-            queue.guarantee = Some(amounts(&[("cpu", "3")]))
+            queue.guarantee = Some(amounts(&[("cpu", "3")]));
         });
         let (may, fits) = asked(&server, guaranteed);
         assert_eq!((may, fits), (Some(false), None), "{holder} is guaranteed three");
         let deserving = with(cluster(), holder, |queue| {
-            queue.deserved = Some(amounts(&[("cpu", "4")]))
+            queue.deserved = Some(amounts(&[("cpu", "4")]));
         });
         assert_eq!(
             asked(&server, deserving),
@@ -153,7 +153,7 @@ fn no_victim_makes_room_in_the_own_queue_or_above_elsewhere() {
         assert_eq!(asked(&server, short), (Some(false), None), "{full} may hold one core");
     }
     let satisfied = with(tree("rich"), "own", |queue| {
-        queue.deserved = Some(amounts(&[("cpu", "1")]))
+        queue.deserved = Some(amounts(&[("cpu", "1")]));
     });
     assert_eq!(
         asked(&server, satisfied),

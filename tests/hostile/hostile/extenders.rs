@@ -25,7 +25,8 @@ fn post(address: SocketAddr, path: &str, body: &str) -> u16 {
     stream.write_all(body.as_bytes()).unwrap();
     let mut head = [0; 12];
     stream.read_exact(&mut head).unwrap();
-    std::str::from_utf8(&head).unwrap()[9..].parse().unwrap()
+    let head = std::str::from_utf8(&head).unwrap();
+    head.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 /// Status of a request of kube-scheduler about no pod: any but 503 says that its body was read.

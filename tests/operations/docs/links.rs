@@ -85,7 +85,7 @@ fn normal(path: &Path) -> PathBuf {
                 normal.pop();
             }
             Component::CurDir => {}
-            other => normal.push(other),
+            other @ (Component::Prefix(_) | Component::RootDir | Component::Normal(_)) => normal.push(other),
         }
     }
     normal
