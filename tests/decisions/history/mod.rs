@@ -4,7 +4,6 @@
 mod counted_cluster;
 
 use std::cell::Cell;
-use std::sync::Arc;
 
 use counted_cluster::{CountedCluster, NODES, TASKS, counted_clusters, node_name, task_name};
 use proptest::prelude::*;

@@ -325,9 +325,9 @@ pub struct Job {
     /// example, 4 for a training job of four workers. 0: no minimum.
     #[prost(int32, tag = "7")]
     pub min_member: i32,
-    /// spec.minResources. Absent and empty have different meanings. Names under
-    /// which ResourceQuota objects count ("count/pods", "requests.cpu", "limits.cpu"),
-    /// which Volcano's controllers write, are left out.
+    /// spec.minResources. Absent and empty have different meanings. The
+    /// server ignores names of ResourceQuota objects, which Volcano's controllers
+    /// write: for example, "count/pods", "requests.cpu" and "limits.cpu".
     #[prost(message, optional, tag = "8")]
     pub min_resources: ::core::option::Option<ResourceList>,
     /// Annotations. The server stores only annotations that a plugin declares.
@@ -470,9 +470,10 @@ pub struct Task {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
-    /// Effective requests, as the pod's scheduler counts them. The pod itself is not
-    /// part of them: the server adds `pods: 1` where a plugin counts pods. Names that
-    /// begin with "count/" count by kube-scheduler's rules only.
+    /// Effective requests, by the rules of the pod's scheduler, for example "cpu":
+    /// "8", "nvidia.com/gpu": "1". Leave out "pods": the server adds one pod where a
+    /// plugin limits pods. Names that begin with "count/" apply only under the rules
+    /// of kube-scheduler.
     #[prost(message, optional, tag = "10")]
     pub requests: ::core::option::Option<ResourceList>,
     /// Effective limits. Absent: none.
@@ -1572,13 +1573,14 @@ impl QueueState {
         }
     }
 }
-/// Whether a task may have others evicted for it (preemptionPolicy of Kubernetes).
+/// Whether the server evicts other tasks for a task (preemptionPolicy of
+/// Kubernetes).
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum PreemptionPolicy {
-    /// That of the class `priority_class_name`, or of the global default if the task
-    /// names none and has no priority of its own.
+    /// Policy of the class `priority_class_name`. Without a class and a priority:
+    /// policy of the global default class.
     Unspecified = 0,
     /// "Never": no action and no SelectVictims evicts tasks for it.
     Never = 1,
@@ -4723,17 +4725,19 @@ pub struct Rank {
     #[prost(message, optional, tag = "2")]
     pub problem: ::core::option::Option<Problem>,
     /// Order keys, in tier order. Two records compare key by key; the first
-    /// difference decides, then creation time, then name. Where this is not a total
-    /// order (under `compatibility: upstream`), the server selects the first of the
-    /// remaining records until none is left. Between tasks, names that end in
-    /// different numbers compare by these before creation time. A plugin whose
-    /// comparison of these queues no keys tell (capacity with a tree, under
-    /// `upstream`, where queues of one parent have equal ranks or an inner queue is
-    /// among them) has none here: only the order of the list tells it.
+    /// difference decides, then creation time, then name. Tasks whose names have
+    /// three or more parts between "-" and end in different numbers compare by these
+    /// numbers before creation time. For example, "ml/bert-worker-2" precedes
+    /// "ml/bert-worker-10". Under `compatibility: upstream` the comparison may not
+    /// be a total order; the server then repeatedly selects the first of the
+    /// remaining records. A plugin whose comparison no keys can express has no keys
+    /// here, and only the order of the list shows its result. For example, capacity
+    /// with a tree under `upstream`, if queues of one parent have equal ranks or the
+    /// request names an inner queue.
     #[prost(message, repeated, tag = "3")]
     pub keys: ::prost::alloc::vec::Vec<OrderKey>,
-    /// Of a job: its state by the plugins of the policy. Absent: no plugin of the
-    /// policy has an opinion, and Volcano takes the job for valid and ready.
+    /// For a job: its state by the plugins of the policy. Absent: no plugin of the
+    /// policy has an opinion, and Volcano treats the job as valid and ready.
     #[prost(message, optional, tag = "4")]
     pub state: ::core::option::Option<JobState>,
     /// For a queue: whether it is overused (Volcano's Overused). True: the queue
@@ -4994,10 +4998,11 @@ pub struct VictimItem {
     /// tier that decided.
     #[prost(message, repeated, tag = "3")]
     pub votes: ::prost::alloc::vec::Vec<VictimVote>,
-    /// Number of `victims`, from the first, after whose eviction the preemptor fits:
-    /// Filter passes the node, and under `compatibility: corrected` Admit permits the
-    /// task. Absent: it does not fit, or no node was given. Under `corrected` nobody is
-    /// evicted where `queue_may_reclaim` is false: then it is 0 or absent.
+    /// Number of `victims`, from the first, whose eviction makes the preemptor fit.
+    /// To fit, it must pass Filter on the node and, under
+    /// `compatibility: corrected`, Admit. For example, 2 means that evicting the
+    /// first two victims is enough. Absent: the preemptor does not fit, or `node` is
+    /// empty. Under `corrected`, 0 or absent if `queue_may_reclaim` is false.
     #[prost(uint32, optional, tag = "4")]
     pub fits_after: ::core::option::Option<u32>,
     /// Parts of the group that the server ignored, such as a hypothetical change that
