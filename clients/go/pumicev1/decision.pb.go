@@ -2698,16 +2698,18 @@ type Rank struct {
 	// Reason why the record has no rank. Absent: the record has a rank.
 	Problem *Problem `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Order keys, in tier order. Two records compare key by key; the first
-	// difference decides, then creation time, then name. Where this is not a total
-	// order (under `compatibility: upstream`), the server selects the first of the
-	// remaining records until none is left. Between tasks, names that end in
-	// different numbers compare by these before creation time. A plugin whose
-	// comparison of these queues no keys tell (capacity with a tree, under
-	// `upstream`, where queues of one parent have equal ranks or an inner queue is
-	// among them) has none here: only the order of the list tells it.
+	// difference decides, then creation time, then name. Tasks whose names have
+	// three or more parts between "-" and end in different numbers compare by these
+	// numbers before creation time. For example, "ml/bert-worker-2" precedes
+	// "ml/bert-worker-10". Under `compatibility: upstream` the comparison may not
+	// be a total order; the server then repeatedly selects the first of the
+	// remaining records. A plugin whose comparison no keys can express has no keys
+	// here, and only the order of the list shows its result. For example, capacity
+	// with a tree under `upstream`, if queues of one parent have equal ranks or the
+	// request names an inner queue.
 	Keys []*OrderKey `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
-	// Of a job: its state by the plugins of the policy. Absent: no plugin of the
-	// policy has an opinion, and Volcano takes the job for valid and ready.
+	// For a job: its state by the plugins of the policy. Absent: no plugin of the
+	// policy has an opinion, and Volcano treats the job as valid and ready.
 	State *JobState `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
 	// For a queue: whether it is overused (Volcano's Overused). True: the queue
 	// holds too much to be served more tasks. Absent: no plugin has an opinion, or
@@ -3397,10 +3399,11 @@ type VictimItem struct {
 	// protects every candidate that it leaves out. Without `plugins`: up to the
 	// tier that decided.
 	Votes []*VictimVote `protobuf:"bytes,3,rep,name=votes,proto3" json:"votes,omitempty"`
-	// Number of `victims`, from the first, after whose eviction the preemptor fits:
-	// Filter passes the node, and under `compatibility: corrected` Admit permits the
-	// task. Absent: it does not fit, or no node was given. Under `corrected` nobody is
-	// evicted where `queue_may_reclaim` is false: then it is 0 or absent.
+	// Number of `victims`, from the first, whose eviction makes the preemptor fit.
+	// To fit, it must pass Filter on the node and, under
+	// `compatibility: corrected`, Admit. For example, 2 means that evicting the
+	// first two victims is enough. Absent: the preemptor does not fit, or `node` is
+	// empty. Under `corrected`, 0 or absent if `queue_may_reclaim` is false.
 	FitsAfter *uint32 `protobuf:"varint,4,opt,name=fits_after,json=fitsAfter,proto3,oneof" json:"fits_after,omitempty"`
 	// Parts of the group that the server ignored, such as a hypothetical change that
 	// does not fit.

@@ -97,12 +97,13 @@ func (QueueState) EnumDescriptor() ([]byte, []int) {
 	return file_pumice_v1_types_proto_rawDescGZIP(), []int{0}
 }
 
-// Whether a task may have others evicted for it (preemptionPolicy of Kubernetes).
+// Whether the server evicts other tasks for a task (preemptionPolicy of
+// Kubernetes).
 type PreemptionPolicy int32
 
 const (
-	// That of the class `priority_class_name`, or of the global default if the task
-	// names none and has no priority of its own.
+	// Policy of the class `priority_class_name`. Without a class and a priority:
+	// policy of the global default class.
 	PreemptionPolicy_PREEMPTION_POLICY_UNSPECIFIED PreemptionPolicy = 0
 	// "Never": no action and no SelectVictims evicts tasks for it.
 	PreemptionPolicy_PREEMPTION_POLICY_NEVER PreemptionPolicy = 1
@@ -1440,9 +1441,9 @@ type Job struct {
 	// spec.minMember: minimum number of tasks that must start together. For
 	// example, 4 for a training job of four workers. 0: no minimum.
 	MinMember int32 `protobuf:"varint,7,opt,name=min_member,json=minMember,proto3" json:"min_member,omitempty"`
-	// spec.minResources. Absent and empty have different meanings. Names under
-	// which ResourceQuota objects count ("count/pods", "requests.cpu", "limits.cpu"),
-	// which Volcano's controllers write, are left out.
+	// spec.minResources. Absent and empty have different meanings. The
+	// server ignores names of ResourceQuota objects, which Volcano's controllers
+	// write: for example, "count/pods", "requests.cpu" and "limits.cpu".
 	MinResources *ResourceList `protobuf:"bytes,8,opt,name=min_resources,json=minResources,proto3" json:"min_resources,omitempty"`
 	// Annotations. The server stores only annotations that a plugin declares.
 	Annotations map[string]string `protobuf:"bytes,9,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -1775,9 +1776,10 @@ type Task struct {
 	NominatedNode string `protobuf:"bytes,8,opt,name=nominated_node,json=nominatedNode,proto3" json:"nominated_node,omitempty"`
 	// Annotations. The server stores only annotations that a plugin declares.
 	Annotations map[string]string `protobuf:"bytes,9,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Effective requests, as the pod's scheduler counts them. The pod itself is not
-	// part of them: the server adds `pods: 1` where a plugin counts pods. Names that
-	// begin with "count/" count by kube-scheduler's rules only.
+	// Effective requests, by the rules of the pod's scheduler, for example "cpu":
+	// "8", "nvidia.com/gpu": "1". Leave out "pods": the server adds one pod where a
+	// plugin limits pods. Names that begin with "count/" apply only under the rules
+	// of kube-scheduler.
 	Requests *ResourceList `protobuf:"bytes,10,opt,name=requests,proto3" json:"requests,omitempty"`
 	// Effective limits. Absent: none.
 	Limits *ResourceList `protobuf:"bytes,11,opt,name=limits,proto3" json:"limits,omitempty"`

@@ -1574,19 +1574,21 @@ class Rank(_message.Message):
     @_builtins.property
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___OrderKey]:
         """Order keys, in tier order. Two records compare key by key; the first
-        difference decides, then creation time, then name. Where this is not a total
-        order (under `compatibility: upstream`), the server selects the first of the
-        remaining records until none is left. Between tasks, names that end in
-        different numbers compare by these before creation time. A plugin whose
-        comparison of these queues no keys tell (capacity with a tree, under
-        `upstream`, where queues of one parent have equal ranks or an inner queue is
-        among them) has none here: only the order of the list tells it.
+        difference decides, then creation time, then name. Tasks whose names have
+        three or more parts between "-" and end in different numbers compare by these
+        numbers before creation time. For example, "ml/bert-worker-2" precedes
+        "ml/bert-worker-10". Under `compatibility: upstream` the comparison may not
+        be a total order; the server then repeatedly selects the first of the
+        remaining records. A plugin whose comparison no keys can express has no keys
+        here, and only the order of the list shows its result. For example, capacity
+        with a tree under `upstream`, if queues of one parent have equal ranks or the
+        request names an inner queue.
         """
 
     @_builtins.property
     def state(self) -> Global___JobState:
-        """Of a job: its state by the plugins of the policy. Absent: no plugin of the
-        policy has an opinion, and Volcano takes the job for valid and ready.
+        """For a job: its state by the plugins of the policy. Absent: no plugin of the
+        policy has an opinion, and Volcano treats the job as valid and ready.
         """
 
     def __init__(
@@ -1962,10 +1964,11 @@ class VictimItem(_message.Message):
     NOT_EVALUATED_FIELD_NUMBER: _builtins.int
     QUEUE_MAY_RECLAIM_FIELD_NUMBER: _builtins.int
     fits_after: _builtins.int
-    """Number of `victims`, from the first, after whose eviction the preemptor fits:
-    Filter passes the node, and under `compatibility: corrected` Admit permits the
-    task. Absent: it does not fit, or no node was given. Under `corrected` nobody is
-    evicted where `queue_may_reclaim` is false: then it is 0 or absent.
+    """Number of `victims`, from the first, whose eviction makes the preemptor fit.
+    To fit, it must pass Filter on the node and, under
+    `compatibility: corrected`, Admit. For example, 2 means that evicting the
+    first two victims is enough. Absent: the preemptor does not fit, or `node` is
+    empty. Under `corrected`, 0 or absent if `queue_may_reclaim` is false.
     """
     queue_may_reclaim: _builtins.bool
     """For VICTIM_KIND_RECLAIM and VICTIM_KIND_GANG_RECLAIM: whether the preemptor's

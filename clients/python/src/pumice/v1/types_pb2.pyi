@@ -72,8 +72,8 @@ class _PreemptionPolicy:
 class _PreemptionPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PreemptionPolicy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PREEMPTION_POLICY_UNSPECIFIED: _PreemptionPolicy.ValueType  # 0
-    """That of the class `priority_class_name`, or of the global default if the task
-    names none and has no priority of its own.
+    """Policy of the class `priority_class_name`. Without a class and a priority:
+    policy of the global default class.
     """
     PREEMPTION_POLICY_NEVER: _PreemptionPolicy.ValueType  # 1
     """"Never": no action and no SelectVictims evicts tasks for it."""
@@ -81,11 +81,13 @@ class _PreemptionPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pree
     """"PreemptLowerPriority"."""
 
 class PreemptionPolicy(_PreemptionPolicy, metaclass=_PreemptionPolicyEnumTypeWrapper):
-    """Whether a task may have others evicted for it (preemptionPolicy of Kubernetes)."""
+    """Whether the server evicts other tasks for a task (preemptionPolicy of
+    Kubernetes).
+    """
 
 PREEMPTION_POLICY_UNSPECIFIED: PreemptionPolicy.ValueType  # 0
-"""That of the class `priority_class_name`, or of the global default if the task
-names none and has no priority of its own.
+"""Policy of the class `priority_class_name`. Without a class and a priority:
+policy of the global default class.
 """
 PREEMPTION_POLICY_NEVER: PreemptionPolicy.ValueType  # 1
 """"Never": no action and no SelectVictims evicts tasks for it."""
@@ -960,9 +962,9 @@ class Job(_message.Message):
 
     @_builtins.property
     def min_resources(self) -> Global___ResourceList:
-        """spec.minResources. Absent and empty have different meanings. Names under
-        which ResourceQuota objects count ("count/pods", "requests.cpu", "limits.cpu"),
-        which Volcano's controllers write, are left out.
+        """spec.minResources. Absent and empty have different meanings. The
+        server ignores names of ResourceQuota objects, which Volcano's controllers
+        write: for example, "count/pods", "requests.cpu" and "limits.cpu".
         """
 
     @_builtins.property
@@ -1230,9 +1232,10 @@ class Task(_message.Message):
 
     @_builtins.property
     def requests(self) -> Global___ResourceList:
-        """Effective requests, as the pod's scheduler counts them. The pod itself is not
-        part of them: the server adds `pods: 1` where a plugin counts pods. Names that
-        begin with "count/" count by kube-scheduler's rules only.
+        """Effective requests, by the rules of the pod's scheduler, for example "cpu":
+        "8", "nvidia.com/gpu": "1". Leave out "pods": the server adds one pod where a
+        plugin limits pods. Names that begin with "count/" apply only under the rules
+        of kube-scheduler.
         """
 
     @_builtins.property
