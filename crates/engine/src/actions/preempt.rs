@@ -130,6 +130,8 @@ impl ActionSession<'_> {
             }
         } else if self.place_without_eviction(statement, (job, task))? {
             return Ok(true);
+        } else if self.cycle.cluster_state().never_preempts(record) {
+            return Ok(false);
         }
         for slot in self.preemptable_nodes(record, job, &mut action.errors) {
             let candidates = self.preemptees(action.tasks_by_node.on(slot), record, job, scope);

@@ -54,7 +54,10 @@ impl ActionSession<'_> {
                 break;
             };
             let is_placed = !self.is_upstream() && self.place_without_eviction(&mut statement, (job, task))?;
-            if !is_placed && self.may_queue_preempt(job, task) {
+            let never = self
+                .present_task(task)
+                .is_some_and(|record| self.cycle.cluster_state().never_preempts(record));
+            if !is_placed && !never && self.may_queue_preempt(job, task) {
                 self.reclaim_for(tasks_by_node, &mut statement, (job, task))?;
             }
         }
@@ -108,7 +111,6 @@ impl ActionSession<'_> {
                 self.evict(&mut on_node, victim, task)?;
                 fits = missing.is_covered() && self.may_hold_reclaimed(record);
             }
-            let fits = missing.is_covered();
             if self.apply_evictions(statement, on_node, (job, task), (slot, fits))? {
                 return Ok(());
             }

@@ -98,7 +98,12 @@ impl QueueTallies {
     /// Tallies of these queues on a cluster with these amounts.
     pub(super) fn new(queues: &[pb::Queue], total: QueueAmounts) -> Self {
         let deserving = queues.iter().any(|queue| queue.deserved.is_some());
-        let rooted = queues.iter().any(|queue| queue.name == ROOT);
+        let is_tree = queues.iter().any(|queue| !queue.parent.is_empty());
+        // The simulation adds a root, as Volcano does. Beside queues without parents it is not a queue of the cluster.
+        let is_listed = |queue: &&pb::Queue| {
+            is_tree || queue.name != ROOT || queue.weight.is_some() || queue.creation_time.is_some()
+        };
+        let rooted = queues.iter().filter(is_listed).any(|queue| queue.name == ROOT);
         let tally = |queue: &pb::Queue| {
             let parent = match queue.parent.as_str() {
                 "" if rooted && queue.name != ROOT => Some(ROOT),
@@ -118,7 +123,8 @@ impl QueueTallies {
                 ..QueueTally::default()
             }
         };
-        let by_name = queues.iter().map(|queue| (queue.name.clone(), tally(queue))).collect();
+        let listed = queues.iter().filter(is_listed);
+        let by_name = listed.map(|queue| (queue.name.clone(), tally(queue))).collect();
         let mut tallies = Self {
             queues: by_name,
             children: BTreeMap::new(),
