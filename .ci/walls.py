@@ -49,6 +49,8 @@ OTHER_MEANINGS = {
     ("crates/protocol/src/generated/pumice.v1.rs", '"NodeAffinity"'),
     ("crates/kubernetes/src/import/misspelt.rs", '"capacity"'),
     ("src/cli/examples.rs", '"capacity"'),
+    # The format itself says whose argument the resources of an extender extend.
+    ("crates/engine/src/policy/kube/extenders.rs", '"NodeResourcesFit"'),
 }
 
 
