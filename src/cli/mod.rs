@@ -1,5 +1,5 @@
 //! The command line of `pumice`: thin clients of the service, tables for people, exit codes for scripts. The second program,
-//! `pumice-lab`, has the same frame ([`program`]).
+//! `pumice-lab`, has the same frame (`cli/program.rs`).
 //!
 //! Exit codes: 0 success with a positive result; 1 negative result, or the request was rejected or failed; 2 invalid
 //! command line; 3 the server is unreachable. For example, `pumice filter` exits with 1 if no node fits.
