@@ -183,7 +183,7 @@ impl ActionSession<'_> {
     /// Commits what a job got that is ready: binds are sent, also of tasks that an earlier action of the cycle placed.
     pub(super) fn commit_ready(&mut self, job: usize, statement: ActionStatement) {
         self.commit(statement);
-        if !self.is_upstream() {
+        if self.unbound_jobs.remove(&job) {
             self.bind_allocated(job);
         }
     }
@@ -201,6 +201,7 @@ impl ActionSession<'_> {
             self.commit_ready(job, statement);
         } else {
             self.commit(statement.without_binds());
+            self.unbound_jobs.insert(job);
         }
         for task in placed {
             let waits = |task: &&TaskRecord| matches!(task.status, TaskStatus::Allocated | TaskStatus::Pipelined);

@@ -52,6 +52,8 @@ pub(super) struct ActionSession<'p> {
     pub(super) chooser: NodeChooser<'p>,
     pub(super) now: Option<i64>,
     pub(super) claims: &'p CycleClaims,
+    /// Jobs with tasks that an action placed and whose binds wait until the job is ready.
+    pub(super) unbound_jobs: BTreeSet<usize>,
     /// Action that runs.
     pub(super) action: CycleAction,
     pub(super) queues: Vec<SessionQueue>,
@@ -109,6 +111,7 @@ impl<'p> ActionSession<'p> {
             chooser: NodeChooser::new(policy),
             now: query.now,
             claims: query.claims,
+            unbound_jobs: BTreeSet::new(),
             action: CycleAction::Allocate,
             queues,
             jobs,
