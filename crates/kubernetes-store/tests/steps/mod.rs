@@ -31,7 +31,7 @@ pub(crate) fn write(name: &str) -> Vec<StoreWrite> {
 
 /// Tries until it succeeds. If it never does, the store is wrong, however slow the machine.
 pub(crate) fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_mins(1);
     loop {
         if let Some(done) = attempt() {
             return done;
