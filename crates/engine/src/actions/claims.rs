@@ -128,13 +128,9 @@ impl ActionSession<'_> {
     pub(super) fn place_without_eviction(
         &mut self,
         statement: &mut ActionStatement,
-        (job, task): (usize, usize),
+        numbers: (usize, usize),
     ) -> Result<bool, Problem> {
-        let Some(stored) = self.stored_task(task) else {
-            return Ok(false);
-        };
-        let best = self.best_place(job, &stored);
-        best.map_or(Ok(false), |place| self.place_admitted(statement, task, &stored, place))
+        self.place_if(statement, numbers, |_| true)
     }
 
     /// Places a task on amounts that are idle now; false: it fits nowhere. Under `upstream` a task for which others were
@@ -142,14 +138,26 @@ impl ActionSession<'_> {
     pub(super) fn place_on_idle(
         &mut self,
         statement: &mut ActionStatement,
-        (job, task): (usize, usize),
+        numbers: (usize, usize),
     ) -> Result<bool, Problem> {
-        let Some(stored) = self.stored_task(task).filter(|_| !self.is_upstream()) else {
+        if self.is_upstream() {
+            return Ok(false);
+        }
+        self.place_if(statement, numbers, |status| status == TaskStatus::Allocated)
+    }
+
+    /// Places a task on its best node, if its status there passes a condition.
+    fn place_if(
+        &mut self,
+        statement: &mut ActionStatement,
+        (job, task): (usize, usize),
+        condition: impl Fn(TaskStatus) -> bool,
+    ) -> Result<bool, Problem> {
+        let Some(stored) = self.stored_task(task) else {
             return Ok(false);
         };
-        let best = self.best_place(job, &stored);
-        let idle = best.filter(|(_, status)| *status == TaskStatus::Allocated);
-        idle.map_or(Ok(false), |place| self.place_admitted(statement, task, &stored, place))
+        let best = self.best_place(job, &stored).filter(|(_, status)| condition(*status));
+        best.map_or(Ok(false), |place| self.place_admitted(statement, task, &stored, place))
     }
 
     /// One node as the place of a task, with the status of the task there; `None`: it does not fit.
