@@ -128,9 +128,9 @@ impl ActionSession<'_> {
     pub(super) fn place_without_eviction(
         &mut self,
         statement: &mut ActionStatement,
-        numbers: (usize, usize),
+        (job, task): (usize, usize),
     ) -> Result<bool, Problem> {
-        self.place_if(statement, numbers, |_| true)
+        self.place_if(statement, job, task, |_| true)
     }
 
     /// Places a task on amounts that are idle now; false: it fits nowhere. Under `upstream` a task for which others were
@@ -138,19 +138,20 @@ impl ActionSession<'_> {
     pub(super) fn place_on_idle(
         &mut self,
         statement: &mut ActionStatement,
-        numbers: (usize, usize),
+        (job, task): (usize, usize),
     ) -> Result<bool, Problem> {
         if self.is_upstream() {
             return Ok(false);
         }
-        self.place_if(statement, numbers, |status| status == TaskStatus::Allocated)
+        self.place_if(statement, job, task, |status| status == TaskStatus::Allocated)
     }
 
     /// Places a task on its best node, if its status there passes a condition.
     fn place_if(
         &mut self,
         statement: &mut ActionStatement,
-        (job, task): (usize, usize),
+        job: usize,
+        task: usize,
         condition: impl Fn(TaskStatus) -> bool,
     ) -> Result<bool, Problem> {
         let Some(stored) = self.stored_task(task) else {
