@@ -80,6 +80,24 @@ fn a_gang_with_a_choice_is_tried_on_each_card_by_room_on_nodes_as_well() {
 }
 
 #[test]
+fn a_choice_is_permitted_where_one_of_its_cards_is_however_many_nodes_have_it() {
+    for (quota, permitted) in [
+        (r#"{"A100": 3, "H100": 5}"#, true),
+        (r#"{"A100": 3, "H100": 3}"#, false),
+    ] {
+        for (a100, h100) in [(20, 2), (2, 2), (2, 20), (20, 20)] {
+            let nodes = || vec![node("a", "A100", a100), node("h", "H100", h100)];
+            for name in ["H100", "A100|H100", "H100|A100"] {
+                let gang = job("j", "Pending", 4, &[(name, "Pending", ""); 4]);
+                let verdict = open(ONE, nodes(), vec![queue("q", quota)], vec![gang]).ask("j");
+                let said = format!("{quota}, {a100} + {h100}, {name}: {:?}", verdict.rejections);
+                assert_eq!(verdict.is_permitted(), permitted, "{said}");
+            }
+        }
+    }
+}
+
+#[test]
 fn tasks_that_name_no_card_use_one_card_as_their_job_is_admitted() {
     let nodes = || vec![node("a", "A100", 2), node("h", "H100", 4)];
     let gang = |count: usize| job("j", "Inqueue", count, &vec![("", "Pending", ""); count]);

@@ -266,12 +266,9 @@ proptest! {
         let at = |card: &str| CARDS.iter().position(|own| *own == card).unwrap();
         // Whole tasks that fit on a card by its quota and its node.
         let fit = |card: &&str| quota[at(card)].min(room[at(card)]) / size;
-        // A cordoned node shows that a card exists; a card that no node has counts nowhere. Cards of which all nodes together
-        // have fewer than a piece needs count only where no other does.
-        let total = |card: &&str| room[at(card)] + cordoned[at(card)];
-        let piece = if mixed { size } else { size * whole(count) };
-        let most = gang.cards().iter().map(total).max().unwrap_or(0);
-        let exists = |card: &&str| total(card) >= if most >= piece { piece } else { 1 };
+        // A cordoned node shows that a card exists; a card that no node has counts nowhere. How many cards nodes have is no
+        // question of a quota, whether the job names one card or several.
+        let exists = |card: &&str| room[at(card)] + cordoned[at(card)] > 0;
         let by_quota = |card: &&str| if exists(card) { quota[at(card)] / size } else { 0 };
         let sum = |fit: &dyn Fn(&&str) -> i64| {
             let each = gang.cards();

@@ -30,7 +30,7 @@ impl CapacityState {
         let Some(entry) = self.jobs.get(&job).cloned() else {
             return;
         };
-        let (mut all, mut any, mut is_elsewhere) = (Moved::default(), false, false);
+        let (mut all, mut any, mut changes_least) = (Moved::default(), false, false);
         let (mut known, mut nears) = (None, [TableCursor::default(); 2]);
         for moved in moves {
             let task = moved.after;
@@ -43,9 +43,9 @@ impl CapacityState {
                 continue;
             }
             any = true;
-            if known.is_none() {
+            if known.is_none() || task.gated {
                 let context = self.need_context(cluster_state);
-                is_elsewhere |= before.is_elsewhere(context, task) || after.is_elsewhere(context, task);
+                changes_least |= before.changes_least(context, task) || after.changes_least(context, task);
             }
             match &known {
                 // Without cards it waited for what it holds now.
@@ -63,7 +63,7 @@ impl CapacityState {
         if any {
             self.move_job(&job, &entry, &all);
         }
-        if is_elsewhere {
+        if changes_least {
             self.renew_least(cluster_state, &job);
         }
     }

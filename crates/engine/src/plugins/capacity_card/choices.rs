@@ -209,7 +209,7 @@ impl QuotaAccounts<'_> {
         }
         for piece in pieces.iter() {
             let mut left = piece.count;
-            for card in self.usable(piece) {
+            for card in self.usable(piece, true) {
                 let whole = (room(&taken, card).max(0) / piece.size.max(1)).min(left);
                 taken.push((card, whole * piece.size));
                 left -= whole;
@@ -221,10 +221,12 @@ impl QuotaAccounts<'_> {
         true
     }
 
-    /// The cards of a piece of which nodes have as many as it needs; if there are none, all.
-    fn usable<'p>(&self, piece: &'p Piece) -> Vec<&'p str> {
+    /// Cards that may hold a piece. What is kept back for others counts on cards of which nodes have as many as it needs, if
+    /// there are any. The job itself is asked about by the quotas of all cards that nodes have, like one that names one card.
+    fn usable<'p>(&self, piece: &'p Piece, is_own: bool) -> Vec<&'p str> {
         let total = self.state.cards().total();
-        let enough = |card: &&str| total.card_or_zero(card) >= piece.size;
+        let least = if is_own { 1 } else { piece.size };
+        let enough = |card: &&str| total.card_or_zero(card) >= least;
         let some: Vec<&str> = piece.choice.split(CARD_SEPARATOR).filter(enough).collect();
         if some.is_empty() {
             return piece.choice.split(CARD_SEPARATOR).collect();
@@ -296,7 +298,7 @@ impl Build<'_, '_> {
     fn load(&mut self, piece: &Piece, wanted: &QuotaAmounts, must: bool) {
         let queues = self.queues_of(piece);
         let mut options = SmallVec::new();
-        for card in self.ledger.usable(piece) {
+        for card in self.ledger.usable(piece, must) {
             let rooms: SmallVec<[usize; 1]> = queues.iter().map(|queue| self.room(queue, card, wanted)).collect();
             options.push(rooms);
         }

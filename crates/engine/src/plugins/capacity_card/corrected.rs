@@ -444,9 +444,9 @@ impl CapacityState {
         moved.add(self.need_context(cluster_state), task, &before, &after);
         self.move_job(&task.job, &entry, &moved);
         let context = self.need_context(cluster_state);
-        let is_elsewhere = [&before, &after].iter().any(|own| own.is_elsewhere(context, task));
+        let changes_least = [&before, &after].iter().any(|own| own.changes_least(context, task));
         self.task_holdings.insert(Arc::clone(&task.name), after);
-        if is_elsewhere {
+        if changes_least {
             self.renew_least(cluster_state, &task.job);
         }
         Some(Arc::clone(&entry.queue))

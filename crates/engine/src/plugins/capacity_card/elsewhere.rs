@@ -1,22 +1,26 @@
-//! Tasks that hold other cards than they name, or none: what their job needs at least changes with them.
+//! Tasks whose status changes what their job needs at least, for example those that hold other cards than they name.
 
 use std::sync::Arc;
 
 use super::holding_status::HoldingStatus;
 use super::job_entry::JobEntry;
 use super::state::CapacityState;
-use super::task_need::{NeedContext, TaskNeed};
+use super::task_need::{CardDemand, NeedContext, TaskNeed};
 use crate::model::{ClusterState, TaskRecord};
 
 impl HoldingStatus {
-    /// True if a task in this status holds cards that it does not name, or lacks one that it names.
-    pub(super) fn is_elsewhere(&self, context: NeedContext<'_>, task: &TaskRecord) -> bool {
+    /// True if what a job needs at least changes with this status of a task: behind gates, with a request that cannot be
+    /// evaluated, of sizes that count, or with cards that it does not name, or without one that it names.
+    pub(super) fn changes_least(&self, context: NeedContext<'_>, task: &TaskRecord) -> bool {
+        let need = TaskNeed::of(context, task);
+        let demands = &need.demands;
+        if task.gated || need.request_error.is_some() || (context.mixed && demands.iter().any(CardDemand::is_choice)) {
+            return true;
+        }
         let Some(held) = &self.holds else { return false };
-        let demands = TaskNeed::of(context, task).demands;
         let names = |card: &str| {
-            demands
-                .iter()
-                .any(|demand| demand.alternatives.iter().any(|(own, _)| **own == *card))
+            let mut all = demands.iter().flat_map(|demand| &demand.alternatives);
+            all.any(|(own, _)| **own == *card)
         };
         let holds_some = |card: &str| held.card(card).is_some_and(|amount| amount > 0);
         let has_other = held.cards().any(|(card, amount)| amount > 0 && !names(card));

@@ -62,55 +62,75 @@ fn asked_of(state: &CapacityState, cluster_state: &ClusterState, task: &TaskReco
 
 impl CapacityState {
     /// True if these tasks find room on nodes with a card: on those on which something new may be placed, with what will
-    /// be idle there. Tasks that request the same are put on one node after the other.
+    /// be idle there. Tasks that request the same are put on one node after the other, by name: of several requests it
+    /// matters which node comes first.
     pub(super) fn room_on_nodes(&self, cluster_state: &ClusterState, tasks: &Tasks<'_>, card: &str) -> bool {
         let kinds = self.cards.node_kinds();
         let with_card = kinds.map_kinds(|kind| kind.iter().any(|(own, _)| **own == *card));
         let mut left: Vec<i128> = tasks.iter().map(|(_, count)| *count).collect();
+        let mut nodes: Vec<(&str, usize, usize)> = Vec::new();
+        let mut idle: Vec<Vec<Idle>> = Vec::new();
         for chunk in cluster_state.chunks().iter() {
             let column = kinds.column(chunk, cluster_state);
             let on = |offset: &usize| {
                 let kind = column.get(*offset).copied().unwrap_or(u32::MAX);
                 with_card.get(kind as usize).copied().unwrap_or(false)
             };
-            let offsets: Vec<usize> = chunk.placeable().iter().filter(on).collect();
-            if !offsets.is_empty() {
-                fill(chunk, &offsets, tasks, &mut left);
+            let name = |offset: usize| chunk.entry(offset).map_or("", |entry| &*entry.record.name);
+            let own = chunk.placeable().iter().filter(on);
+            let before = nodes.len();
+            nodes.extend(own.map(|offset| (name(offset), idle.len(), offset)));
+            if nodes.len() > before {
+                idle.push(idle_columns(chunk, tasks));
             }
-            if left.iter().all(|left| *left <= 0) {
-                return true;
+            if tasks.len() == 1 {
+                fill(nodes.drain(..), &mut idle, tasks, &mut left);
+                idle.clear();
+                if left.iter().all(|left| *left <= 0) {
+                    return true;
+                }
             }
         }
-        false
+        nodes.sort_unstable();
+        fill(nodes.drain(..), &mut idle, tasks, &mut left);
+        left.iter().all(|left| *left <= 0)
     }
 }
 
 /// Idle amount of a resource at each place of a chunk.
 type Idle = (ResourceId, [f64; CHUNK_SIZE]);
 
-/// Puts tasks on nodes of a chunk.
-fn fill(chunk: &NodeChunk, offsets: &[usize], tasks: &Tasks<'_>, left: &mut [i128]) {
+/// Idle amounts of all that tasks request, at each place of a chunk.
+fn idle_columns(chunk: &NodeChunk, tasks: &Tasks<'_>) -> Vec<Idle> {
     let mut idle: Vec<Idle> = Vec::new();
     for (id, _) in tasks.iter().flat_map(|(requests, _)| requests.iter()) {
         if idle.iter().all(|(own, _)| *own != id) {
             idle.push((id, chunk.future_idle(id).values));
         }
     }
-    for ((requests, _), left) in tasks.iter().zip(left) {
-        for offset in offsets {
-            if *left <= 0 {
-                break;
-            }
+    idle
+}
+
+/// Puts tasks on nodes, given by their places in the columns of their chunk.
+fn fill<'n>(
+    nodes: impl Iterator<Item = (&'n str, usize, usize)>,
+    idle: &mut [Vec<Idle>],
+    tasks: &Tasks<'_>,
+    left: &mut [i128],
+) {
+    for (_, chunk, offset) in nodes {
+        let Some(idle) = idle.get_mut(chunk) else { continue };
+        for ((requests, _), left) in tasks.iter().zip(left.iter_mut()).filter(|(_, left)| **left > 0) {
             let some = requests.iter().filter(|(_, amount)| *amount > 0);
             let fitting = some.map(|(id, amount)| {
                 let own = idle.iter().find(|(own, _)| *own == id);
-                let idle = own.and_then(|(_, idle)| idle.get(*offset)).copied().unwrap_or(0.0);
+                let idle = own.and_then(|(_, idle)| idle.get(offset)).copied().unwrap_or(0.0);
                 times(idle, amount)
             });
             let count = fitting.min().unwrap_or(*left).min(*left);
             for (id, amount) in requests.iter() {
                 let own = idle.iter_mut().find(|(own, _)| *own == id);
-                if let Some(idle) = own.and_then(|(_, idle)| idle.get_mut(*offset)) {
+                if let Some(idle) = own.and_then(|(_, idle)| idle.get_mut(offset)) {
                     *idle -= amount as f64 * count as f64;
                 }
             }

@@ -138,7 +138,9 @@ impl Plugin for CapacityCard {
 
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
         match query.kind {
-            VictimKind::Preempt | VictimKind::Reclaim => Ok(capacity_state(context)?.victim_verdicts(query)),
+            VictimKind::Preempt | VictimKind::Reclaim => {
+                Ok(capacity_state(context)?.victim_verdicts(context.cluster_state, query))
+            }
             VictimKind::GangPreempt | VictimKind::GangReclaim => Ok(None),
         }
     }
@@ -217,7 +219,7 @@ impl QuotaPlugin for CapacityCard {
         query: &VictimQuery<'_>,
         node: &str,
     ) -> Result<Vec<Shortfall>, Problem> {
-        Ok(capacity_state(context)?.quota_shortfalls(query, node))
+        Ok(capacity_state(context)?.quota_shortfalls(context.cluster_state, query, node))
     }
 
     fn breaks_order(&self, context: PluginContext<'_>, queue: &str, other: &str) -> Option<Problem> {

@@ -17,7 +17,7 @@ use super::one_card::Chooser;
 use super::quota_accounts::QueuePath;
 use super::state::CapacityState;
 use super::task_need::TaskNeed;
-use crate::model::TaskRecord;
+use crate::model::{ClusterState, TaskRecord};
 use crate::plugin::{Shortfall, VictimKind, VictimQuery};
 
 /// A task that may have to go.
@@ -38,7 +38,7 @@ impl CardVictim<'_> {
 
 impl CapacityState {
     /// For each candidate whether it may go; `None`: the preemptor needs no cards, or belongs to no queue.
-    pub(super) fn victim_verdicts(&self, query: &VictimQuery<'_>) -> Option<Vec<bool>> {
+    pub(super) fn victim_verdicts(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>) -> Option<Vec<bool>> {
         let queue = Arc::clone(&self.jobs.get(&query.preemptor.job)?.queue);
         let mut need = TaskNeed::of(self.need_context(&self.opening_state), query.preemptor);
         if need.request_error.is_none() && need.demands.is_empty() {
@@ -46,7 +46,7 @@ impl CapacityState {
         }
         let nobody = vec![false; query.candidates.len()];
         let path = self.queue_path(&queue).ok()?;
-        self.restrict_preemptor_to_one_card(query, &path, &mut need);
+        self.restrict_preemptor_to_one_card(cluster_state, query, &path, &mut need);
         if need.request_error.is_some() || !path.closed_rejections().is_empty() {
             return Some(nobody);
         }
@@ -75,7 +75,12 @@ impl CapacityState {
     }
 
     /// Shortfalls of quota in the preemptor's queue, and in those above it, for what it would hold on a node.
-    pub(super) fn quota_shortfalls(&self, query: &VictimQuery<'_>, node: &str) -> Vec<Shortfall> {
+    pub(super) fn quota_shortfalls(
+        &self,
+        cluster_state: &ClusterState,
+        query: &VictimQuery<'_>,
+        node: &str,
+    ) -> Vec<Shortfall> {
         let Some(path) = self
             .jobs
             .get(&query.preemptor.job)
@@ -87,7 +92,7 @@ impl CapacityState {
         if need.request_error.is_none() && need.demands.is_empty() {
             return Vec::new();
         }
-        self.restrict_preemptor_to_one_card(query, &path, &mut need);
+        self.restrict_preemptor_to_one_card(cluster_state, query, &path, &mut need);
         let lasting = need.request_error.is_some() || !path.closed_rejections().is_empty();
         let Some(wanted) = self.amounts_on_node(node, &need).filter(|_| !lasting) else {
             // Nobody's going helps.
@@ -120,15 +125,15 @@ impl CapacityState {
     }
 
     /// Restricts the need as filters and admission do: on nodes without that card, whoever goes, they refuse it still.
-    fn restrict_preemptor_to_one_card(&self, query: &VictimQuery<'_>, path: &QueuePath<'_>, need: &mut TaskNeed) {
+    fn restrict_preemptor_to_one_card(
+        &self,
+        cluster_state: &ClusterState,
+        query: &VictimQuery<'_>,
+        path: &QueuePath<'_>,
+        need: &mut TaskNeed,
+    ) {
         let ledger = path.is_configured().then(|| path.task_quota_accounts());
-        self.restrict_to_one_card(
-            &self.opening_state,
-            Chooser::of(query.preemptor),
-            need,
-            path,
-            ledger.as_ref(),
-        );
+        self.restrict_to_one_card(cluster_state, Chooser::of(query.preemptor), need, path, ledger.as_ref());
     }
 
     /// Candidates that this kind of eviction is for. A candidate that is listed twice counts once, the first time.
