@@ -8,7 +8,7 @@ use crate::support::records::{amounts, job, node, queue, task, task_on_node};
 /// Number of nodes and tasks by number.
 pub(super) const NODES: usize = 4;
 pub(super) const TASKS: usize = 8;
-const JOBS: usize = 3;
+pub(super) const JOBS: usize = 3;
 
 /// Node by number.
 #[derive(Clone, Debug)]
@@ -41,6 +41,8 @@ pub(super) struct CountedCluster {
     nodes: Vec<RandomNode>,
     tasks: Vec<RandomTask>,
     quota: u32,
+    /// Only tasks that wait have ports, so that nodes begin without any.
+    are_ports_free: bool,
 }
 
 pub(super) fn counted_clusters() -> impl Strategy<Value = CountedCluster> {
@@ -86,12 +88,22 @@ pub(super) fn counted_clusters() -> impl Strategy<Value = CountedCluster> {
         prop::collection::vec(node, NODES),
         prop::collection::vec(task, TASKS),
         0..6_u32,
+        any::<bool>(),
     )
-        .prop_map(|(nodes, tasks, quota)| CountedCluster { nodes, tasks, quota })
+        .prop_map(|(nodes, tasks, quota, are_ports_free)| CountedCluster {
+            nodes,
+            tasks,
+            quota,
+            are_ports_free,
+        })
 }
 
 pub(super) fn node_name(number: usize) -> String {
     format!("n{number}")
+}
+
+pub(super) fn job_name(number: usize) -> String {
+    format!("ns/j{number}")
 }
 
 pub(super) fn task_name(number: usize) -> String {
@@ -177,7 +189,7 @@ impl RandomTask {
         if self.cards.is_some() {
             items.push(("nvidia.com/gpu", "1"));
         }
-        let mut record = task(&task_name(number), &format!("ns/j{}", self.job), &items);
+        let mut record = task(&task_name(number), &job_name(self.job), &items);
         record.uid = format!("u{number}");
         record.labels.insert("app".to_owned(), "a".to_owned());
         if let Some(cards) = self.cards {
@@ -231,15 +243,26 @@ impl RandomTask {
 }
 
 impl CountedCluster {
+    /// The same tasks on the nodes of another cluster.
+    pub(super) fn on_nodes_of(&self, other: &Self) -> Self {
+        Self {
+            nodes: other.nodes.clone(),
+            ..self.clone()
+        }
+    }
+
     /// Records of the cluster.
     pub(super) fn cluster(&self) -> pb::Cluster {
         let nodes = self.nodes.iter().enumerate().filter(|(_, node)| node.is_there);
         let tasks = self.tasks.iter().enumerate().map(|(number, own)| {
-            let record = own.record(number);
-            match own.runs_on.filter(|at| self.nodes[*at].is_there) {
-                Some(at) => task_on_node(record, pb::TaskStatus::Running, &node_name(at)),
-                None => record,
+            let mut record = own.record(number);
+            let Some(at) = own.runs_on.filter(|at| self.nodes[*at].is_there) else {
+                return record;
+            };
+            if let Some(constraints) = record.constraints.as_mut().filter(|_| self.are_ports_free) {
+                constraints.host_ports.clear();
             }
+            task_on_node(record, pb::TaskStatus::Running, &node_name(at))
         });
         let quota = format!(r#"{{"A100": {}, "H100": 3}}"#, self.quota);
         let limited = |name: &str, parent: &str, cores: u32| pb::Queue {
@@ -253,7 +276,7 @@ impl CountedCluster {
             min_member: 1,
             phase: [pb::JobPhase::Running, pb::JobPhase::Inqueue, pb::JobPhase::Pending][number].into(),
             min_resources: Some(amounts(&[("cpu", "2"), ("memory", "2Gi")])),
-            ..job(&format!("ns/j{number}"), ["q0", "q1", "q1"][number])
+            ..job(&job_name(number), ["q0", "q1", "q1"][number])
         });
         pb::Cluster {
             nodes: nodes.map(|(number, node)| node.record(number)).collect(),

@@ -5,7 +5,7 @@ mod counted_cluster;
 
 use std::cell::Cell;
 
-use counted_cluster::{CountedCluster, NODES, TASKS, counted_clusters, node_name, task_name};
+use counted_cluster::{CountedCluster, JOBS, NODES, TASKS, counted_clusters, job_name, node_name, task_name};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use pumice::server::pb;
@@ -54,15 +54,48 @@ fn tasks(wire: &BlockingClients, against: &pb::EvaluationRef) -> Vec<pb::Task> {
     listed.unwrap().tasks.into_iter().filter_map(|own| own.task).collect()
 }
 
+fn place(
+    wire: &BlockingClients,
+    against: Option<pb::EvaluationRef>,
+    groups: Vec<pb::TaskGroup>,
+    effect: pb::PlaceEffect,
+) -> Option<pb::PlaceResult> {
+    let query = pb::PlaceRequest {
+        against,
+        groups,
+        min_available: Some(1),
+        effect: effect.into(),
+        ..Default::default()
+    };
+    wire.place(query).ok()?.result
+}
+
+/// Three tasks like this one.
+fn three(task: &pb::Task) -> pb::TaskGroup {
+    pb::TaskGroup {
+        task: Some(pb::Task {
+            name: String::new(),
+            uid: String::new(),
+            ..task.clone()
+        }),
+        count: Some(3),
+        ..Default::default()
+    }
+}
+
+/// Task as it waits.
+fn pending(task: &pb::Task) -> pb::Task {
+    pb::Task {
+        status: pb::TaskStatus::Pending.into(),
+        node: String::new(),
+        ..task.clone()
+    }
+}
+
 /// Results of all kinds of queries about a cluster, as texts; the questions are about the tasks as they came first.
 #[expect(clippy::too_many_lines, reason = "one query after another, each short")]
 fn results(wire: &BlockingClients, against: &pb::EvaluationRef, cluster: &pb::Cluster) -> Vec<String> {
     let against = Some(against.clone());
-    let pending = |task: &pb::Task| pb::Task {
-        status: pb::TaskStatus::Pending.into(),
-        node: String::new(),
-        ..task.clone()
-    };
     // A task that runs is asked about under another name, as one like it.
     let asked = cluster.tasks.iter().map(|task| pb::Task {
         name: if task.node.is_empty() {
@@ -95,22 +128,10 @@ fn results(wire: &BlockingClients, against: &pb::EvaluationRef, cluster: &pb::Cl
     };
     all.push(format!("{:#?}", wire.score(query).unwrap().result));
     for task in &asked {
-        let query = pb::PlaceRequest {
-            against: against.clone(),
-            groups: vec![pb::TaskGroup {
-                task: Some(pb::Task {
-                    name: String::new(),
-                    uid: String::new(),
-                    ..task.clone()
-                }),
-                count: Some(3),
-                ..Default::default()
-            }],
-            min_available: Some(1),
-            effect: pb::PlaceEffect::Preview.into(),
-            ..Default::default()
-        };
-        all.push(format!("{:#?}", wire.place(query).unwrap().result));
+        all.push(format!(
+            "{:#?}",
+            place(wire, against.clone(), vec![three(task)], pb::PlaceEffect::Preview)
+        ));
     }
     let jobs = cluster
         .jobs
@@ -174,7 +195,11 @@ fn victims(wire: &BlockingClients, against: &pb::EvaluationRef, asked: &[pb::Tas
 
 /// First lines in which two lists of answers differ.
 fn difference(own: &[String], other: &[String]) -> Option<String> {
-    let (own, other) = own.iter().zip(other).find(|(own, other)| own != other)?;
+    let (number, (own, other)) = own
+        .iter()
+        .zip(other)
+        .enumerate()
+        .find(|(_, (own, other))| own != other)?;
     let (own, other): (Vec<&str>, Vec<&str>) = (own.lines().collect(), other.lines().collect());
     let at = own
         .iter()
@@ -182,7 +207,12 @@ fn difference(own: &[String], other: &[String]) -> Option<String> {
         .position(|(own, other)| own != other)
         .unwrap_or(0);
     let near = |lines: &[&str]| lines[at.saturating_sub(14)..lines.len().min(at + 6)].join("\n");
-    Some(format!("{}\n--- but ---\n{}", near(&own), near(&other)))
+    let items = own.iter().take(at).filter(|line| line.ends_with("Item {")).count();
+    Some(format!(
+        "result {number}, item {items}:\n{}\n--- but ---\n{}",
+        near(&own),
+        near(&other)
+    ))
 }
 
 /// Change of a session about a task and a node, by numbers.
@@ -271,14 +301,21 @@ fn chosen_changes(most: usize) -> impl Strategy<Value = Vec<ChosenChange>> {
 #[derive(Clone, Debug)]
 enum LifeEvent {
     Load(CountedCluster),
+    /// Other tasks come to the nodes of the last cluster.
+    Tasks(CountedCluster),
     Ask,
+    /// Place is asked for all tasks of a job that wait, in a preview or a session. This may be the first question about a
+    /// state.
+    Place(usize, bool),
     Session(Vec<ChosenChange>, bool),
 }
 
 fn lives() -> impl Strategy<Value = Vec<LifeEvent>> {
     let event = prop_oneof![
-        2 => counted_clusters().prop_map(LifeEvent::Load),
+        1 => counted_clusters().prop_map(LifeEvent::Load),
+        2 => counted_clusters().prop_map(LifeEvent::Tasks),
         1 => Just(LifeEvent::Ask),
+        2 => (0..JOBS, any::<bool>()).prop_map(|(job, in_session)| LifeEvent::Place(job, in_session)),
         2 => (chosen_changes(6), any::<bool>()).prop_map(|(changes, asks)| LifeEvent::Session(changes, asks)),
     ];
     prop::collection::vec(event, 0..6)
@@ -311,15 +348,41 @@ fn runner(usual: u32) -> TestRunner {
 /// Lets a server live, and leaves the last cluster in it.
 fn live(server: &EmbeddedServer, sequence: &mut u64, life: &[LifeEvent], last: &CountedCluster) {
     let mut present = last.cluster();
+    let mut load = |cluster: &pb::Cluster| {
+        *sequence += 1;
+        let batch = full_sync("s", *sequence, cluster.clone());
+        server.wire.apply_batch(batch).unwrap();
+    };
     for event in life.iter().chain([&LifeEvent::Load(last.clone())]) {
         match event {
             LifeEvent::Load(counted) => {
-                *sequence += 1;
                 present = counted.cluster();
-                server
-                    .wire
-                    .apply_batch(full_sync("s", *sequence, present.clone()))
-                    .unwrap();
+                load(&present);
+            }
+            LifeEvent::Tasks(counted) => {
+                present = counted.on_nodes_of(last).cluster();
+                load(&present);
+            }
+            LifeEvent::Place(job, in_session) => {
+                let waits = |task: &&pb::Task| task.node.is_empty() && task.job == job_name(*job);
+                let groups = present.tasks.iter().filter(waits).map(|task| pb::TaskGroup {
+                    names: vec![task.name.clone()],
+                    ..Default::default()
+                });
+                let groups: Vec<pb::TaskGroup> = groups.collect();
+                let session = in_session.then(|| HistorySession::new(server));
+                let effect = if *in_session {
+                    pb::PlaceEffect::Session
+                } else {
+                    pb::PlaceEffect::Preview
+                };
+                let _ = place(
+                    &server.wire,
+                    session.as_ref().map(HistorySession::present),
+                    groups,
+                    effect,
+                );
+                session.into_iter().for_each(HistorySession::close);
             }
             LifeEvent::Ask => {
                 let _ = results(&server.wire, &latest(), &present);
@@ -426,8 +489,7 @@ fn a_change_and_its_reverse_leave_every_result_as_it_was() {
 
 #[test]
 fn a_session_equals_a_rebuild_of_it() {
-    // A session and a rebuild of it still differ in quotas of cards after tasks with cards have come and gone.
-    for policy in POLICIES.iter().filter(|policy| !policy.contains("capacity-card")) {
+    for policy in POLICIES {
         // What queues deserve by proportion stays as it was when the session began.
         let plugins = &policy.replace("{name: proportion}, ", "");
         let server = EmbeddedServer::start();
@@ -440,8 +502,7 @@ fn a_session_equals_a_rebuild_of_it() {
             sequence.set(number);
             let cluster = counted.cluster();
             let mut session = HistorySession::new(&server);
-            // What an evicted task that may use several cards leaves behind is still counted otherwise by a rebuild.
-            for own in chosen.iter().filter(|(_, task, _)| !counted.accepts_cards(*task)) {
+            for own in &chosen {
                 session.apply(vec![change(*own)]);
             }
             let here = results(&server.wire, &session.present(), &cluster);
