@@ -310,15 +310,23 @@ enum LifeEvent {
     Session(Vec<ChosenChange>, bool),
 }
 
-fn lives() -> impl Strategy<Value = Vec<LifeEvent>> {
+fn visits() -> impl Strategy<Value = LifeEvent> {
+    prop_oneof![
+        (0..JOBS, any::<bool>()).prop_map(|(job, in_session)| LifeEvent::Place(job, in_session)),
+        (chosen_changes(6), any::<bool>()).prop_map(|(changes, asks)| LifeEvent::Session(changes, asks)),
+    ]
+}
+
+/// Events in the life of a server before its last load, and after it.
+fn lives() -> impl Strategy<Value = [Vec<LifeEvent>; 2]> {
     let event = prop_oneof![
         1 => counted_clusters().prop_map(LifeEvent::Load),
         2 => counted_clusters().prop_map(LifeEvent::Tasks),
         1 => Just(LifeEvent::Ask),
-        2 => (0..JOBS, any::<bool>()).prop_map(|(job, in_session)| LifeEvent::Place(job, in_session)),
-        2 => (chosen_changes(6), any::<bool>()).prop_map(|(changes, asks)| LifeEvent::Session(changes, asks)),
+        4 => visits(),
     ];
-    prop::collection::vec(event, 0..6)
+    let before = prop::collection::vec(event, 0..6);
+    (before, prop::collection::vec(visits(), 0..3)).prop_map(|(before, after)| [before, after])
 }
 
 fn latest() -> pb::EvaluationRef {
@@ -346,14 +354,14 @@ fn runner(usual: u32) -> TestRunner {
 }
 
 /// Lets a server live, and leaves the last cluster in it.
-fn live(server: &EmbeddedServer, sequence: &mut u64, life: &[LifeEvent], last: &CountedCluster) {
+fn live(server: &EmbeddedServer, sequence: &mut u64, [before, after]: &[Vec<LifeEvent>; 2], last: &CountedCluster) {
     let mut present = last.cluster();
     let mut load = |cluster: &pb::Cluster| {
         *sequence += 1;
         let batch = full_sync("s", *sequence, cluster.clone());
         server.wire.apply_batch(batch).unwrap();
     };
-    for event in life.iter().chain([&LifeEvent::Load(last.clone())]) {
+    for event in before.iter().chain([&LifeEvent::Load(last.clone())]).chain(after) {
         match event {
             LifeEvent::Load(counted) => {
                 present = counted.cluster();
@@ -449,7 +457,7 @@ fn a_change_and_its_reverse_leave_every_result_as_it_was() {
                 &(counted_clusters(), chosen_changes(5), any::<bool>()),
                 |(counted, chosen, nested)| {
                     let mut number = sequence.get();
-                    live(&server, &mut number, &[], &counted);
+                    live(&server, &mut number, &Default::default(), &counted);
                     sequence.set(number);
                     let cluster = counted.cluster();
                     let mut session = HistorySession::new(&server);
@@ -498,7 +506,7 @@ fn a_session_equals_a_rebuild_of_it() {
         let mut runner = runner(8);
         let outcome = runner.run(&(counted_clusters(), chosen_changes(10)), |(counted, chosen)| {
             let mut number = sequence.get();
-            live(&server, &mut number, &[], &counted);
+            live(&server, &mut number, &Default::default(), &counted);
             sequence.set(number);
             let cluster = counted.cluster();
             let mut session = HistorySession::new(&server);

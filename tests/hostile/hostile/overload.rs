@@ -20,6 +20,7 @@ use super::transport::{
 use crate::support::records::{full_sync, task};
 use crate::support::{cluster, program::LoggedProcess, reported_limits, score_request};
 
+const RELOAD: &str = "/pumice.v1.PolicyService/ReloadPolicy";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 
 /// Result of one call.
@@ -242,10 +243,10 @@ fn line(out: &mut String, name: &str, results: &[CallResult]) {
     .unwrap();
 }
 
-/// Call of a source that sends 3 MiB.
-fn large_batch(caller: usize) -> Bytes {
+/// Call of a source that sends 3 MiB; `cpu`: the request of each task.
+fn large_batch(caller: usize, cpu: &str) -> Bytes {
     let tasks = (0..1_000).map(|number| {
-        let mut task = task(&format!("ns-{caller}/t{number}"), "", &[("cpu", "1")]);
+        let mut task = task(&format!("ns-{caller}/t{number}"), "", &[("cpu", cpu)]);
         task.annotations = [("note".to_owned(), "x".repeat(3_000))].into();
         task
     });
@@ -257,18 +258,79 @@ fn large_batch(caller: usize) -> Bytes {
     framed(&pb::ApplyRequest { batch }.encode_to_vec()).into()
 }
 
-/// Figures of health checks and probes during a load of batches of 3 MiB. Their callers run elsewhere, and each sends the
-/// same bytes again and again: the server reads them all.
-fn large_batches(server: &Arc<LoadedServer>, time: Duration) -> String {
+/// Batch of 3 MiB that is refused as a whole, after it was read: another process feeds its source.
+fn refused_batch(caller: usize) -> Bytes {
+    let put = pb::ApplyRequest::decode(&large_batch(caller, "1")[5..]).unwrap().batch;
+    let batch = put.map(|batch| pb::Batch {
+        source_epoch: 0,
+        ..batch
+    });
+    framed(&pb::ApplyRequest { batch }.encode_to_vec()).into()
+}
+
+/// Dry reload of a document of 900 KiB.
+fn dry_reload(_: usize) -> Bytes {
+    let comment = format!("# {}\n", "x".repeat(98));
+    let document = format!(
+        "actions: allocate\ntiers: [{{plugins: [{{name: binpack}}]}}]\n{}",
+        comment.repeat(9_200)
+    );
+    let reload = pb::ReloadPolicyRequest {
+        document,
+        dry_run: true,
+        ..pb::ReloadPolicyRequest::default()
+    };
+    framed(&reload.encode_to_vec()).into()
+}
+
+/// Callers of a kind, each of which sends the same bytes again and again.
+struct LargeCalls {
+    name: &'static str,
+    callers: usize,
+    path: &'static str,
+    body: fn(usize) -> Bytes,
+}
+
+const LARGE_CALLS: [LargeCalls; 4] = [
+    LargeCalls {
+        name: "16 callers of 3 MiB batches",
+        callers: 16,
+        path: APPLY,
+        body: |caller| large_batch(caller, "1"),
+    },
+    LargeCalls {
+        name: "16, of refused records",
+        callers: 16,
+        path: APPLY,
+        body: |caller| large_batch(caller, "many"),
+    },
+    LargeCalls {
+        name: "16, of refused batches",
+        callers: 16,
+        path: APPLY,
+        body: refused_batch,
+    },
+    LargeCalls {
+        name: "64 dry reloads of 900 KiB",
+        callers: 64,
+        path: RELOAD,
+        body: dry_reload,
+    },
+];
+
+/// Figures of health checks and probes during a load of large calls. Their callers run elsewhere: the server reads all
+/// that they send.
+fn large_calls(server: &Arc<LoadedServer>, calls: &LargeCalls, time: Duration) -> String {
     let (load, end) = (runtime(), Instant::now() + time);
-    let callers: Vec<_> = (0..16)
+    let path = calls.path;
+    let callers: Vec<_> = (0..calls.callers)
         .map(|caller| {
-            let (server, body) = (Arc::clone(server), large_batch(caller));
+            let (server, body) = (Arc::clone(server), (calls.body)(caller));
             load.spawn(async move {
                 let connection = HostileConnection::open(server.program.grpc, 1 << 20).await;
                 let mut results = Vec::new();
                 while Instant::now() < end {
-                    let result = server.call_on(&connection, APPLY, body.clone()).await;
+                    let result = server.call_on(&connection, path, body.clone()).await;
                     sleep(result.retry().unwrap_or_default()).await;
                     results.push(result);
                 }
@@ -297,7 +359,7 @@ fn large_batches(server: &Arc<LoadedServer>, time: Duration) -> String {
         results
     });
     let mut out = String::new();
-    line(&mut out, "16 callers of 3 MiB batches", &results);
+    line(&mut out, calls.name, &results);
     writeln!(out, "  health meanwhile           {}", shown(checks)).unwrap();
     writeln!(out, "  /livez meanwhile           {}", shown(probes)).unwrap();
     out
@@ -337,6 +399,10 @@ fn overload() {
         }
         out
     });
-    let out = out + &large_batches(&server, Duration::from_millis(300) * u32::try_from(scale()).unwrap());
     std::io::stdout().write_all(out.as_bytes()).unwrap();
+    let time = Duration::from_millis(300) * u32::try_from(scale()).unwrap();
+    for calls in &LARGE_CALLS {
+        let out = large_calls(&server, calls, time);
+        std::io::stdout().write_all(out.as_bytes()).unwrap();
+    }
 }
