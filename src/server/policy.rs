@@ -17,6 +17,7 @@ use super::convert;
 use super::convert::evaluation_ref::{DEFAULT_POLICY, policy_name_or_default};
 use super::convert::listing::page_size;
 use super::convert::policy::{policy, policy_report, policy_summary, read_compatibility};
+use super::large_messages::{LARGE_MESSAGE, work_beside_tasks};
 use super::pb;
 use super::pb::policy_service_server::PolicyService;
 use super::policy_audit::{AuditDetails, AuditedCall, reload_details};
@@ -43,6 +44,7 @@ impl PolicyService for PolicyRpc {
             compatibility: asked,
         } = rpc.into_inner();
         let name = policy_name_or_default(name);
+        let large = document.len() > LARGE_MESSAGE;
         let audited = AuditedCall::new(&extensions, AuditAction::ReloadPolicy, &*name);
         let reload = PolicyReload {
             name,
@@ -73,7 +75,7 @@ impl PolicyService for PolicyRpc {
             difference,
             durability,
             awaited_sources,
-        } = self.record_outcome(reloaded, (origin, &audited), dry_run)?;
+        } = work_beside_tasks(large, || self.record_outcome(reloaded, (origin, &audited), dry_run))?;
         Ok(Response::new(pb::ReloadPolicyResponse {
             policy,
             unchanged,
