@@ -44,6 +44,11 @@ impl CycleClaims {
         self.evictions.retain(|_, claimant| **claimant != *task);
     }
 
+    /// True if a task was evicted for this one, which has not started since.
+    fn is_claimant(&self, task: &str) -> bool {
+        self.evictions.values().any(|claimant| **claimant == *task)
+    }
+
     /// Claimant that waits and for which this task was evicted.
     pub fn claimant_of(&self, evicted: &str) -> Option<&Arc<str>> {
         self.evictions.get(evicted)
@@ -79,37 +84,42 @@ pub(super) fn run(session: &mut ActionSession<'_>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Places tasks that wait for releases on amounts that are idle by now: later evictions may have freed more than they
-/// needed.
+/// Places tasks that wait for releases, and claimants without a place, on amounts that are idle by now: later evictions may
+/// have freed more than they needed, of a node or of a queue.
 pub(super) fn use_idle_amounts(session: &mut ActionSession<'_>) -> Result<(), Problem> {
     let evicts = |event: &CycleEvent| matches!(event, CycleEvent::Evicted { .. });
     if session.is_upstream() || !session.events.iter().any(evicts) {
         return Ok(());
     }
     session.refresh_tasks();
-    let pipelined = |job: usize| {
-        session
-            .tasks_of(job, TaskStatus::Pipelined)
-            .into_iter()
-            .map(move |task| (job, task))
-    };
-    let waiting: Vec<(usize, usize)> = (0..session.jobs.len()).flat_map(pipelined).collect();
-    for (job, task) in waiting {
-        session.move_to_idle(job, task)?;
+    for task in 0..session.tasks.len() {
+        session.move_to_idle(task)?;
     }
     Ok(())
 }
 
 impl ActionSession<'_> {
-    /// Moves a pipelined task to idle amounts, if there are enough.
-    fn move_to_idle(&mut self, job: usize, task: usize) -> Result<(), Problem> {
-        let Some(record) = self.stored_task(task) else {
+    /// Moves a task that waits for a release, or a claimant without a place, to idle amounts, if there are enough.
+    fn move_to_idle(&mut self, task: usize) -> Result<(), Problem> {
+        let Some((job, record)) = self
+            .tasks
+            .get(task)
+            .and_then(|own| Some((own.job?, Arc::clone(&own.stored))))
+        else {
             return Ok(());
         };
-        let (name, node) = (&record.record.name, &record.record.node);
-        self.change(task, &SessionChange::Unpipeline(Arc::clone(name)))?;
-        let state = self.cycle.cluster_state();
-        let (Some(waiting), Some(node)) = (state.tasks().get(name).cloned(), state.slot_of(node)) else {
+        let (name, status) = (&record.record.name, record.record.status);
+        let waits = || status == TaskStatus::Pending && !record.record.gated && self.claims.is_claimant(name);
+        let may_start = || !self.is_waiting(job) && !self.is_invalid(job);
+        if status != TaskStatus::Pipelined && !(waits() && may_start()) {
+            return Ok(());
+        }
+        let mut before = None;
+        if status == TaskStatus::Pipelined {
+            self.change(task, &SessionChange::Unpipeline(Arc::clone(name)))?;
+            before = self.cycle.cluster_state().slot_of(&record.record.node);
+        }
+        let Some(waiting) = self.cycle.cluster_state().tasks().get(name).cloned() else {
             return Ok(());
         };
         if let Some(task) = self.tasks.get_mut(task) {
@@ -117,8 +127,13 @@ impl ActionSession<'_> {
         }
         let mut statement = ActionStatement::default();
         if self.place_on_idle(&mut statement, (job, task))? {
-            self.commit_claims(job, statement, true);
-        } else {
+            if self.is_ready(job) || self.is_pipelined(job) {
+                self.commit_claims(job, statement, true);
+                return Ok(());
+            }
+            self.discard(std::mem::take(&mut statement))?;
+        }
+        if let Some(node) = before {
             self.place_admitted(&mut statement, task, &waiting, (node, TaskStatus::Pipelined))?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pumice_engine::actions::{CycleEvent, CycleReport};
 use pumice_engine::cycle::SessionChange;
 use pumice_engine::decide::{PlaceGroup, PlaceQuery, place};
-use pumice_engine::model::{ClusterState, TaskRecord, TaskStatus};
+use pumice_engine::model::{ClusterState, StoredRecord, TaskRecord, TaskStatus};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::Policy;
 
@@ -171,12 +171,28 @@ fn idle_place(report: &CycleReport, policy: &Policy, task: &Arc<str>) -> Option<
     place_of((cycle.cluster_state(), cycle.plugin_states(), policy), task, true)
 }
 
-/// Violation by the first eviction of a cycle, if no task was placed before it: its claimant found a place without it.
+/// Violation by the first eviction of a cycle, if no task was placed before it: its claimant found a place without it. Tasks
+/// of jobs that are not ready are placed without an event; then nothing is judged.
 pub(crate) fn judge_first_eviction(report: &CycleReport, before: &ClusterState, policy: &Policy) -> Option<String> {
     let changes = |event: &&CycleEvent| !matches!(event, CycleEvent::Enqueued(_) | CycleEvent::PassedOver { .. });
     let Some(CycleEvent::Evicted { task, preemptor, .. }) = report.events.iter().find(changes) else {
         return None;
     };
+    let has_event = |name: &Arc<str>| {
+        report.events.iter().any(|event| {
+            matches!(event, CycleEvent::Bound { task, .. } | CycleEvent::Pipelined { task, .. } if task == name)
+        })
+    };
+    let placed = |(name, stored): (&Arc<str>, &Arc<StoredRecord<TaskRecord>>)| {
+        let waited = before
+            .tasks()
+            .get(name)
+            .is_some_and(|before| before.record.status == TaskStatus::Pending);
+        waited && stored.record.status != TaskStatus::Pending && !has_event(name)
+    };
+    if report.cycle.cluster_state().tasks().iter().any(placed) {
+        return None;
+    }
     let job = &before.tasks().get(preemptor)?.record.job;
     let is_alone = before.jobs().get(job)?.record.min_member <= 1;
     let plugin_states = policy.compute_plugin_states(before);
