@@ -42,6 +42,7 @@ PAGES = (
     "docs/install.md",
     "docs/internals/",
     "docs/operations.md",
+    "docs/policy.md",
     "docs/reference/cli.md",
     "docs/reference/performance.md",
     "docs/reference/supply-chain.md",
