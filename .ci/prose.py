@@ -50,6 +50,7 @@ PAGES = (
     "docs/reference/wire.md",
     "docs/start.md",
     "docs/tasks/",
+    "docs/troubleshooting.md",
 )
 
 # Kinds of prose: what is read, and its bounds once it is written by the rules.
