@@ -45,6 +45,7 @@ PAGES = (
     "docs/policy.md",
     "docs/reference/cli.md",
     "docs/reference/performance.md",
+    "docs/reference/rpc.md",
     "docs/reference/supply-chain.md",
     "docs/reference/support.md",
     "docs/reference/wire.md",
