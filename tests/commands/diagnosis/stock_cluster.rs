@@ -202,8 +202,8 @@ fn a_starving_queue_names_who_holds_what_it_deserves() {
     assert_eq!(code, "NO_NODE");
     assert!(
         hints.starts_with(
-            "queue serving holds 0 cores of the 16 cores of cpu that it deserves; beyond what they deserve hold: batch 18 cores; \
-             add `reclaim` to the actions of the policy"
+            "queue serving holds 0 cores of the 16 cores of cpu that it deserves; other queues hold more than they deserve: batch 18 \
+             cores; add `reclaim` to the actions of the policy"
         ),
         "{hints}"
     );

@@ -127,14 +127,14 @@ fn cluster_promises(reason: &RejectionReason, promises: &phrases::PromiseUsage, 
     let shown = |amount: f64| phrases::amount(amount, &promises.unit);
     let resource = &reason.resource;
     let sentence = format!(
-        "beyond what its tasks use the cluster lends {} of {resource}; {} are promised to admitted jobs, and {who} asks for {}",
+        "with overcommit, the cluster has {} of {resource} for waiting jobs; {} are reserved for admitted jobs, and {who} asks for {}",
         shown(promises.idle.max(0.0)),
         shown(promises.promised),
         shown(promises.requested),
     );
     let missing = shown(promises.promised + promises.requested - promises.idle);
     let hints = [
-        format!("it fits when {missing} of {resource} less are used or promised"),
+        format!("it fits when {missing} of {resource} less are used or reserved"),
         remedies::of_code(&reason.code).to_owned(),
     ];
     verdict_parts(VerdictCode::Quota, sentence, hints)
