@@ -31,6 +31,7 @@ RULES = 5
 
 # Pages that are written by the rules already. Other pages follow.
 PAGES = (
+    "CHANGELOG.md",
     "README.md",
     "SECURITY.md",
     "clients/",
