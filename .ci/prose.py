@@ -32,9 +32,11 @@ RULES = 5
 # Pages that are written by the rules already. Other pages follow.
 PAGES = (
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
     "clients/",
+    "crates/",
     "deploy/",
     "docs/README.md",
     "docs/alerts.md",
