@@ -116,7 +116,6 @@ impl WatchedCluster {
         }
     }
 
-    /// Condition of the watch.
     pub(super) fn condition(&self) -> Option<&Arc<ClusterCondition>> {
         self.watching.as_ref().map(|(_, condition)| condition)
     }

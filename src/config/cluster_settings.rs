@@ -32,7 +32,7 @@ pub struct ClusterSettings {
     pub binds: bool,
 }
 
-/// The settings.
+/// Settings of `state: kubernetes`.
 pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
     Setting {
         name: "state",

@@ -9,9 +9,9 @@ use crate::requests::{JSON, RequestError, judged, object_request, send};
 /// Pod that is to run on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodBinding {
-    /// Namespace of the pod to bind.
+    /// `metadata.namespace`, such as `ml`.
     pub namespace: String,
-    /// Name of the pod to bind.
+    /// `metadata.name`, such as `train-0`.
     pub name: String,
     /// Incarnation of the pod; empty: any.
     pub uid: String,

@@ -453,11 +453,17 @@ fn the_page_of_versions_has_those_of_the_manifests() {
 #[test]
 fn costs_are_on_the_page_of_performance_alone() {
     let readme = page("README.md");
+    let measured = page(PERFORMANCE);
+    let row = between(&measured, "\n| best node of 10,000 | TCP | ", "\n");
+    let cost = row.split(" | ").next().unwrap();
+    let quoted = format!("[{cost}]({PERFORMANCE}#over-the-wire)");
+    assert!(readme.contains(&quoted), "README.md does not quote {quoted}");
     let prose = readme
         .lines()
         .filter(|line| !line.starts_with("!["))
         .collect::<Vec<_>>()
-        .join("\n");
+        .join("\n")
+        .replace(&quoted, "");
     for unit in [" ms", " µs", " ns", " ×", " times as"] {
         assert!(!prose.contains(unit), "README.md has a figure in `{unit}`");
     }

@@ -65,7 +65,6 @@ pub struct ReasonWriter<R> {
     explained: ExplainedPods,
 }
 
-/// Error of one look.
 #[derive(Debug, thiserror::Error)]
 enum LookError {
     #[error("{0}")]
