@@ -98,6 +98,7 @@ impl WatchedCluster {
             namespaces: config.cluster.namespaces.clone(),
             heartbeat: config.limits.state.source_stale / 3,
             lists: config.cluster.lists,
+            silence: config.cluster.silence,
         };
         let watch = ClusterWatch::new(
             config.cluster.access.clone(),

@@ -41,7 +41,7 @@ impl PodBinder {
     pub fn new(access: ClusterAccess) -> Self {
         PodBinder {
             // A bind that is sent again may be refused because the first one succeeded.
-            client: SharedClient::sending_once(access),
+            client: SharedClient::new(access),
         }
     }
 

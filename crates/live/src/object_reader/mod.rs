@@ -1,5 +1,7 @@
 //! Reader of changed objects: their records, with the selectors of the owners of pods and the devices of slices and claims.
 
+mod object_names;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,13 +13,16 @@ use pumice_kubernetes::object::{
 };
 use pumice_protocol::v1 as pb;
 
+use self::object_names::ObjectNames;
 use crate::read_again::StaleRecords;
 use crate::records::{ChangeBatches, ChangedRecord};
 use crate::requests::RequestError;
+use crate::resources::ResourceScope;
 
 /// Reader of objects. It stores the owners of pods, and slices and claims of devices.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectReader {
+    names: ObjectNames,
     owners: PodOwners,
     /// True if all kinds of owners are watched.
     pub(crate) has_owners: bool,
@@ -36,6 +41,12 @@ pub(crate) struct ObjectReader {
     unreadable: Vec<String>,
     unreadable_count: usize,
 }
+
+/// Limits on one object. An API server takes objects of 1.5 MiB, with at most so many values.
+const LIMITS: ObjectLimits = ObjectLimits {
+    values: 1 << 20,
+    depth: 64,
+};
 
 /// Messages about unreadable objects that are kept.
 const UNREADABLE_REPORTED: usize = 20;
@@ -64,9 +75,38 @@ impl ObjectReader {
         self.has_all_devices.then_some(self.devices)
     }
 
+    /// The pages of a new list of this scope follow.
+    pub(crate) fn begin_list(&mut self, scope: &ResourceScope) {
+        self.names.begin_list(scope);
+    }
+
+    /// Ends a new list: objects that it did not show are gone.
+    pub(crate) fn end_list(&mut self, scope: &ResourceScope, changes: &mut ChangeBatches) {
+        for name in self.names.end_list(scope) {
+            self.remove_named(scope.resource.kind, &name, changes);
+        }
+    }
+
+    /// Ends a new list that broke off: objects that it did not show stay.
+    pub(crate) fn give_list_up(&mut self, scope: &ResourceScope) {
+        self.names.give_list_up(scope);
+    }
+
+    /// Says whether all kinds of owners are known. Once they are, waiting pods have to be read again.
+    pub(crate) fn set_has_owners(&mut self, has_owners: bool) {
+        if has_owners && !self.has_owners {
+            let pods = self.names.of(ObjectKind::Pod);
+            let namespaces = pods.filter_map(|name| name.split_once('/'));
+            self.stale
+                .namespaces
+                .extend(namespaces.map(|(namespace, _)| namespace.to_owned()));
+        }
+        self.has_owners = has_owners;
+    }
+
     /// Adds the record of an object to changes.
     pub(crate) fn read(&mut self, kind: ObjectKind, is_deleted: bool, bytes: &[u8], changes: &mut ChangeBatches) {
-        let read = object::read_json_of(kind, bytes, AmountRules::Auto, ObjectLimits::default());
+        let read = object::read_json_of(kind, bytes, AmountRules::Auto, LIMITS);
         if is_deleted {
             self.remove(kind, &read, changes);
         } else {
@@ -96,7 +136,7 @@ impl ObjectReader {
         changes: &mut ChangeBatches,
     ) -> Result<(), RequestError> {
         let mut put = |read| self.put(kind, read, changes);
-        let read = object::read_json_list(kind, page, AmountRules::Auto, ObjectLimits::default(), &mut put);
+        let read = object::read_json_list(kind, page, AmountRules::Auto, LIMITS, &mut put);
         read.map_err(|error| RequestError::Unreadable(error.to_string()))
     }
 
@@ -106,6 +146,11 @@ impl ObjectReader {
         read: Result<ObjectRecord, Box<UnreadableObject>>,
         changes: &mut ChangeBatches,
     ) {
+        match &read {
+            Ok(record) => self.names.add(kind, record.name_and_uid().0),
+            Err(unreadable) if unreadable.name.is_empty() => {}
+            Err(unreadable) => self.names.add(kind, &unreadable.name),
+        }
         match read {
             Ok(ObjectRecord::Owner(owner)) => {
                 if let OwnerChange::Changed(namespace) = self.owners.add(owner) {
@@ -129,7 +174,7 @@ impl ObjectReader {
                     && kind == ObjectKind::WorkloadPodGroup
                     && !self.has_queues
                 {
-                    Self::put_own_queue(&job.queue, changes);
+                    self.put_own_queue(&job.queue, changes);
                 }
                 changes.put(kind.record_kind(), record);
             }
@@ -161,8 +206,10 @@ impl ObjectReader {
     }
 
     /// Adds the queue of a pod group, where the cluster has no queues and the group names none.
-    fn put_own_queue(queue: &str, changes: &mut ChangeBatches) {
+    fn put_own_queue(&mut self, queue: &str, changes: &mut ChangeBatches) {
         if queue == object::DEFAULT_QUEUE {
+            // The first list of queues takes it away again, unless it shows a queue of this name.
+            self.names.add(ObjectKind::Queue, queue);
             let record = pb::Queue {
                 name: queue.to_owned(),
                 ..pb::Queue::default()
@@ -188,6 +235,7 @@ impl ObjectReader {
     }
 
     fn remove_named(&mut self, kind: ObjectKind, name: &str, changes: &mut ChangeBatches) {
+        self.names.remove(kind, name);
         if kind.owns_pods() {
             if let OwnerChange::Changed(namespace) = self.owners.remove(kind, name) {
                 self.stale.namespaces.insert(namespace);

@@ -81,7 +81,7 @@ impl<R: PendingReasons> ReasonWriter<R> {
     /// Writer of what these reasons say.
     pub fn new(access: ClusterAccess, options: ReasonOptions, reasons: R) -> Self {
         ReasonWriter {
-            client: SharedClient::sending_once(access),
+            client: SharedClient::new(access),
             options,
             reasons,
             last: String::new(),
