@@ -380,16 +380,13 @@ impl ClusterWatch {
                 }
             }
             ListStep::End(reply) => {
-                let read = match self.problems.remove(&name) {
-                    Some(error) => {
-                        self.reader.give_list_up(scope);
-                        Err(error)
-                    }
-                    None => {
-                        self.listed.insert(name);
-                        self.end_list(scope).await?;
-                        Ok(())
-                    }
+                let read = if let Some(error) = self.problems.remove(&name) {
+                    self.reader.give_list_up(scope);
+                    Err(error)
+                } else {
+                    self.listed.insert(name);
+                    self.end_list(scope).await?;
+                    Ok(())
                 };
                 // A task that has ended needs no reply.
                 drop(reply.send(read));

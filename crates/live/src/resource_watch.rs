@@ -187,13 +187,12 @@ impl ResourceWatch {
                 }
                 Err(error) => error,
             };
-            let condition = match self.judge(&error, holding).await {
-                Some(condition) => condition,
-                None => {
-                    *holding = Holding::default();
-                    self.send(messages, ListStep::Absent).await?;
-                    ResourceCondition::Absent
-                }
+            let condition = if let Some(condition) = self.judge(&error, holding).await {
+                condition
+            } else {
+                *holding = Holding::default();
+                self.send(messages, ListStep::Absent).await?;
+                ResourceCondition::Absent
             };
             let is_left_out = matches!(condition, ResourceCondition::Absent | ResourceCondition::Forbidden(_));
             if self.set(condition.clone()) {
@@ -337,12 +336,14 @@ impl ResourceWatch {
             if messages.is_closed() {
                 return Followed::Closed;
             }
-            if position.heard.elapsed() >= self.silence {
-                let seconds = self.silence.as_secs();
-                *doubt = Some(format!(
-                    "the watch has shown neither a change nor a bookmark for {seconds} s"
-                ));
-                return Followed::ListAgain(format!("the watch has been silent for {seconds} s"));
+            let patience = self.patience(doubt.as_ref());
+            if position.heard.elapsed() >= patience {
+                let reason = format!(
+                    "the watch has shown neither a change nor a bookmark for {} s",
+                    patience.as_secs()
+                );
+                *doubt = Some(reason.clone());
+                return Followed::ListAgain(reason);
             }
             match ended {
                 // The API server ends each watch from time to time.
@@ -376,31 +377,19 @@ impl ResourceWatch {
         doubt: &mut Option<String>,
         messages: &mpsc::Sender<WatchMessage>,
     ) -> Result<(), RequestError> {
-        let mut lines = match lines {
-            Some(lines) => lines,
-            None => {
-                let version = pages::encoded(&position.version);
-                self.open(&format!("resourceVersion={version}")).await?
-            }
+        let mut lines = if let Some(lines) = lines {
+            lines
+        } else {
+            let version = pages::encoded(&position.version);
+            self.open(&format!("resourceVersion={version}")).await?
         };
-        match doubt {
-            // A watch that was silent has to show something first.
-            Some(reason) => drop(self.set(ResourceCondition::Polled(reason.clone()))),
-            None => drop(self.set(ResourceCondition::Watching)),
-        }
+        // A watch that was silent has to show something first.
+        let polled = doubt.clone().map(ResourceCondition::Polled);
+        self.set(polled.unwrap_or(ResourceCondition::Watching));
         loop {
-            let patience = if doubt.is_some() {
-                POLL_INTERVAL.min(self.silence)
-            } else {
-                self.silence
-            };
-            let line = match next_line(&mut lines, position.heard + patience).await {
+            let line = match next_line(&mut lines, position.heard + self.patience(doubt.as_ref())).await {
                 Ok(Some(line)) => line,
-                Ok(None) => return Ok(()),
-                Err(RequestError::TimedOut(_)) if doubt.is_some() => {
-                    return Err(RequestError::WatchEnded("nothing was heard of it".to_owned()));
-                }
-                Err(RequestError::TimedOut(_)) => return Ok(()),
+                Ok(None) | Err(RequestError::TimedOut(_)) => return Ok(()),
                 Err(error) => return Err(error),
             };
             let (event, version) = read_event(&line)?;
@@ -421,6 +410,15 @@ impl ResourceWatch {
                 }
             }
             position.version = version;
+        }
+    }
+
+    /// Longest silence of a watch. One that was silent before, or that is forbidden, is not waited for as long.
+    fn patience(&self, doubt: Option<&String>) -> Duration {
+        if doubt.is_some() {
+            self.silence.min(POLL_INTERVAL)
+        } else {
+            self.silence
         }
     }
 

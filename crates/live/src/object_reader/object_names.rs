@@ -1,6 +1,6 @@
 //! Names of the objects that were read, so that a new list shows which of them are gone.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pumice_kubernetes::object::ObjectKind;
@@ -13,9 +13,9 @@ type ListedScope = (ObjectKind, Option<Arc<str>>);
 /// Names of the objects that were read, by kind. An object of a namespace has the name `namespace/name`.
 #[derive(Debug, Default)]
 pub(super) struct ObjectNames {
-    known: BTreeMap<ObjectKind, HashSet<Box<str>>>,
+    known: BTreeMap<ObjectKind, BTreeSet<Box<str>>>,
     /// Names that the new lists under way have shown so far.
-    listing: BTreeMap<ListedScope, HashSet<Box<str>>>,
+    listing: BTreeMap<ListedScope, BTreeSet<Box<str>>>,
 }
 
 impl ObjectNames {
@@ -46,7 +46,7 @@ impl ObjectNames {
     }
 
     pub(super) fn begin_list(&mut self, scope: &ResourceScope) {
-        self.listing.insert(key(scope), HashSet::new());
+        self.listing.insert(key(scope), BTreeSet::new());
     }
 
     /// Ends a new list. Returns the names that were known and that the list does not show, sorted.
