@@ -13,6 +13,7 @@ use pumice_console::args::parse_duration;
 use pumice_console::{ClientArgs, CommandError, OutputFormat, args, full_sync, import_files, output, state_check};
 use pumice_engine::model::LabelKinds;
 use pumice_kubernetes::import::AmountRules;
+use pumice_kubernetes::object::missing_queues;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
@@ -115,12 +116,13 @@ pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
     };
     let mut local = ProgramServices.start_keeping(stored).await?;
     let cluster = std::mem::take(&mut imported.cluster);
+    let made = missing_queues(&cluster);
     let loaded = full_sync::send_full_sync(&mut local.connection, "file", cluster).await?;
     for refused in &loaded.rejected {
         output::note(&format!("refused, and so not compared: {refused}"));
     }
     let given = ClusterRecords::read(&mut local.connection).await?;
-    let file = given.fields()?;
+    let mut file = given.fields()?;
     state_check::drop_known(&mut connection, None, &mut imported.warnings, &ProgramServices).await?;
     imported.report();
     state_check::refuse_strict(args.strict, imported.warnings.len(), "")?;
@@ -135,6 +137,11 @@ pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
             known.sources.get(&(kind, name.clone())) == Some(source)
         });
     }
+    // A server that has no built-in queue differs in nothing that the file says.
+    let is_made = |kind: usize, name: &str| {
+        records::KINDS.get(kind) == Some(&"queue") && made.iter().any(|queue| queue.name == name)
+    };
+    file.retain(|(kind, name), _| !is_made(*kind, name) || server.contains_key(&(*kind, name.clone())));
     let changes = records::record_diffs(&file, &server);
     if args.client.output == OutputFormat::Json {
         let found = json!({

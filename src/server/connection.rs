@@ -91,13 +91,15 @@ impl CallerConnection {
     pub(super) fn new(number: u64, peer: TcpConnectInfo) -> Arc<Self> {
         Arc::new(Self {
             number,
-            peer,
             facts: PendingFacts::default(),
             opened: Instant::now(),
             calls: AtomicUsize::new(0),
             last_call: AtomicU64::new(0),
             held: HeldAmounts::default(),
-            state_share: ConnectionShare::default(),
+            state_share: peer.remote_addr.map_or_else(ConnectionShare::default, |address| {
+                ConnectionShare::of_peer(address.ip())
+            }),
+            peer,
             responses: ShortLock::default(),
             turns: ShortLock::default(),
             retries: ShortLock::default(),

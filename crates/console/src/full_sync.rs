@@ -3,6 +3,7 @@
 use prost::Message as _;
 
 use crate::{CommandError, output};
+use pumice_kubernetes::object;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
@@ -10,6 +11,8 @@ use pumice_protocol::v1 as pb;
 const PART_BYTES: usize = 2 << 20;
 /// Reason of the server's refusal of a record that the files did not show readable.
 const UNREADABLE_RECORD: &str = "UNREADABLE_RECORD";
+/// Reason of the server's refusal of a record that another source owns.
+const OTHER_SOURCE: &str = "OTHER_SOURCE";
 
 /// Outcome of a full sync.
 #[derive(Debug)]
@@ -29,14 +32,19 @@ pub async fn send_full_sync(
     send_full_sync_with(connection, source, cluster, Vec::new()).await
 }
 
-/// Sends a full sync, and with it the records that could not be read: the server keeps their last good ones.
+/// Sends a full sync, and with it the records that could not be read: the server keeps their last good ones. The cluster
+/// gets the queues that Volcano makes when it starts, unless another source of the server has them.
 pub async fn send_full_sync_with(
     connection: &mut ClientConnection,
     source: &str,
-    cluster: pb::Cluster,
+    mut cluster: pb::Cluster,
     unreadable: Vec<pb::UnreadableRecord>,
 ) -> Result<LoadOutcome, CommandError> {
     let source_epoch = next_epoch(connection, source).await?;
+    let mut made = object::missing_queues(&cluster);
+    made.retain(|queue| unreadable.iter().all(|record| record.name != queue.name));
+    let made_titles: Vec<String> = made.iter().map(|queue| format!("queue {}", queue.name)).collect();
+    cluster.queues.extend(made);
     let parts = split_into_parts(cluster, unreadable);
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     let mut requests = Some(tokio_stream::wrappers::ReceiverStream::new(receiver));
@@ -85,11 +93,15 @@ pub async fn send_full_sync_with(
         progress.inc(1);
     }
     progress.finish_and_clear();
+    let is_there = |problem: &pb::Problem| {
+        let record = record_of_field(&parts, &problem.field);
+        problem.reason == OTHER_SOURCE && record.is_some_and(|record| made_titles.contains(&record))
+    };
     // Records that the files did not show readable are reported with their objects.
     let refused = outcome
         .refused
         .iter()
-        .filter(|problem| problem.reason != UNREADABLE_RECORD)
+        .filter(|problem| problem.reason != UNREADABLE_RECORD && !is_there(problem))
         .map(|problem| problem_title(&parts, problem))
         .collect();
     Ok(LoadOutcome {

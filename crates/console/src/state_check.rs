@@ -13,6 +13,7 @@ use pumice_engine::plugin::{RecordWarning, RecordWarningKind};
 use pumice_engine::plugins::REGISTRY;
 use pumice_engine::policy::{Compatibility, suggestion};
 use pumice_kubernetes::import::ImportWarning;
+use pumice_kubernetes::object::missing_queues;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
@@ -22,8 +23,6 @@ const MAX_NAMED: usize = 5;
 const MAX_SUGGESTIONS: usize = 20;
 /// Names in one question to a server.
 const NAMES_PER_CALL: usize = 1_000;
-/// The parent that every queue has without a record of it.
-const ROOT_QUEUE: &str = "root";
 
 /// A record that hardly means what its author has in mind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -234,11 +233,13 @@ impl ClusterCheck {
     /// Records that refer to a record which is not in the cluster.
     fn references(&mut self, cluster: &pb::Cluster) {
         let nodes: BTreeSet<&str> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
-        let queues: BTreeSet<&str> = cluster.queues.iter().map(|queue| queue.name.as_str()).collect();
+        let made = missing_queues(cluster);
+        let queues = cluster.queues.iter().chain(&made);
+        let queues: BTreeSet<&str> = queues.map(|queue| queue.name.as_str()).collect();
         let jobs: BTreeSet<&str> = cluster.jobs.iter().map(|job| job.name.as_str()).collect();
         for queue in &cluster.queues {
             let parent = queue.parent.as_str();
-            if !parent.is_empty() && parent != ROOT_QUEUE && !queues.contains(parent) {
+            if !parent.is_empty() && !queues.contains(parent) {
                 self.missing(MissingKind::Queue, parent, format!("parent of queue {}", queue.name));
             }
         }

@@ -225,7 +225,7 @@ impl ClusterWatch {
             self.reader.has_queues &= kind != ObjectKind::Queue || start.is_some();
             starts.push((watch, start));
         }
-        self.reader.end_lists();
+        self.reader.end_lists(&mut changes);
         self.former_devices = Arc::default();
         let (parts, last) = changes.into_batches();
         for part in parts {

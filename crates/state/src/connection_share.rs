@@ -1,10 +1,14 @@
 //! Shares of single connections in limits that all callers share.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::error::{StateError, limit_error};
 use super::limits::StateLimits;
+
+/// Bits of an IPv6 address that are of its network.
+const NETWORK: u128 = !0 << 64;
 
 /// Share of one connection in the limits of the state: its open sessions and their bytes. Copies are of the same connection.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +16,8 @@ pub struct ConnectionShare(Arc<ConnectionHoldings>);
 
 #[derive(Debug, Default)]
 struct ConnectionHoldings {
+    /// Address of the caller, as far as it tells callers apart.
+    peer: Option<IpAddr>,
     /// Open sessions that came by the connection.
     sessions: AtomicUsize,
     /// Bytes that these sessions hold alone.
@@ -28,6 +34,24 @@ impl PartialEq for ConnectionShare {
 }
 
 impl ConnectionShare {
+    /// Share of a connection from this address. Of an IPv6 address the network counts: a host has all addresses of it.
+    #[must_use]
+    pub fn of_peer(address: IpAddr) -> Self {
+        let peer = match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & NETWORK)),
+            version_4 @ IpAddr::V4(_) => version_4,
+        };
+        Self(Arc::new(ConnectionHoldings {
+            peer: Some(peer),
+            ..ConnectionHoldings::default()
+        }))
+    }
+
+    /// True if both are of one caller, by its address.
+    pub(super) fn is_of_same_peer(&self, other: &Self) -> bool {
+        self == other || (self.0.peer.is_some() && self.0.peer == other.0.peer)
+    }
+
     /// Records that the connection has ended. Its sessions and full syncs may then be dropped in favour of others.
     pub fn end(&self) {
         self.0.has_ended.store(true, Ordering::Release);
@@ -41,11 +65,6 @@ impl ConnectionShare {
     /// Number that orders the connections of one moment, for lists by connection.
     pub(super) fn key(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
-    }
-
-    /// True if the connection has open sessions.
-    pub(super) fn has_sessions(&self) -> bool {
-        self.0.sessions.load(Ordering::Acquire) > 0
     }
 
     /// Checks that the connection may open one more session.

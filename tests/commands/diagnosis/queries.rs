@@ -381,3 +381,20 @@ fn equal_tasks_and_equal_scores_are_grouped() {
     assert_eq!(said.lines().count(), 3, "{said}");
     assert!(said.contains("n-00, n-01, n-02, n-03 and 8 more"), "{said}");
 }
+
+#[test]
+fn resources_that_an_extender_manages_are_no_reason_against_a_node() {
+    let file = |name: &str| format!("{}/tests/data/evictions/{name}", env!("CARGO_MANIFEST_DIR"));
+    let server = EmbeddedServer::start();
+    ends(Some(&server), &["policy", "push", &file("ignored-policy.yaml")], 0);
+    ends(Some(&server), &["state", "load", &file("ignored.yaml")], 0);
+    for command in [&["filter", "--task", "x/v-0"][..], &["score", "--task", "x/v-0"]] {
+        let said = ends(Some(&server), command, 0);
+        assert!(
+            said.contains("1 of 1 nodes passed") || said.contains("1 node of 1"),
+            "{said}"
+        );
+    }
+    let said = ends(Some(&server), &["explain", "task", "x/v-0"], 0);
+    assert!(said.contains("a node takes it now, best on n1"), "{said}");
+}

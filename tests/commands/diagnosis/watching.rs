@@ -66,14 +66,14 @@ fn a_dump_is_compared_with_the_server() {
     let server = EmbeddedServer::start();
     ends(Some(&server), &["state", "load", dump], 0);
     let said = ends(Some(&server), &["state", "diff", dump], 0);
-    assert!(said.contains("the same: 4 nodes, 1 queue, 1 job, 4 tasks"), "{said}");
+    assert!(said.contains("the same: 4 nodes, 2 queues, 1 job, 4 tasks"), "{said}");
     // Another source sends a node, and one task changes.
     server
         .wire
         .apply_batch(full_sync("other", 1, nodes(vec![node("n-new", &[("cpu", "1")])])))
         .unwrap();
     let said = ends(Some(&server), &["state", "diff", dump, "--source", "file"], 0);
-    assert!(said.contains("the same: 4 nodes, 1 queue, 1 job, 4 tasks"), "{said}");
+    assert!(said.contains("the same: 4 nodes, 2 queues, 1 job, 4 tasks"), "{said}");
     let tasks = server.wire.list_tasks(pb::ListTasksRequest::default()).unwrap().tasks;
     let mut moved = tasks[1].task.clone().unwrap();
     assert_eq!(moved.name, "train/bert-worker-1");
@@ -103,6 +103,23 @@ fn a_dump_is_compared_with_the_server() {
         .map(|field| field["field"].as_str().unwrap())
         .collect();
     assert_eq!(fields, ["node", "status"]);
+    // The queue `root` that the load made is no difference where it is not.
+    server
+        .wire
+        .apply_batch(pb::Batch {
+            source_epoch: 1,
+            remove: Some(pb::Removals {
+                queues: vec!["root".to_owned()],
+                ..pb::Removals::default()
+            }),
+            ..delta("file", 3, pb::Cluster::default())
+        })
+        .unwrap();
+    let filed = ends(Some(&server), &["state", "diff", dump], 1);
+    assert!(
+        filed.contains("extra: on the server, not in the file (1)") && !filed.contains("missing:"),
+        "{filed}"
+    );
     let filed = ends(Some(&server), &["state", "diff", dump, "--source", "other"], 1);
     assert!(filed.contains("extra: on the server, not in the file (1)"), "{filed}");
     let unknown = pumice(Some(&server), &["state", "diff", dump, "--source", "nobody"]);

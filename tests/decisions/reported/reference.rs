@@ -29,6 +29,41 @@ fn a_tree_hangs_below_a_root_that_nobody_wrote() {
     }
 }
 
+#[test]
+fn a_server_makes_root_and_default_of_loaded_files_and_keeps_those_of_another_source() {
+    let server = EmbeddedServer::start();
+    reload(&server, "[{name: capacity, enableHierarchy: true}]", "upstream");
+    let address = format!("http://{}", server.grpc);
+    let run = |command: &[&str]| {
+        let output = pumice("tree-without-root", &[command, &["--server", &address]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", texts(&output));
+        texts(&output)
+    };
+    let first = run(&["state", "load", "cluster.yaml", "default.yaml", "--source", "files"]);
+    assert!(!first.contains("warning"), "{first}");
+    let admitted = server.wire.admit(pb::AdmitRequest {
+        mode: pb::AdmitMode::Check.into(),
+        items: ["x/j", "x/plain"]
+            .map(|name| pb::AdmitSubject {
+                subject: Some(pb::admit_subject::Subject::Job(pb::Job {
+                    name: name.to_owned(),
+                    ..pb::Job::default()
+                })),
+                attempt: 0,
+            })
+            .into(),
+        ..Default::default()
+    });
+    let items = admitted.unwrap().result.unwrap().items;
+    assert!(items.iter().all(|item| item.permitted), "{items:?}");
+    let explained = run(&["explain", "job", "x/j"]);
+    assert!(!explained.contains("not ready"), "{explained}");
+    // A second source with a tree of its own leaves both queues alone.
+    let tree = ["state", "load", "other.yaml", "--source", "others"];
+    let second = run(&tree);
+    assert!(!second.contains("refused"), "{second}");
+}
+
 /// Places of queues in the order, and by their keys alone; `None`: some queue has no key.
 fn ordered(server: &EmbeddedServer, plugins: &[&str]) -> (Vec<String>, Option<Vec<String>>) {
     let order = server.wire.order(pb::OrderRequest {

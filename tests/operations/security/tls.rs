@@ -137,6 +137,46 @@ fn the_command_line_takes_files_from_flags_variables_and_profiles() {
 }
 
 #[test]
+fn kubectl_pumice_speaks_tls_and_expects_the_name_of_the_service() {
+    let authority = TestAuthority::new(&["admin"]);
+    let issued = authority.issue(&["--name", "pumice.there.svc"]);
+    assert!(issued.status.success(), "{}", err(&issued));
+    let program = authority.serve(&[]);
+    // The plugin finds kubectl and pumice on the search path.
+    let folder = TestDirectory::new();
+    let port = program.grpc.port();
+    let forward = format!("#!/bin/sh\necho 'Forwarding from 127.0.0.1:{port} -> 7461'\nexec sleep 60\n");
+    let kubectl = folder.file("kubectl", &forward);
+    std::fs::set_permissions(&kubectl, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_pumice"), folder.0.join("pumice")).unwrap();
+    let path = format!("{}:/usr/bin:/bin", folder.0.display());
+    let shown = |variables: &[(&str, &str)]| {
+        let plugin = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kubectl-pumice");
+        let mut command = std::process::Command::new("bash");
+        command.args([plugin, "state", "show"]).env_clear().env("PATH", &path);
+        command.envs(variables.iter().copied()).env("PUMICE_NAMESPACE", "there");
+        command.output().unwrap()
+    };
+    let [ca, certificate, key] = ["ca.crt", "admin.crt", "admin.key"].map(|file| authority.text(file));
+    let client = [("PUMICE_CERTIFICATE", &*certificate), ("PUMICE_KEY", &*key)];
+    let full = shown(&[&client[..], &[("PUMICE_CA", &*ca)]].concat());
+    assert!(full.status.success(), "{}", err(&full));
+    assert!(out(&full).contains("policies: default"), "{}", out(&full));
+    let named = |name: &str| shown(&[&client[..], &[("PUMICE_CA", &*ca), ("PUMICE_SERVER_NAME", name)]].concat());
+    assert!(named("localhost").status.success());
+    assert!(!named("other.there.svc").status.success());
+    // Without the variables it speaks plain text, which this server does not take.
+    assert!(!shown(&[]).status.success());
+    // The authorities of this machine do not know the test's own.
+    let unknown = shown(&[&client[..], &[("PUMICE_TLS", "1")]].concat());
+    assert!(
+        !unknown.status.success() && err(&unknown).contains("--ca FILE"),
+        "{}",
+        err(&unknown)
+    );
+}
+
+#[test]
 fn other_machines_are_served_without_tls_only_if_that_was_said() {
     let folder = TestDirectory::new();
     let file = |text: &str| folder.file("settings.yaml", text);

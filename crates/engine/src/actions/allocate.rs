@@ -107,6 +107,7 @@ impl ActionSession<'_> {
         };
         // The places of a job that is pipelined stay taken, and no bind is sent.
         if !is_ready {
+            self.note_unbound(job);
             return Ok(false);
         }
         self.commit_ready(job, statement);

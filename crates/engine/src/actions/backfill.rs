@@ -119,6 +119,8 @@ impl ActionSession<'_> {
         };
         if placed && self.is_ready(job) {
             self.bind_allocated(job);
+        } else if placed {
+            self.note_unbound(job);
         }
         Ok(())
     }

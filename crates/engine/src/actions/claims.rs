@@ -7,6 +7,7 @@ use super::CycleEvent;
 use super::allocation_unit::TaskHeap;
 use super::session::ActionSession;
 use super::statement::ActionStatement;
+use crate::cycle::SessionChange;
 use crate::decide::{NodeGradient, SchedulingHeap};
 use crate::model::{NodeSlot, Problem, StoredRecord, TaskRecord, TaskStatus};
 
@@ -78,7 +79,51 @@ pub(super) fn run(session: &mut ActionSession<'_>) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Places tasks that wait for releases on amounts that are idle by now: later evictions may have freed more than they
+/// needed.
+pub(super) fn use_idle_amounts(session: &mut ActionSession<'_>) -> Result<(), Problem> {
+    let evicts = |event: &CycleEvent| matches!(event, CycleEvent::Evicted { .. });
+    if session.is_upstream() || !session.events.iter().any(evicts) {
+        return Ok(());
+    }
+    session.refresh_tasks();
+    let pipelined = |job: usize| {
+        session
+            .tasks_of(job, TaskStatus::Pipelined)
+            .into_iter()
+            .map(move |task| (job, task))
+    };
+    let waiting: Vec<(usize, usize)> = (0..session.jobs.len()).flat_map(pipelined).collect();
+    for (job, task) in waiting {
+        session.move_to_idle(job, task)?;
+    }
+    Ok(())
+}
+
 impl ActionSession<'_> {
+    /// Moves a pipelined task to idle amounts, if there are enough.
+    fn move_to_idle(&mut self, job: usize, task: usize) -> Result<(), Problem> {
+        let Some(record) = self.stored_task(task) else {
+            return Ok(());
+        };
+        let (name, node) = (&record.record.name, &record.record.node);
+        self.change(task, &SessionChange::Unpipeline(Arc::clone(name)))?;
+        let state = self.cycle.cluster_state();
+        let (Some(waiting), Some(node)) = (state.tasks().get(name).cloned(), state.slot_of(node)) else {
+            return Ok(());
+        };
+        if let Some(task) = self.tasks.get_mut(task) {
+            task.stored = Arc::clone(&waiting);
+        }
+        let mut statement = ActionStatement::default();
+        if self.place_on_idle(&mut statement, (job, task))? {
+            self.commit_claims(job, statement, true);
+        } else {
+            self.place_admitted(&mut statement, task, &waiting, (node, TaskStatus::Pipelined))?;
+        }
+        Ok(())
+    }
+
     /// True if the task was evicted for one that has not started yet: it is not evicted again.
     pub(super) fn is_spared(&self, task: &TaskRecord) -> bool {
         !self.is_upstream() && self.claims.claimant_of(&task.name).is_some()
@@ -187,6 +232,13 @@ impl ActionSession<'_> {
         let cards: Vec<Arc<str>> = verdict.cards.into_iter().map(|(card, _)| card).collect();
         let card = self.card_on(&stored.record, node, &cards);
         self.place(statement, task, (node, card), status)
+    }
+
+    /// Records that a job is not ready and has tasks with places. The reference leaves their binds to another cycle.
+    pub(super) fn note_unbound(&mut self, job: usize) {
+        if !self.is_upstream() {
+            self.unbound_jobs.insert(job);
+        }
     }
 
     /// Commits what a job got that is ready: binds are sent, also of tasks that an earlier action of the cycle placed.

@@ -201,5 +201,6 @@ pub fn run_cycle_with(
             CycleAction::Reclaim => reclaim::run(&mut session)?,
         }
     }
+    claims::use_idle_amounts(&mut session)?;
     Ok(session.into_report())
 }

@@ -10,7 +10,7 @@ use pumice_engine::model::{
 };
 use pumice_engine::policy::{CompileOptions, Policy, compile};
 
-use crate::judge::{CaseTally, ClaimJudge};
+use crate::judge::{CaseTally, ClaimJudge, judge_first_eviction, waits_without_place};
 
 /// Cycles of a case.
 const CYCLES: u64 = 16;
@@ -63,8 +63,6 @@ pub(crate) struct CycleCase {
     claims: CycleClaims,
     queues: i64,
     jobs: i64,
-    /// Cycles that an evicted task takes to end.
-    grace: u64,
     /// Ends of evicted tasks.
     ends: BTreeMap<Arc<str>, u64>,
 }
@@ -84,7 +82,6 @@ impl CycleCase {
             claims: CycleClaims::default(),
             queues,
             jobs: 0,
-            grace: u64::try_from(1 + numbers.below(3)).unwrap(),
             ends: BTreeMap::new(),
             numbers,
         };
@@ -147,7 +144,8 @@ impl CycleCase {
                 runs = true;
                 if self.numbers.one_in(12) {
                     fields.status = TaskStatus::Releasing;
-                    self.ends.insert(Arc::clone(&fields.name), self.grace);
+                    let end = self.grace();
+                    self.ends.insert(Arc::clone(&fields.name), end);
                 }
             }
             self.state.put_task(TaskRecord::from(fields), &source());
@@ -164,6 +162,11 @@ impl CycleCase {
             ..JobRecord::default()
         };
         self.state.put_job(job, &source());
+    }
+
+    /// Cycles that an evicted task takes to end.
+    fn grace(&mut self) -> u64 {
+        u64::try_from(self.numbers.pick(&[1, 1, 2, 3, 6])).unwrap()
     }
 
     /// Node with so much cpu, and a place for one more pod.
@@ -194,8 +197,12 @@ impl CycleCase {
                 now: Some(i64::try_from(tick).unwrap()),
                 claims: &self.claims,
             };
+            let claimed = judge.claim_to_keep(&self.state, &plugin_states, &self.policy);
             let report = run_cycle_with(self.state.clone(), plugin_states, &self.policy, query).unwrap();
-            let found = judge.judge(&report, &self.policy, tally);
+            let mut found = judge.judge(&report, &self.policy, tally);
+            let lost = claimed.filter(|claimant| waits_without_place(&report, claimant));
+            found.extend(lost.map(|claimant| format!("claimant {claimant} could keep a place, and lost it")));
+            found.extend(judge_first_eviction(&report, &self.state, &self.policy));
             let place = |found: String| format!("case {}, cycle {tick}, {:?}: {found}", self.seed, self.actions);
             tally.violations.extend(found.into_iter().map(place));
             self.claims.record(&report.events);
@@ -218,7 +225,8 @@ impl CycleCase {
                 }
                 CycleEvent::Evicted { task, .. } => {
                     self.change(task, |record| record.status = TaskStatus::Releasing);
-                    self.ends.insert(Arc::clone(task), tick + self.grace);
+                    let end = tick + self.grace();
+                    self.ends.insert(Arc::clone(task), end);
                 }
                 CycleEvent::Enqueued(job) => self.set_phase(job, JobPhase::Inqueue),
                 CycleEvent::Pipelined { .. } | CycleEvent::Nominated { .. } | CycleEvent::PassedOver { .. } => {}

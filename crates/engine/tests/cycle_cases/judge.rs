@@ -1,4 +1,4 @@
-//! What must hold of evictions, judged by the events and the end of each cycle alone.
+//! Rules that evictions keep, judged by the state before each cycle, its events and its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,9 +8,10 @@ use pumice_engine::actions::{CycleEvent, CycleReport};
 use pumice_engine::cycle::SessionChange;
 use pumice_engine::decide::{PlaceGroup, PlaceQuery, place};
 use pumice_engine::model::{ClusterState, TaskRecord, TaskStatus};
+use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::Policy;
 
-/// What happened in all cases.
+/// Tally of all cases.
 #[derive(Debug, Default)]
 pub(crate) struct CaseTally {
     pub(crate) cases: u64,
@@ -52,11 +53,32 @@ impl fmt::Display for CaseTally {
 #[derive(Debug, Default)]
 pub(crate) struct ClaimJudge {
     open: BTreeMap<Arc<str>, Arc<str>>,
+    /// Claimants whose places the last cycle kept.
+    nominated: BTreeSet<Arc<str>>,
 }
 
 impl ClaimJudge {
     pub(crate) fn remove_claimant(&mut self, task: &str) {
         self.open.retain(|_, claimant| **claimant != *task);
+    }
+
+    /// Only claimant that waits, if its place was kept and it finds one by itself: now, or once others are gone. The next
+    /// cycle must not give it away.
+    pub(crate) fn claim_to_keep(
+        &self,
+        state: &ClusterState,
+        plugin_states: &PluginStates,
+        policy: &Policy,
+    ) -> Option<Arc<str>> {
+        let mut claimants: BTreeSet<&Arc<str>> = self.open.values().collect();
+        claimants.extend(&self.nominated);
+        let claimant = claimants
+            .pop_first()
+            .filter(|own| claimants.is_empty() && self.nominated.contains(*own))?;
+        let task = &state.tasks().get(claimant)?.record;
+        let is_alone = state.jobs().get(&task.job)?.record.min_member <= 1;
+        let node = place_of((state, plugin_states, policy), claimant, false).filter(|_| is_alone);
+        node.map(|_| Arc::clone(claimant))
     }
 
     pub(crate) fn open_evictions(&self) -> u64 {
@@ -66,6 +88,7 @@ impl ClaimJudge {
     /// Violations of one cycle.
     pub(crate) fn judge(&mut self, report: &CycleReport, policy: &Policy, tally: &mut CaseTally) -> Vec<String> {
         let mut found = Vec::new();
+        self.nominated.clear();
         for event in &report.events {
             match event {
                 CycleEvent::Evicted { task, preemptor, .. } => {
@@ -87,7 +110,8 @@ impl ClaimJudge {
                         found.push(format!("{task} is pipelined, and {node} has what it asks for idle"));
                     }
                 }
-                CycleEvent::Enqueued(_) | CycleEvent::Nominated { .. } | CycleEvent::PassedOver { .. } => {}
+                CycleEvent::Nominated { task, .. } => drop(self.nominated.insert(Arc::clone(task))),
+                CycleEvent::Enqueued(_) | CycleEvent::PassedOver { .. } => {}
             }
         }
         let state = report.cycle.cluster_state();
@@ -144,7 +168,36 @@ fn idle_place(report: &CycleReport, policy: &Policy, task: &Arc<str>) -> Option<
     if record.status == TaskStatus::Pipelined {
         cycle.apply(&[SessionChange::Unpipeline(Arc::clone(task))]).unwrap();
     }
-    let state = cycle.cluster_state();
+    place_of((cycle.cluster_state(), cycle.plugin_states(), policy), task, true)
+}
+
+/// Violation by the first eviction of a cycle, if no task was placed before it: its claimant found a place without it.
+pub(crate) fn judge_first_eviction(report: &CycleReport, before: &ClusterState, policy: &Policy) -> Option<String> {
+    let changes = |event: &&CycleEvent| !matches!(event, CycleEvent::Enqueued(_) | CycleEvent::PassedOver { .. });
+    let Some(CycleEvent::Evicted { task, preemptor, .. }) = report.events.iter().find(changes) else {
+        return None;
+    };
+    let job = &before.tasks().get(preemptor)?.record.job;
+    let is_alone = before.jobs().get(job)?.record.min_member <= 1;
+    let plugin_states = policy.compute_plugin_states(before);
+    let node = place_of((before, &plugin_states, policy), preemptor, true).filter(|_| is_alone)?;
+    Some(format!(
+        "{task} is evicted for {preemptor}, which finds room on {node} without that"
+    ))
+}
+
+/// True if a task has no place at the end of a cycle.
+pub(crate) fn waits_without_place(report: &CycleReport, task: &str) -> bool {
+    let stored = report.cycle.cluster_state().tasks().get(task);
+    stored.is_some_and(|stored| stored.record.status == TaskStatus::Pending)
+}
+
+/// Node on which Place puts a task that waits. `idle_only`: on amounts that are idle now.
+fn place_of(
+    (state, plugin_states, policy): (&ClusterState, &PluginStates, &Policy),
+    task: &Arc<str>,
+    idle_only: bool,
+) -> Option<Arc<str>> {
     let record = state.tasks().get(task).unwrap().record.clone();
     if record.status != TaskStatus::Pending {
         return None;
@@ -164,11 +217,12 @@ fn idle_place(report: &CycleReport, policy: &Policy, task: &Arc<str>) -> Option<
         min_available: Some(1),
         candidates: None,
         exclusions: Vec::new(),
-        idle_only: true,
+        idle_only,
         samples: 0,
         max_pairs: u64::MAX,
     };
-    let placed = place(state, policy, cycle.plugin_states(), &query).unwrap();
+    let placed = place(state, policy, plugin_states, &query).unwrap();
     let group = placed.groups.iter().flatten().find(|_| placed.placed)?;
-    group.allocated.first().and_then(|slot| state.name_of(*slot))
+    let slot = group.allocated.first().or_else(|| group.pipelined.first())?;
+    state.name_of(*slot)
 }

@@ -18,6 +18,29 @@ const OVERSUBSCRIBED_MEMORY: &str = "volcano.sh/oversubscription-memory";
 const QUEUE_LABEL: &str = "scheduling.volcano.sh/queue-name";
 /// Queue of a pod group that names none.
 pub const DEFAULT_QUEUE: &str = "default";
+/// Queue above all others of a tree.
+pub const ROOT_QUEUE: &str = "root";
+
+/// Open queue with nothing but a name.
+pub fn plain_queue(name: &str) -> pb::Queue {
+    pb::Queue {
+        name: name.to_owned(),
+        state: pb::QueueState::Open.into(),
+        ..pb::Queue::default()
+    }
+}
+
+/// Queues that a cluster with queues lacks, and that Volcano makes when it starts: `root`, and `default` if jobs name it.
+pub fn missing_queues(cluster: &pb::Cluster) -> Vec<pb::Queue> {
+    let is_missing = |name: &str| cluster.queues.iter().all(|queue| queue.name != name);
+    let names_default = cluster.jobs.iter().any(|job| job.queue == DEFAULT_QUEUE);
+    let needed = [(ROOT_QUEUE, true), (DEFAULT_QUEUE, names_default)];
+    let needed = needed
+        .into_iter()
+        .filter(|(_, is_needed)| *is_needed && !cluster.queues.is_empty());
+    let missing = needed.filter(|(name, _)| is_missing(name));
+    missing.map(|(name, _)| plain_queue(name)).collect()
+}
 
 type ImportObjectResult<T> = Result<T, FieldError>;
 

@@ -19,7 +19,7 @@ mod tests;
 
 use serde_json::Value;
 
-pub use cluster::DEFAULT_QUEUE;
+pub use cluster::{DEFAULT_QUEUE, ROOT_QUEUE, missing_queues, plain_queue};
 pub use fields::FieldError;
 pub use identity::RecordIdentity;
 pub use json::ObjectLimits;

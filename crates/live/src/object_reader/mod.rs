@@ -28,6 +28,8 @@ pub(crate) struct ObjectReader {
     pub(crate) has_owners: bool,
     /// True if queues are watched.
     pub(crate) has_queues: bool,
+    /// Queues that Volcano makes when it starts and that are not listed; absent until a queue is.
+    missing_queues: Option<Vec<&'static str>>,
     devices: ClaimedDevices,
     /// True if all slices and claims were listed.
     has_all_devices: bool,
@@ -62,8 +64,12 @@ impl ObjectReader {
         }
     }
 
-    /// Ends the lists: what was read is whole.
-    pub(crate) fn end_lists(&mut self) {
+    /// Ends the lists: what was read is whole. A cluster with queues has those that Volcano makes when it starts.
+    pub(crate) fn end_lists(&mut self, changes: &mut ChangeBatches) {
+        for name in self.missing_queues.take().unwrap_or_default() {
+            let record = object::plain_queue(name);
+            changes.put(pb::RecordKind::Queue, ObjectRecord::Queue(record));
+        }
         // The pods came after their owners, and the nodes after their slices.
         self.stale = StaleRecords::default();
         self.has_all_devices = true;
@@ -176,10 +182,19 @@ impl ObjectReader {
                 {
                     self.put_own_queue(&job.queue, changes);
                 }
+                if let ObjectRecord::Queue(queue) = &record {
+                    self.find_queue(&queue.name);
+                }
                 changes.put(kind.record_kind(), record);
             }
             Err(unreadable) => self.note_unreadable(kind, *unreadable, changes),
         }
+    }
+
+    fn find_queue(&mut self, name: &str) {
+        let built_in = || vec![object::ROOT_QUEUE, object::DEFAULT_QUEUE];
+        let missing = self.missing_queues.get_or_insert_with(built_in);
+        missing.retain(|own| *own != name);
     }
 
     /// Puts what owners and claims tell into the record of a pod.
@@ -208,12 +223,16 @@ impl ObjectReader {
     /// Adds the queue of a pod group, where the cluster has no queues and the group names none.
     fn put_own_queue(&mut self, queue: &str, changes: &mut ChangeBatches) {
         if queue == object::DEFAULT_QUEUE {
+<<<<<<< HEAD
             // The first list of queues takes it away again, unless it shows a queue of this name.
             self.names.add(ObjectKind::Queue, queue);
             let record = pb::Queue {
                 name: queue.to_owned(),
                 ..pb::Queue::default()
             };
+=======
+            let record = object::plain_queue(queue);
+>>>>>>> w-faults
             changes.put(pb::RecordKind::Queue, ObjectRecord::Queue(record));
         }
     }
@@ -273,6 +292,9 @@ impl ObjectReader {
         if kind == ObjectKind::Pod {
             // The last good record counts, as it is.
             self.claiming.remove(&name);
+        }
+        if kind == ObjectKind::Queue {
+            self.find_queue(&name);
         }
         self.unreadable_count = self.unreadable_count.saturating_add(1);
         if self.unreadable.len() < UNREADABLE_REPORTED {

@@ -27,6 +27,29 @@ fn the_last_change_of_a_name_counts() {
 }
 
 #[test]
+fn lists_of_queues_get_those_that_volcano_makes_when_it_starts() {
+    let listed = |queues: &[&str]| {
+        let mut reader = ObjectReader::new(Arc::default());
+        let mut changes = ChangeBatches::default();
+        for queue in queues {
+            reader.read(ObjectKind::Queue, false, queue.as_bytes(), &mut changes);
+        }
+        reader.end_lists(&mut changes);
+        let (put, _, unreadable) = changes.decoded();
+        let names = put.queues.iter().map(|queue| queue.name.clone());
+        (names.collect::<Vec<_>>(), unreadable.len())
+    };
+    let child = r#"{"metadata":{"name":"child"},"spec":{"parent":"root"}}"#;
+    let root = r#"{"metadata":{"name":"root"},"spec":{"capability":{"cpu":"9"}}}"#;
+    let unreadable = r#"{"metadata":{"name":"root"},"spec":{"capability":9}}"#;
+    let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(listed(&[]), (Vec::new(), 0));
+    assert_eq!(listed(&[child]), (names(&["child", "default", "root"]), 0));
+    assert_eq!(listed(&[child, root]), (names(&["child", "default", "root"]), 0));
+    assert_eq!(listed(&[unreadable, child]), (names(&["child", "default"]), 1));
+}
+
+#[test]
 fn a_pod_group_without_any_queues_gets_one() {
     let group = |labels: &str| {
         format!(
@@ -95,7 +118,7 @@ fn after_the_lists_nothing_has_to_be_read_again() {
     let service = r#"{"metadata":{"name":"s","namespace":"web"},"spec":{"selector":{"app":"front"}}}"#;
     put(&mut reader, ObjectKind::Service, service);
     put(&mut reader, ObjectKind::ResourceSlice, SLICE);
-    reader.end_lists();
+    reader.end_lists(&mut ChangeBatches::default());
     assert_eq!(reader.take_stale(), StaleRecords::default());
 }
 
@@ -203,7 +226,7 @@ fn slices_that_cannot_be_read_count_on_over_lists() {
     let broken = SLICE.replace(r#""n""#, "7");
     let mut reader = ObjectReader::new(Arc::default());
     put(&mut reader, ObjectKind::ResourceSlice, SLICE);
-    reader.end_lists();
+    reader.end_lists(&mut ChangeBatches::default());
     put(&mut reader, ObjectKind::ResourceSlice, &broken);
     let devices = |reader: &mut ObjectReader| put(reader, ObjectKind::Node, NODE).0.nodes[0].devices.clone();
     assert!(devices(&mut reader).is_some());
@@ -270,7 +293,7 @@ fn claims_of_a_pod_that_cannot_be_read_count_on_over_lists() {
     put(&mut reader, ObjectKind::ResourceClaim, &claim(2));
     put(&mut reader, ObjectKind::Pod, &claiming("p", ""));
     put(&mut reader, ObjectKind::Pod, &claiming("q", ""));
-    reader.end_lists();
+    reader.end_lists(&mut ChangeBatches::default());
     let mut reader = ObjectReader::new(Arc::new(reader.into_devices().unwrap()));
     put(&mut reader, ObjectKind::ResourceClaim, &claim(2));
     put(&mut reader, ObjectKind::Pod, &broken);

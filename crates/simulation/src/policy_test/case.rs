@@ -12,6 +12,7 @@ use pumice_console::state_check::StateWarning;
 use pumice_console::{CommandError, import_files};
 use pumice_engine::policy::{YamlLimits, YamlNode, YamlValue};
 use pumice_kubernetes::import::AmountRules;
+use pumice_kubernetes::object::missing_queues;
 use pumice_protocol::v1 as pb;
 
 /// Bytes of one file of cases.
@@ -189,6 +190,8 @@ impl CaseReader {
                     .map(|rejected| StateWarning::rejected(rejected));
                 evaluation_ref.import_warnings = warnings.chain(imported.warnings).collect();
                 evaluation_ref.cluster = imported.cluster;
+                let made = missing_queues(&evaluation_ref.cluster);
+                evaluation_ref.cluster.queues.extend(made);
             }
             (None, None) => {}
         }

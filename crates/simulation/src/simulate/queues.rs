@@ -6,10 +6,8 @@ use serde::Serialize;
 
 use super::queue_amounts::QueueAmounts;
 use super::usage::count;
+use pumice_kubernetes::object::ROOT_QUEUE as ROOT;
 use pumice_protocol::v1 as pb;
-
-/// Queue at the top of a tree of queues.
-const ROOT: &str = "root";
 
 /// Outcome of one queue. Waiting times are those from the arrival of a task to its first place, of the tasks that got one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -98,12 +96,7 @@ impl QueueTallies {
     /// Tallies of these queues on a cluster with these amounts.
     pub(super) fn new(queues: &[pb::Queue], total: QueueAmounts) -> Self {
         let deserving = queues.iter().any(|queue| queue.deserved.is_some());
-        let is_tree = queues.iter().any(|queue| !queue.parent.is_empty());
-        // The simulation adds a root, as Volcano does. Beside queues without parents it is not a queue of the cluster.
-        let is_listed = |queue: &&pb::Queue| {
-            is_tree || queue.name != ROOT || queue.weight.is_some() || queue.creation_time.is_some()
-        };
-        let rooted = queues.iter().filter(is_listed).any(|queue| queue.name == ROOT);
+        let rooted = queues.iter().any(|queue| queue.name == ROOT);
         let tally = |queue: &pb::Queue| {
             let parent = match queue.parent.as_str() {
                 "" if rooted && queue.name != ROOT => Some(ROOT),
@@ -123,8 +116,7 @@ impl QueueTallies {
                 ..QueueTally::default()
             }
         };
-        let listed = queues.iter().filter(is_listed);
-        let by_name = listed.map(|queue| (queue.name.clone(), tally(queue))).collect();
+        let by_name = queues.iter().map(|queue| (queue.name.clone(), tally(queue))).collect();
         let mut tallies = Self {
             queues: by_name,
             children: BTreeMap::new(),

@@ -6,12 +6,8 @@ use std::time::Duration;
 use super::SimulateArgs;
 use pumice_console::{CommandError, LocalServices, import_files, output, state_check};
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
+use pumice_kubernetes::object::{DEFAULT_QUEUE, plain_queue};
 use pumice_protocol::v1 as pb;
-
-/// The queue of tasks without a job.
-const DEFAULT_QUEUE: &str = "default";
-/// The queue above all others of a tree.
-const ROOT_QUEUE: &str = "root";
 
 /// An initial cluster, and the jobs to place on it.
 #[derive(Debug)]
@@ -75,7 +71,7 @@ fn split_waiting(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: 
         ));
     }
     if in_cycles {
-        add_built_in_queues(&waiting, &mut cluster);
+        add_default_queue(&waiting, &mut cluster);
     }
     assign_default_jobs(&mut waiting, &mut cluster);
     let names_cards = waiting
@@ -123,19 +119,12 @@ fn split_waiting(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: 
     }
 }
 
-/// Adds the queues `root` and `default`, as Volcano does when it starts: the second if tasks or jobs need it.
-fn add_built_in_queues(waiting: &[pb::Task], cluster: &mut pb::Cluster) {
+/// Adds the queue `default`, as Volcano does when it starts, if tasks or jobs need it.
+fn add_default_queue(waiting: &[pb::Task], cluster: &mut pb::Cluster) {
     let mut jobs = cluster.jobs.iter();
-    let default = waiting.iter().any(|task| task.job.is_empty()) || jobs.any(|job| job.queue == DEFAULT_QUEUE);
-    let root = default || !cluster.queues.is_empty();
-    for (name, is_needed) in [(ROOT_QUEUE, root), (DEFAULT_QUEUE, default)] {
-        if is_needed && !cluster.queues.iter().any(|queue| queue.name == name) {
-            cluster.queues.push(pb::Queue {
-                name: name.to_owned(),
-                state: pb::QueueState::Open.into(),
-                ..pb::Queue::default()
-            });
-        }
+    let needed = waiting.iter().any(|task| task.job.is_empty()) || jobs.any(|job| job.queue == DEFAULT_QUEUE);
+    if needed && !cluster.queues.iter().any(|queue| queue.name == DEFAULT_QUEUE) {
+        cluster.queues.push(plain_queue(DEFAULT_QUEUE));
     }
 }
 

@@ -23,7 +23,7 @@ use pumice_engine::model::ClusterState;
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
 
-/// Part of a limit that is kept for connections without a session: one eighth.
+/// Part of a limit that is kept for callers without a session: one eighth.
 const RESERVE: usize = 8;
 /// Bytes of a session without changes and without a cluster of its own, besides its cycle.
 const SESSION_BYTES: usize = size_of::<SessionEntry>() + SESSION_NAME_BYTES;
@@ -48,12 +48,6 @@ pub(crate) struct SessionRegistry {
 /// Beginning of the names of the sessions of a server that started with this epoch.
 pub fn session_prefix(epoch: u64) -> String {
     format!("{:08x}.", epoch >> 32)
-}
-
-/// Amount of a limit that a connection may use up: one eighth is kept for those that have no session.
-fn most_of(limit: usize, connection: Option<&ConnectionShare>) -> usize {
-    let holds = connection.is_some_and(ConnectionShare::has_sessions);
-    limit - if holds { limit / RESERVE } else { 0 }
 }
 
 impl SessionRegistry {
@@ -82,13 +76,26 @@ impl SessionRegistry {
             self.sweep();
         }
         share()?;
-        while self.open.len() >= most_of(self.limits.sessions, connection) {
+        while self.exceeds(self.open.len().saturating_add(1), self.limits.sessions, connection) {
             if !self.end_left_behind() {
                 let message = "no session can be opened until one ends: close those that are over";
                 return Err(limit_error("sessions", self.limits.sessions, message.to_owned()));
             }
         }
         self.make_room(0, connection, Some(newest))
+    }
+
+    /// True if a connection may not use up so much of a limit: one eighth is kept for callers who have no session.
+    fn exceeds(&self, amount: usize, limit: usize, connection: Option<&ConnectionShare>) -> bool {
+        let holds = |connection: &ConnectionShare| {
+            let mut open = self.open.iter();
+            open.any(|own| {
+                own.connection
+                    .as_ref()
+                    .is_some_and(|own| own.is_of_same_peer(connection))
+            })
+        };
+        amount > limit || (amount > limit - limit / RESERVE && connection.is_some_and(holds))
     }
 
     /// Ends the longest silent session whose connection has ended. Returns false if there is none.
@@ -140,7 +147,7 @@ impl SessionRegistry {
     }
 
     fn check_bytes(&self, bytes: usize, connection: Option<&ConnectionShare>) -> Result<(), StateError> {
-        if bytes <= most_of(self.limits.session_bytes, connection) {
+        if !self.exceeds(bytes, self.limits.session_bytes, connection) {
             return Ok(());
         }
         let message = format!("open sessions would hold {bytes} bytes");

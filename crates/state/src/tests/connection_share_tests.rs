@@ -75,6 +75,33 @@ async fn connections_together_leave_places_for_those_without_a_session() {
 }
 
 #[tokio::test]
+async fn many_connections_of_one_caller_leave_places_for_others() {
+    let (state, _) = bounded(StateLimits {
+        sessions: 16,
+        connection_sessions: 12,
+        ..StateLimits::default()
+    });
+    let from = |address: &str| ConnectionShare::of_peer(address.parse().unwrap());
+    for callers in [["10.0.0.1", "::ffff:10.0.0.1"], ["2001:db8::1", "2001:db8::ffff:2"]] {
+        let mut held = Vec::new();
+        for number in 0..40 {
+            let connection = from(callers[number % 2]);
+            if open(&state, &connection).await.is_ok() {
+                held.push(connection);
+            }
+        }
+        assert_eq!(held.len(), 14, "{callers:?}: an eighth is left");
+        for other in ["10.0.0.2", "2001:db8:0:1::1"] {
+            let other = from(other);
+            open(&state, &other).await.unwrap();
+            assert_eq!(open(&state, &other).await, Err("sessions"), "it has one");
+            other.end();
+        }
+        held.iter().for_each(ConnectionShare::end);
+    }
+}
+
+#[tokio::test]
 async fn expired_sessions_of_a_connection_make_room_for_its_own() {
     let (state, clock) = bounded(StateLimits {
         connection_sessions: 1,
