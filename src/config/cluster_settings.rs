@@ -109,7 +109,7 @@ pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
     Setting {
         name: "kubernetes_silence_ms",
         value_name: "MS",
-        help: "Silence of a watch after which the resource is listed again and counts as behind; an API server sends a bookmark every minute",
+        help: "Silence of a watch after which its resource is reported as behind and listed again; an API server sends a bookmark every minute",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.cluster.silence, positive(value)),
             |config| config.cluster.silence.as_millis().to_string(),

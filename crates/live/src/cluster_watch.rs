@@ -15,10 +15,11 @@ use crate::failure::{caught, reporting};
 use crate::feed::{FeedError, SourceFeed};
 use crate::object_reader::ObjectReader;
 use crate::pages;
-use crate::pages::{ListedObjects, proved_page};
+use crate::pages::ListedObjects;
+use crate::probe::{probe, remedy};
 use crate::read_again::StaleRecords;
 use crate::records::{ChangeBatches, ChangedObject, RecordChanges};
-use crate::requests::{RequestError, get_page, judged};
+use crate::requests::RequestError;
 use crate::resource_watch::{ListMode, ListStep, ResourceWatch, WatchMessage, WatchStart};
 use crate::resources::{ResourceScope, scopes};
 use pumice_kubernetes::claims::ClaimedDevices;
@@ -37,8 +38,6 @@ const FEW_CHANGES: usize = 8;
 const LOOK_DELAY: Duration = Duration::from_secs(1);
 /// Time between a look that failed and the next one.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// Time that a probe of the API server has.
-const PROBE_TIME: Duration = Duration::from_secs(10);
 
 /// Settings of a watch.
 #[derive(Debug, Clone)]
@@ -403,8 +402,6 @@ impl ClusterWatch {
 
     /// Removes what a new list did not show, and tells the reader which kinds are known as a whole.
     async fn end_list(&mut self, scope: &ResourceScope) -> Result<(), WatchError> {
-        let mut changes = ChangeBatches::default();
-        self.reader.end_list(scope, &mut changes);
         let scopes = scopes(&self.options.namespaces);
         let has_all = |wanted: fn(ObjectKind) -> bool| {
             let mut wanted = scopes.iter().filter(|scope| wanted(scope.resource.kind));
@@ -416,6 +413,8 @@ impl ClusterWatch {
         );
         self.reader.set_has_owners(has_owners);
         self.reader.has_queues = has_queues;
+        let mut changes = ChangeBatches::default();
+        self.reader.end_list(scope, &mut changes);
         self.send_deltas(changes).await
     }
 
@@ -558,45 +557,6 @@ async fn read_listed(
     };
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| WatchError::Failed(error.to_string()))
-}
-
-/// Remedy for an error of a list.
-fn remedy(error: &RequestError) -> &'static str {
-    match error {
-        RequestError::Refused { code: 403, .. } => "; bind the account to the ClusterRole of deploy/kustomize/live",
-        RequestError::Refused { code: 401, .. } => "; renew the credentials of the kubeconfig",
-        RequestError::Unreachable(_) | RequestError::TimedOut(_) => "; check the address and the network",
-        RequestError::Refused { .. }
-        | RequestError::TooLarge(_)
-        | RequestError::Unreadable(_)
-        | RequestError::WatchEnded(_) => "",
-    }
-}
-
-/// Asks the API server from time to time whether it answers: a connection may be dead without a sign of it.
-async fn probe(client: Arc<SharedClient>, condition: Arc<ClusterCondition>, interval: Duration) {
-    loop {
-        tokio::time::sleep(interval).await;
-        let problem = match tokio::time::timeout(PROBE_TIME, ask_for_a_node(&client)).await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(format!("the API server does not answer: {error}{}", remedy(&error))),
-            Err(_) => Some(format!(
-                "the API server does not answer within {} s",
-                PROBE_TIME.as_secs()
-            )),
-        };
-        condition.set_problem(problem);
-    }
-}
-
-async fn ask_for_a_node(client: &SharedClient) -> Result<(), RequestError> {
-    let lent = client.get().await?;
-    let scopes = scopes(&[]);
-    let nodes = scopes.iter().find(|scope| scope.resource.kind == ObjectKind::Node);
-    // With `resourceVersion=0` the API server would show all nodes: its cache knows no limit.
-    let page = get_page(&lent.client, "/api/v1/nodes?limit=1").await;
-    let proved = page.and_then(|page| nodes.map_or(Ok(()), |nodes| proved_page(nodes, &page).map(drop)));
-    judged(client, &lent, proved)
 }
 
 async fn sleep_until(moment: Option<Instant>) {

@@ -21,6 +21,7 @@ mod header;
 mod object_reader;
 mod pages;
 mod pod_binder;
+mod probe;
 mod read_again;
 mod reasons;
 mod records;

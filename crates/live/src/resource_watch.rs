@@ -45,7 +45,7 @@ pub enum ListMode {
     Streamed,
 }
 
-/// Position after a list.
+/// WatchPosition after a list.
 #[derive(Debug)]
 pub(crate) struct WatchStart {
     version: String,
@@ -316,7 +316,7 @@ impl ResourceWatch {
         doubt: &mut Option<String>,
         messages: &mpsc::Sender<WatchMessage>,
     ) -> Followed {
-        let mut position = Position {
+        let mut position = WatchPosition {
             version: start.version,
             heard: Instant::now(),
         };
@@ -372,7 +372,7 @@ impl ResourceWatch {
     /// Watches until the API server ends the watch, is silent for too long, or the receiver is closed.
     async fn watch(
         &self,
-        position: &mut Position,
+        position: &mut WatchPosition,
         lines: Option<EventLines>,
         doubt: &mut Option<String>,
         messages: &mpsc::Sender<WatchMessage>,
@@ -441,8 +441,8 @@ impl ResourceWatch {
     }
 }
 
-/// Position of a watch.
-struct Position {
+/// WatchPosition of a watch.
+struct WatchPosition {
     /// Version of the last object or bookmark.
     version: String,
     /// Moment at which the API server last said something about the resource.

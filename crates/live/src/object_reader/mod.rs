@@ -28,8 +28,6 @@ pub(crate) struct ObjectReader {
     pub(crate) has_owners: bool,
     /// True if queues are watched.
     pub(crate) has_queues: bool,
-    /// Queues that Volcano makes when it starts and that are not listed; absent until a queue is.
-    missing_queues: Option<Vec<&'static str>>,
     devices: ClaimedDevices,
     /// True if all slices and claims were listed.
     has_all_devices: bool,
@@ -66,10 +64,7 @@ impl ObjectReader {
 
     /// Ends the lists: what was read is whole. A cluster with queues has those that Volcano makes when it starts.
     pub(crate) fn end_lists(&mut self, changes: &mut ChangeBatches) {
-        for name in self.missing_queues.take().unwrap_or_default() {
-            let record = object::plain_queue(name);
-            changes.put(pb::RecordKind::Queue, ObjectRecord::Queue(record));
-        }
+        self.put_built_in_queues(changes);
         // The pods came after their owners, and the nodes after their slices.
         self.stale = StaleRecords::default();
         self.has_all_devices = true;
@@ -90,6 +85,9 @@ impl ObjectReader {
     pub(crate) fn end_list(&mut self, scope: &ResourceScope, changes: &mut ChangeBatches) {
         for name in self.names.end_list(scope) {
             self.remove_named(scope.resource.kind, &name, changes);
+        }
+        if scope.resource.kind == ObjectKind::Queue {
+            self.put_built_in_queues(changes);
         }
     }
 
@@ -179,11 +177,9 @@ impl ObjectReader {
                 if let ObjectRecord::Job(job) = &record
                     && kind == ObjectKind::WorkloadPodGroup
                     && !self.has_queues
+                    && job.queue == object::DEFAULT_QUEUE
                 {
                     self.put_own_queue(&job.queue, changes);
-                }
-                if let ObjectRecord::Queue(queue) = &record {
-                    self.find_queue(&queue.name);
                 }
                 changes.put(kind.record_kind(), record);
             }
@@ -191,10 +187,16 @@ impl ObjectReader {
         }
     }
 
-    fn find_queue(&mut self, name: &str) {
-        let built_in = || vec![object::ROOT_QUEUE, object::DEFAULT_QUEUE];
-        let missing = self.missing_queues.get_or_insert_with(built_in);
-        missing.retain(|own| *own != name);
+    /// Puts the queues that Volcano makes when it starts, where a list of queues does not show them.
+    fn put_built_in_queues(&mut self, changes: &mut ChangeBatches) {
+        if !self.has_queues || self.names.of(ObjectKind::Queue).next().is_none() {
+            return;
+        }
+        for name in [object::ROOT_QUEUE, object::DEFAULT_QUEUE] {
+            if !self.names.of(ObjectKind::Queue).any(|own| own == name) {
+                self.put_own_queue(name, changes);
+            }
+        }
     }
 
     /// Puts what owners and claims tell into the record of a pod.
@@ -220,21 +222,12 @@ impl ObjectReader {
         self.follow(affected, changes);
     }
 
-    /// Adds the queue of a pod group, where the cluster has no queues and the group names none.
+    /// Puts a queue that no object of the cluster describes.
     fn put_own_queue(&mut self, queue: &str, changes: &mut ChangeBatches) {
-        if queue == object::DEFAULT_QUEUE {
-<<<<<<< HEAD
-            // The first list of queues takes it away again, unless it shows a queue of this name.
-            self.names.add(ObjectKind::Queue, queue);
-            let record = pb::Queue {
-                name: queue.to_owned(),
-                ..pb::Queue::default()
-            };
-=======
-            let record = object::plain_queue(queue);
->>>>>>> w-faults
-            changes.put(pb::RecordKind::Queue, ObjectRecord::Queue(record));
-        }
+        // The next list of queues takes it away again, unless it shows a queue of this name.
+        self.names.add(ObjectKind::Queue, queue);
+        let record = object::plain_queue(queue);
+        changes.put(pb::RecordKind::Queue, ObjectRecord::Queue(record));
     }
 
     fn remove(
@@ -292,9 +285,6 @@ impl ObjectReader {
         if kind == ObjectKind::Pod {
             // The last good record counts, as it is.
             self.claiming.remove(&name);
-        }
-        if kind == ObjectKind::Queue {
-            self.find_queue(&name);
         }
         self.unreadable_count = self.unreadable_count.saturating_add(1);
         if self.unreadable.len() < UNREADABLE_REPORTED {
