@@ -14,7 +14,7 @@ REPORT ?= target/bench/report.json
 BUILD ?= $(CARGO) build --locked --quiet
 RUN ?= $(CARGO) run --locked --quiet --no-default-features --
 
-.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-build bench-docs bench-compare bench-dig counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply features advisories release-check cross clients-generate module-path ci rust clean
+.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply features advisories release-check cross clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,10 +82,6 @@ bench: rust ## Measure engine, wire and memory, into target/bench/report.json (Q
 	@mkdir -p target/bench
 	@$(CARGO) run --locked --release --package pumice-counts --features portable -- time $(if $(QUICK),5,150) >target/bench/portable.txt
 	@$(CARGO) bench --locked --bench report -- $(if $(QUICK),--quick) --portable $(abspath target/bench/portable.txt) --out $(abspath $(REPORT))
-
-bench-build: rust ## Build what `bench` and `counts` measure
-	@$(CARGO) build --locked --quiet --release --package pumice-counts --features portable
-	@$(CARGO) bench --locked --quiet --bench report --no-run
 
 bench-docs: $(if $(MEASURED),,bench) ## Measure, then write the measurements into docs/reference/performance.md and its drawing (MEASURED=1: those of the last report)
 	@$(CARGO) bench --locked --quiet --bench report -- page $(abspath $(REPORT))

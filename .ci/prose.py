@@ -31,23 +31,30 @@ RULES = 5
 
 # Pages that are written by the rules already. Other pages follow.
 PAGES = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
     "clients/",
+    "crates/",
     "deploy/",
     "docs/README.md",
     "docs/alerts.md",
     "docs/concepts/",
     "docs/guides/",
     "docs/install.md",
-    "docs/internals/reliability.md",
+    "docs/internals/",
     "docs/operations.md",
+    "docs/policy.md",
     "docs/reference/cli.md",
+    "docs/reference/performance.md",
+    "docs/reference/rpc.md",
     "docs/reference/supply-chain.md",
     "docs/reference/support.md",
     "docs/reference/wire.md",
     "docs/start.md",
     "docs/tasks/",
+    "docs/troubleshooting.md",
 )
 
 # Kinds of prose: what is read, and its bounds once it is written by the rules.

@@ -24,7 +24,7 @@ OLD_NAMES = {
 OLD_NAME = re.compile("|".join(rf"\b_?{name}: (?:&(?:'\w+ )?)?(?:mut )?(?:Arc<|Option<)*&?(?:\w+::)*{of}\b" for name, of in OLD_NAMES.items()))
 
 FUNCTION = re.compile(r"\bfn \w+(?:<[^>{;]*>)?\(")
-TUPLE = re.compile(r"[\w)]\s*: &?(?:'\w+ )?(?:mut )?(?:\((?!\))|\[[^\];]+; )")
+TUPLE = re.compile(r"[\w)]\s*: &?(?:'\w+ )?(?:mut )?(?:\((?!\)|dyn |impl )|\[[^\];]+; )")
 
 DOCUMENTED = re.compile(
     r"^\s*(?:pub(?:\([^)]*\))? )?(?:async |const |unsafe )*(?:(?P<kind>struct|enum|trait|type|fn|const|static|mod) )?(?P<name>[A-Za-z_]\w*)"
@@ -88,7 +88,7 @@ def echoes(text: str) -> list[int]:
 
 def self_test() -> None:
     """Shows that each count notices what it counts."""
-    source = "fn f(edge: &ServerContext, pair: (u8, u8), sizes: [u8; 2], none: ()) -> (u8, u8) {}\nfn g(context: &ServerContext, f: impl Fn((u8, u8))) {}\n"
+    source = "fn f(edge: &ServerContext, pair: (u8, u8), sizes: [u8; 2], none: ()) -> (u8, u8) {}\nfn g(context: &ServerContext, f: impl Fn((u8, u8)), done: &(dyn Fn(u8) + Sync)) {}\n"
     assert len(old_names(source)) == 1
     assert len(tuple_parameters(source)) == 2, tuple_parameters(source)
     source = "/// The nodes.\npub nodes: u8,\n/// Nodes that passed every filter.\npub nodes: u8,\npub struct NodeName {\n    /// Name of the node.\n    text_name: u8,\n}\n"

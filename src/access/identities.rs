@@ -28,9 +28,8 @@ const MAX_TEXT_BYTES: usize = 1_024;
 const MAX_AUDIENCES: usize = 16;
 /// Maximum number of identities.
 const MAX_IDENTITIES: usize = 10_000;
-/// Keys of the file.
+/// Top-level keys of `identities_file`.
 const FILE_KEYS: [&str; 5] = ["identities", "local", "anonymous", "open", "token_review"];
-/// Keys of an identity.
 const IDENTITY_KEYS: [&str; 6] = [
     "name",
     "certificates",
@@ -40,7 +39,7 @@ const IDENTITY_KEYS: [&str; 6] = [
     "sources",
 ];
 
-/// Digest of a token.
+/// SHA-256, because tokens themselves are not kept.
 pub(super) type TokenDigest = [u8; 32];
 
 /// Who a caller is.

@@ -98,6 +98,7 @@ impl WatchedCluster {
             namespaces: config.cluster.namespaces.clone(),
             heartbeat: config.limits.state.source_stale / 3,
             lists: config.cluster.lists,
+            silence: config.cluster.silence,
         };
         let watch = ClusterWatch::new(
             config.cluster.access.clone(),
@@ -116,7 +117,6 @@ impl WatchedCluster {
         }
     }
 
-    /// Condition of the watch.
     pub(super) fn condition(&self) -> Option<&Arc<ClusterCondition>> {
         self.watching.as_ref().map(|(_, condition)| condition)
     }

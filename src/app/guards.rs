@@ -23,7 +23,7 @@ pub(super) type FileKeepers = (Option<PolicyFile>, Option<Arc<TlsKeeper>>, Arc<A
 pub(super) struct WatchedFiles {
     /// Policy file, and its content that was loaded.
     pub(super) policy: Option<(PolicyFile, Arc<str>)>,
-    /// Files of TLS.
+    /// Certificate, key and client CA; `None`: plain text.
     pub(super) tls: Option<TlsStart>,
     /// Files of identities.
     pub(super) access: AccessStart,

@@ -61,7 +61,7 @@ struct HttpPlaces {
     unheard: ShortLock<BTreeMap<u64, Arc<Notify>>>,
     /// Scrapes under way, the oldest first.
     scrapes: ShortLock<BTreeMap<u64, OpenScrape>>,
-    /// Places of schedulers.
+    /// Free connections of extender protocols.
     schedulers: Arc<Semaphore>,
     metrics: Arc<Metrics>,
 }

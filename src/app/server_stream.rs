@@ -47,7 +47,6 @@ pub(super) struct HandshakeTable {
     metrics: Arc<Metrics>,
 }
 
-/// Place of one handshake.
 #[derive(Debug)]
 pub(super) struct HandshakePlace {
     table: Arc<HandshakeTable>,

@@ -15,7 +15,7 @@ pub enum AuditAction {
     RollbackPolicy,
     /// Deletion of a policy.
     DeletePolicy,
-    /// Release of a reservation.
+    /// An administrator or scheduler ended a reservation.
     ReleaseReservation,
     /// Release of committed placements.
     ReleaseAssumptions,

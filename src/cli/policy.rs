@@ -262,11 +262,11 @@ async fn print_change(
     let name = &policy.name;
     output::line(&match (unchanged, dry_run.is_some()) {
         (true, _) => format!(
-            "policy {name}: unchanged, version {} ({hash}) is in force",
+            "policy {name}: unchanged, version {} ({hash}) is active",
             policy.version
         ),
         (false, true) => format!("policy {name}: would be accepted ({hash}); nothing was changed"),
-        (false, false) => format!("policy {name}: version {} ({hash}) is in force", policy.version),
+        (false, false) => format!("policy {name}: version {} ({hash}) is active", policy.version),
     })
 }
 
@@ -283,8 +283,8 @@ async fn delete(args: DeletePolicyArgs) -> Result<(), CommandError> {
     let durability = reply.durability();
     let deleted = reply.deleted.unwrap_or_default();
     let now = match &reply.replacement {
-        Some(now) => format!("the built-in policy is in force as version {}", now.version),
-        None => "no policy of that name is in force".to_owned(),
+        Some(now) => format!("the built-in policy is active as version {}", now.version),
+        None => "no policy of that name is active".to_owned(),
     };
     output::durability(durability)?;
     output::line(&format!(
@@ -337,7 +337,7 @@ async fn history(args: PolicyHistoryArgs) -> Result<(), CommandError> {
     if args.client.output == OutputFormat::Json {
         return output::json("ListPoliciesResponse", &all);
     }
-    let mut table = TextTable::new(["POLICY", "VERSION", "HASH", "IN FORCE", "ACCEPTED", "FROM"]);
+    let mut table = TextTable::new(["POLICY", "VERSION", "HASH", "ACTIVE", "ACCEPTED", "FROM"]);
     for policy in &all.policies {
         table.row([
             policy.name.clone(),

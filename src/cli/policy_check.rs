@@ -104,7 +104,7 @@ fn print_table(file: &str, report: &DiagnosticReport) -> Result<(), CommandError
         errors => {
             let errors = output::count(errors, "error");
             Err(CommandError::message(format!(
-                "error: {file}: {errors}, {warnings}: a server would refuse it"
+                "error: {file}: {errors}, {warnings}: a server would reject it"
             )))
         }
     }

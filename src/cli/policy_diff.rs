@@ -212,7 +212,7 @@ fn document_policy(given: &str, text: &str) -> Result<ComparedPolicy, CommandErr
                 .iter()
                 .map(|diagnostic| format!("{given}:{diagnostic}"))
                 .collect();
-            lines.push(format!("error: {given}: a server would refuse it"));
+            lines.push(format!("error: {given}: a server would reject it"));
             Err(CommandError::Usage(lines.join("\n")))
         }
     }

@@ -185,10 +185,10 @@ impl PolicyImpact {
     fn show_tasks(&self) -> Result<(), CommandError> {
         let judged = output::count(self.tasks, "task");
         if self.changed_classes.is_empty() {
-            return output::line(&format!("decisions: {judged} judged, none decided differently"));
+            return output::line(&format!("decisions: {judged} evaluated, none decided differently"));
         }
         output::line(&format!(
-            "decisions: {judged} judged, {} decided differently",
+            "decisions: {judged} evaluated, {} decided differently",
             self.tasks_changed
         ))?;
         let mut table = TextTable::new(["TASK", "LIKE IT", "FIT", "BEST BEFORE", "BEST AFTER"]);

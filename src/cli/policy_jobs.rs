@@ -161,11 +161,11 @@ pub(super) fn changed_jobs(
 pub(super) fn show(rows: &[JobImpactRow], judged: usize) -> Result<(), CommandError> {
     let waiting = output::count(judged, "waiting job");
     if rows.is_empty() {
-        return output::line(&format!("jobs: {waiting} judged, none decided differently"));
+        return output::line(&format!("jobs: {waiting} evaluated, none decided differently"));
     }
     let changed = rows.len();
-    output::line(&format!("jobs: {waiting} judged, {changed} decided differently"))?;
-    let mut table = TextTable::new(["JOB", "QUEUE", "MAY BE ENQUEUED", "ITS QUEUE ADMITS", "TURN"]);
+    output::line(&format!("jobs: {waiting} evaluated, {changed} decided differently"))?;
+    let mut table = TextTable::new(["JOB", "QUEUE", "MAY BE ENQUEUED", "TASKS ADMITTED", "TURN"]);
     for row in rows {
         let both = |cell: fn(&JobDecision) -> String| {
             let (before, after) = (cell(&row.before), cell(&row.after));
@@ -179,7 +179,7 @@ pub(super) fn show(rows: &[JobImpactRow], judged: usize) -> Result<(), CommandEr
             row.job.clone(),
             row.queue.clone(),
             if row.is_enqueued {
-                "is enqueued".to_owned()
+                "already enqueued".to_owned()
             } else {
                 both(JobDecision::enqueueing)
             },
@@ -201,6 +201,6 @@ impl JobDecision {
 
     fn admits(&self) -> String {
         self.admitted_tasks
-            .map_or_else(|| "any number".to_owned(), |tasks| tasks.to_string())
+            .map_or_else(|| "no limit".to_owned(), |tasks| tasks.to_string())
     }
 }

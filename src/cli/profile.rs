@@ -15,7 +15,7 @@ use pumice_engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, y
 
 /// Largest file, in bytes.
 const FILE_BYTES: usize = 1 << 20;
-/// Keys of a profile.
+/// Keys that a profile may have.
 const PROFILE_KEYS: [&str; 9] = [
     "server",
     "metrics",

@@ -17,7 +17,6 @@ const ATTEMPTS: usize = 5;
 /// Kinds of records, in the order in which they are shown.
 pub(super) const KINDS: [&str; 5] = ["node", "queue", "job", "task", "namespace"];
 
-/// The records of a cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClusterRecords {
     pub(super) cluster: pb::Cluster,

@@ -22,7 +22,6 @@ pub(super) struct ForgetSourceArgs {
     client: ClientArgs,
 }
 
-/// Runs it.
 pub(super) async fn run(args: ForgetSourceArgs) -> Result<(), CommandError> {
     let mut connection = args.client.connect().await?;
     if let Some(resource) = args.resource {

@@ -76,6 +76,7 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
         namespaces,
         heartbeat,
         lists: args.lists,
+        silence: pumice_live::SILENCE,
     };
     let watch = ClusterWatch::new(access, options, connection, Arc::new(ClusterCondition::default()));
     let ended = tokio::select! {

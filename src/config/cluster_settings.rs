@@ -1,11 +1,12 @@
 //! Settings of the cluster that the state comes from.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ServerConfig;
 use super::StoreKind;
 use super::setting::{Setting, SettingKind};
-use super::values::{assign, parse_value, path, path_text};
+use super::values::{assign, parse_value, path, path_text, positive};
 use pumice_kubernetes::object::has_name_characters;
 use pumice_live::{ClusterAccess, ListMode};
 
@@ -16,7 +17,7 @@ pub const KUBERNETES: &str = "kubernetes";
 const NAMESPACES: usize = 64;
 
 /// Cluster that the server watches.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSettings {
     /// True if the server watches a cluster.
     pub is_watched: bool,
@@ -26,13 +27,30 @@ pub struct ClusterSettings {
     pub namespaces: Vec<Arc<str>>,
     /// Way in which lists are asked for.
     pub lists: ListMode,
+    /// Longest silence of a watch that counts as current.
+    pub silence: Duration,
     /// Schedulers whose waiting pods get their reasons as conditions and events.
     pub explained_schedulers: Vec<String>,
     /// True if the server binds pods for schedulers whose extender has the verb bind.
     pub binds: bool,
 }
 
-/// The settings.
+impl Default for ClusterSettings {
+    /// No cluster.
+    fn default() -> Self {
+        Self {
+            is_watched: false,
+            access: ClusterAccess::default(),
+            namespaces: Vec::new(),
+            lists: ListMode::default(),
+            silence: pumice_live::SILENCE,
+            explained_schedulers: Vec::new(),
+            binds: false,
+        }
+    }
+}
+
+/// Settings of `state: kubernetes`.
 pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
     Setting {
         name: "state",
@@ -86,6 +104,15 @@ pub(super) static CLUSTER_SETTINGS: &[Setting] = &[
                 }
                 .to_owned()
             },
+        ),
+    },
+    Setting {
+        name: "kubernetes_silence_ms",
+        value_name: "MS",
+        help: "Silence of a watch after which its resource is reported as behind and listed again; an API server sends a bookmark every minute",
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.cluster.silence, positive(value)),
+            |config| config.cluster.silence.as_millis().to_string(),
         ),
     },
     Setting {
@@ -170,6 +197,7 @@ impl ServerConfig {
             access,
             namespaces,
             lists: _,
+            silence: _,
             explained_schedulers,
             binds,
         } = &self.cluster;

@@ -55,7 +55,7 @@ impl KubernetesStoreSettings {
     }
 }
 
-/// The settings.
+/// Rows of `--help` for `store: kubernetes`.
 pub(super) static KUBERNETES_STORE_SETTINGS: &[Setting] = &[
     Setting {
         name: "kubernetes_store_namespace",

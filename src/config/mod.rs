@@ -93,7 +93,7 @@ pub struct ServerConfig {
     pub max_connection_age: Duration,
     /// Time that calls under way on such a connection have to finish.
     pub max_connection_age_grace: Duration,
-    /// Limits of the server.
+    /// Limits that callers may reach, such as `calls`.
     pub limits: ServerLimits,
     /// Audit log; `None`: none is written.
     pub audit_log: Option<PathBuf>,

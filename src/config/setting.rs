@@ -30,7 +30,6 @@ pub(super) enum SettingKind {
 }
 
 impl Setting {
-    /// Setting of a limit.
     pub(super) fn of_limit(row: &'static LimitDef) -> Self {
         Self {
             name: row.name,

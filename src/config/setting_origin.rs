@@ -9,7 +9,7 @@ use pumice_engine::policy::Mark;
 /// Origin of a setting's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingOrigin {
-    /// Default of the setting.
+    /// Built into the program.
     Default,
     /// Place in the settings file.
     File(PathBuf, Mark),

@@ -28,7 +28,7 @@ pub enum StoreKind {
 }
 
 impl StoreKind {
-    /// Kind of this name.
+    /// Parses a value of `store`, such as `etcd`.
     fn from_name(name: &str) -> Result<Self, String> {
         match name {
             "" => Ok(Self::ByDirectory),
@@ -53,10 +53,10 @@ impl fmt::Display for StoreKind {
     }
 }
 
-/// Settings of the store.
+/// Where durable state is shared, and how to reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// Kind of store.
+    /// Memory, `data_dir`, etcd or the Kubernetes API.
     pub kind: StoreKind,
     /// Addresses of the members of etcd.
     pub etcd_members: Vec<String>,
@@ -101,7 +101,7 @@ impl Default for StoreSettings {
     }
 }
 
-/// The settings.
+/// Settings of `store` and of etcd.
 pub(super) static STORE_SETTINGS: &[Setting] = &[
     Setting {
         name: "store",

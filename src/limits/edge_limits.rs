@@ -165,8 +165,9 @@ impl Default for EdgeLimits {
             query_resources: 256,
             // A namespace, a slash and a name.
             name_bytes: 253 + 1 + 253,
-            texts: 1_024,
-            label_bytes: 64 << 10,
+            // An API server takes 256 KiB of annotations, in one text or in many.
+            texts: 256 << 10,
+            label_bytes: 256 << 10,
         }
     }
 }

@@ -40,7 +40,6 @@ impl ServerContext {
         answered.map_err(|failure| self.with_session_progress(&name, failure))
     }
 
-    /// Releases assumptions.
     pub(super) async fn release_assumptions(
         &self,
         request: pb::ReleaseAssumptionsRequest,

@@ -66,7 +66,7 @@ impl CallWork {
 
 /// Request of a decision, without its reference to state and policy.
 pub(super) trait DecisionCall: Send + 'static {
-    /// Response of the call.
+    /// Message of the protocol that answers this request.
     type Response: Message + Send + 'static;
 
     /// Amount of work of the call.

@@ -72,7 +72,6 @@ impl LaneCall {
 /// Message to the thread of the lane.
 #[derive(Debug)]
 pub(super) enum LaneMessage {
-    /// A call.
     Call(LaneCall),
     /// The commit of the batch that was sent first has ended; these calls are placed once more.
     Ended(Vec<LaneCall>),

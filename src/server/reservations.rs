@@ -42,7 +42,6 @@ impl ServerContext {
         self.run_blocking(list).await
     }
 
-    /// Releases a reservation.
     pub(super) async fn release_reservation(
         self: &Arc<Self>,
         request: pb::ReleaseReservationRequest,

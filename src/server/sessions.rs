@@ -21,7 +21,6 @@ use super::pb;
 use super::status::CallError;
 
 impl ServerContext {
-    /// Opens a session.
     pub(super) async fn open_session(
         self: &Arc<Self>,
         rpc: Request<pb::OpenSessionRequest>,

@@ -19,7 +19,7 @@ const RESERVE: usize = 8;
 
 /// Limit that all connections share.
 pub(super) struct SharedLimit {
-    /// Name of the limit.
+    /// Setting, such as `sessions`.
     pub(super) name: &'static str,
     /// Value of the limit.
     pub(super) limit: usize,
@@ -159,7 +159,7 @@ impl HeldShare {
         self.limit.give_back(&self.connection, std::mem::take(&mut self.amount));
     }
 
-    /// Amount held.
+    /// Bytes or places that are in use.
     pub(super) fn amount(&self) -> usize {
         self.amount
     }

@@ -24,7 +24,6 @@ pub(super) enum QueueFullAction {
     Wait,
 }
 
-/// Sender of batches.
 pub(super) struct BatchSender {
     connection: Option<ConnectionShare>,
     access: Option<CallerAccess>,

@@ -114,7 +114,6 @@ impl CallError {
         self
     }
 
-    /// Message of the error.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

@@ -9,7 +9,7 @@ pub(super) struct ProcessStats {
     pub(super) resident_bytes: Option<u64>,
     /// Processor time used, in seconds.
     pub(super) cpu_seconds: Option<f64>,
-    /// Threads.
+    /// Number of operating-system threads.
     pub(super) threads: Option<u64>,
     /// Open files, including sockets.
     pub(super) open_files: Option<u64>,

@@ -181,7 +181,6 @@ impl SecurityMetrics {
         self.certificate_end.set(end);
     }
 
-    /// Records a handshake.
     pub(crate) fn record_handshake(&self, outcome: HandshakeOutcome) {
         self.handshakes.get_or_create(&HandshakeLabel { outcome }).inc();
     }

@@ -19,7 +19,7 @@ use tracing_subscriber::layer::Layer as _;
 
 use super::{CollectorTls, SpanLayer};
 
-/// Name of the tracer.
+/// Instrumentation scope of all spans.
 const TRACER_NAME: &str = "pumice";
 
 /// Exporter of spans, until it is stopped.

@@ -322,7 +322,7 @@ fn policies_are_checked_pushed_read_and_rolled_back() {
         "the diagnostic is listed once: {said}"
     );
     assert!(
-        said.contains("error: policy `default` refused: 1 error; version 1 stays in force (POLICY_REJECTED)"),
+        said.contains("error: policy `default` rejected: 1 error; version 1 stays active (POLICY_REJECTED)"),
         "{said}"
     );
     let checked = pumice(None, &["policy", "check", broken, "-o", "json"]);

@@ -67,7 +67,7 @@ fn a_rejected_document_leaves_the_old_one_serving_and_is_reported_everywhere() {
     let path = "tiers[0].plugins[0].arguments";
     let message = status.message();
     assert!(
-        message.contains(" refused: 2 errors (6:34: ARGUMENT_TYPE: "),
+        message.contains(" rejected: 2 errors (6:34: ARGUMENT_TYPE: "),
         "{message}"
     );
     assert!(
@@ -75,7 +75,7 @@ fn a_rejected_document_leaves_the_old_one_serving_and_is_reported_everywhere() {
         "{message}"
     );
     assert!(
-        message.ends_with(&format!("); version {version} stays in force")),
+        message.ends_with(&format!("); version {version} stays active")),
         "{message}"
     );
     let problems = status_diagnostics(&status);
@@ -125,7 +125,7 @@ fn the_message_of_a_refused_policy_is_one_short_line() {
     let status = server.wire.reload_policy(reload(&document)).unwrap_err();
     let message = status.message();
     assert!(
-        message.contains(" refused: 40 errors (1:10: UNKNOWN_ACTION: "),
+        message.contains(" rejected: 40 errors (1:10: UNKNOWN_ACTION: "),
         "{message}"
     );
     assert!(message.contains("; and 37 more); "), "{message}");

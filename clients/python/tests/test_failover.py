@@ -371,7 +371,8 @@ def test_a_server_that_comes_late_gets_the_records_of_the_owner(pair: tuple[Serv
         folder.mkdir()
         late = Server(folder, "--grpc-address", pair[1].address)
         try:
-            with pumice.connect(late.address) as direct:
+            # A channel to the address that refused until now waits for its next attempt, and would be refused by that.
+            with pumice.connect(late.address, options=pumice.Options(wait_for_ready=True)) as direct:
                 eventually("the late server has the state", lambda: len(direct.nodes()) == 2)
             pair[0].stop()
             assert room(client) == ["n3"]

@@ -4,7 +4,7 @@
 /// run over; shorter ones would be unrolled before.
 pub(crate) const BLOCK_SIZE: usize = 64;
 
-/// Places of a block.
+/// Values of a column at consecutive slots.
 pub(crate) type BlockPlaces = [f64; BLOCK_SIZE];
 
 /// Block of a column.

@@ -45,7 +45,7 @@ pub struct MeanScale {
     pub divisor: f64,
     /// Reciprocal of the sum.
     pub reciprocal: f64,
-    /// Factor of the mean.
+    /// Multiplier of the result, such as 1,000.
     pub factor: f64,
 }
 

@@ -204,7 +204,7 @@ impl ApiLink {
         let client = match &self.access {
             ApiAccess::Ready(client) => client.clone(),
             ApiAccess::Credentials(access) => access
-                .plain_client()
+                .client()
                 .await
                 .map_err(|error| ApiError::unreachable(error.to_string()))?,
         };

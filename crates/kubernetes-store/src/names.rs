@@ -26,7 +26,6 @@ const FORMAT: &str = "1";
 /// Manager of all fields, and of all objects.
 pub(crate) const MANAGER: &str = "pumice";
 
-/// Kind of an object of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogObjectKind {
     Root,
@@ -115,7 +114,6 @@ impl LogNames {
         }
     }
 
-    /// Object with bytes.
     pub(crate) fn bytes_object(
         &self,
         kind: LogObjectKind,

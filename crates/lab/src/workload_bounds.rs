@@ -13,7 +13,7 @@ use crate::reproduction::Reproduction;
 pub struct WorkloadBound {
     /// Name of the workload.
     pub workload: String,
-    /// Seed of the workload.
+    /// Start value of the order of tasks, such as 42.
     pub seed: i64,
     /// Number of devices of the cluster.
     pub devices: usize,

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Shortest wait.
 const LEAST: Duration = Duration::from_millis(200);
 /// Longest wait.
-const MOST: Duration = Duration::from_secs(30);
+const MOST: Duration = Duration::from_secs(8);
 
 /// Waits between attempts.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Next wait: random between half and all of a limit. The limit doubles with each call, up to 30 seconds.
+    /// Next wait: random between half and all of a limit. The limit doubles with each call, up to 8 seconds.
     pub(crate) fn next(&mut self) -> Duration {
         let longest = LEAST.saturating_mul(1 << self.attempts.min(10)).min(MOST);
         self.attempts = self.attempts.saturating_add(1);

@@ -1,5 +1,6 @@
 //! The watch of a whole cluster: a full sync of all lists, then the changes, until everything has to be listed again.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,18 +9,19 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::backoff::Backoff;
-use crate::condition::ClusterCondition;
+use crate::condition::{ClusterCondition, ResourceCondition};
 use crate::credentials::{ClusterAccess, SharedClient};
 use crate::failure::{caught, reporting};
 use crate::feed::{FeedError, SourceFeed};
 use crate::object_reader::ObjectReader;
 use crate::pages;
 use crate::pages::ListedObjects;
+use crate::probe::{probe, remedy};
 use crate::read_again::StaleRecords;
 use crate::records::{ChangeBatches, ChangedObject, RecordChanges};
-use crate::requests::{RequestError, get_page, judged};
-use crate::resource_watch::{ListMode, ResourceWatch, WatchMessage, WatchStart};
-use crate::resources::scopes;
+use crate::requests::RequestError;
+use crate::resource_watch::{ListMode, ListStep, ResourceWatch, WatchMessage, WatchStart};
+use crate::resources::{ResourceScope, scopes};
 use pumice_kubernetes::claims::ClaimedDevices;
 use pumice_kubernetes::object::ObjectKind;
 use pumice_protocol::ClientConnection;
@@ -36,8 +38,6 @@ const FEW_CHANGES: usize = 8;
 const LOOK_DELAY: Duration = Duration::from_secs(1);
 /// Time between a look that failed and the next one.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// Time that a probe of the API server has.
-const PROBE_TIME: Duration = Duration::from_secs(10);
 
 /// Settings of a watch.
 #[derive(Debug, Clone)]
@@ -52,7 +52,12 @@ pub struct WatchOptions {
     pub heartbeat: Duration,
     /// How to list objects: paged, or streamed as part of a watch.
     pub lists: ListMode,
+    /// Longest silence of a watch that counts as current. An API server sends a bookmark every minute.
+    pub silence: Duration,
 }
+
+/// Default of [`WatchOptions::silence`]: two bookmarks did not come.
+pub const SILENCE: Duration = Duration::from_secs(130);
 
 /// Watch of a cluster, which feeds one source of a server.
 #[derive(Debug)]
@@ -62,6 +67,10 @@ pub struct ClusterWatch {
     condition: Arc<ClusterCondition>,
     feed: SourceFeed,
     reader: ObjectReader,
+    /// Scopes of which records of a list are held, by their names.
+    listed: BTreeSet<String>,
+    /// First problems of new lists that are being read, by the names of their scopes.
+    problems: BTreeMap<String, RequestError>,
     /// Slices, claims and their pods of the last reader with complete lists. They are used until the lists of the next
     /// reader are complete.
     former_devices: Arc<ClaimedDevices>,
@@ -111,11 +120,13 @@ impl ClusterWatch {
             Arc::clone(&condition),
         );
         ClusterWatch {
-            client: Arc::new(SharedClient::repeating(access)),
+            client: Arc::new(SharedClient::new(access)),
             options,
             condition,
             feed,
             reader: ObjectReader::default(),
+            listed: BTreeSet::new(),
+            problems: BTreeMap::new(),
             former_devices: Arc::default(),
         }
     }
@@ -204,8 +215,10 @@ impl ClusterWatch {
                 client: Arc::clone(&self.client),
                 scope,
                 condition: Arc::clone(&self.condition),
+                lists: self.options.lists,
+                silence: self.options.silence,
             };
-            let start = self.list(&watch, &mut changes).await?;
+            let start = self.list_for_full_sync(&watch, &mut changes).await?;
             let kind = watch.scope.resource.kind;
             self.reader.has_owners &= !kind.owns_pods() || start.is_some();
             self.reader.has_queues &= kind != ObjectKind::Queue || start.is_some();
@@ -222,19 +235,55 @@ impl ClusterWatch {
         Ok(starts)
     }
 
+    /// Lists one resource for the full sync; `None`: it cannot be listed, and decisions can do without it. A resource whose records
+    /// are held is not left out: the full sync would end them.
+    async fn list_for_full_sync(
+        &mut self,
+        watch: &ResourceWatch,
+        changes: &mut ChangeBatches,
+    ) -> Result<Option<WatchStart>, WatchError> {
+        let scope = watch.scope.to_string();
+        self.condition.set(&watch.scope, ResourceCondition::Listing);
+        let error = match self.list(watch, changes).await? {
+            Ok(start) => {
+                self.listed.insert(scope);
+                return Ok(Some(start));
+            }
+            Err(error) => error,
+        };
+        let left_out = if self.listed.contains(&scope) {
+            None
+        } else {
+            watch.condition_without_records(&error).await
+        };
+        if let Some(condition) = left_out {
+            tracing::warn!(resource = scope, %condition, "the resource is left out for now");
+            self.condition.set(&watch.scope, condition);
+            // What was read of it before the error is not whole, and is put again by the next list.
+            return Ok(None);
+        }
+        self.condition
+            .set(&watch.scope, ResourceCondition::Interrupted(error.to_string()));
+        Err(WatchError::List {
+            scope,
+            remedy: remedy(&error),
+            error,
+        })
+    }
+
     /// Lists one resource into parts of the full sync. A page is read from the API server, one is derived and one is sent at a
     /// time.
     async fn list(
         &mut self,
         watch: &ResourceWatch,
         changes: &mut ChangeBatches,
-    ) -> Result<Option<WatchStart>, WatchError> {
+    ) -> Result<Result<WatchStart, RequestError>, WatchError> {
         let (sender, objects) = mpsc::channel(PAGES_AHEAD);
         let (full, mut parts) = mpsc::channel(1);
-        let (mode, own) = (self.options.lists, watch.clone());
+        let own = watch.clone();
         // Dropped with this call, and with them what they do ends.
         let (mut listing, mut reading) = (JoinSet::new(), JoinSet::new());
-        listing.spawn(async move { own.list(mode, sender).await });
+        listing.spawn(async move { own.list(&sender).await });
         let kind = watch.scope.resource.kind;
         reading.spawn(read_list(
             std::mem::take(&mut self.reader),
@@ -245,16 +294,15 @@ impl ClusterWatch {
         while let Some(part) = parts.recv().await {
             self.feed.send_part(part, false).await?;
         }
-        let failed = |error| WatchError::List {
-            scope: watch.scope.to_string(),
-            remedy: remedy(&error),
-            error,
-        };
-        let given_up = || failed(RequestError::Unreadable("the list was given up".to_owned()));
+        let given_up = || WatchError::ListAgain(format!("the list of {} was given up", watch.scope));
         let read = reading.join_next().await.and_then(Result::ok).ok_or_else(given_up)?;
         let listed = listing.join_next().await.and_then(Result::ok).ok_or_else(given_up)?;
-        (self.reader, *changes) = read.map_err(failed)?;
-        listed.map_err(failed)
+        let problem;
+        (self.reader, *changes, problem) = read?;
+        Ok(match problem {
+            Some(error) => Err(error),
+            None => listed,
+        })
     }
 
     /// Sends changes as they arrive, and an empty delta from time to time to keep the source from becoming stale.
@@ -298,13 +346,90 @@ impl ClusterWatch {
         for message in received.drain(..) {
             match message {
                 WatchMessage::Changed(object) => objects.push(object),
-                WatchMessage::ListAgain(reason) => return Err(WatchError::ListAgain(reason)),
+                WatchMessage::Listed(scope, step) => {
+                    self.send_changed(std::mem::take(&mut objects)).await?;
+                    self.take_list_step(&scope, step).await?;
+                }
                 WatchMessage::Failed(reason) => return Err(WatchError::Failed(reason)),
             }
+        }
+        self.send_changed(objects).await
+    }
+
+    async fn send_changed(&mut self, objects: Vec<ChangedObject>) -> Result<(), WatchError> {
+        if objects.is_empty() {
+            return Ok(());
         }
         let changes = self.read_changed(objects).await?;
         self.report_unreadable();
         self.send_deltas(changes).await
+    }
+
+    /// Applies a step of a new list of one resource. The others go on meanwhile.
+    async fn take_list_step(&mut self, scope: &ResourceScope, step: ListStep) -> Result<(), WatchError> {
+        let name = scope.to_string();
+        match step {
+            ListStep::Begin => {
+                self.problems.remove(&name);
+                self.reader.begin_list(scope);
+            }
+            ListStep::Objects(objects, _permit) => {
+                if let Some(error) = self.read_and_send(scope.resource.kind, objects).await? {
+                    self.problems.entry(name).or_insert(error);
+                }
+            }
+            ListStep::End(reply) => {
+                let read = if let Some(error) = self.problems.remove(&name) {
+                    self.reader.give_list_up(scope);
+                    Err(error)
+                } else {
+                    self.listed.insert(name);
+                    self.end_list(scope).await?;
+                    Ok(())
+                };
+                // A task that has ended needs no reply.
+                drop(reply.send(read));
+            }
+            ListStep::GivenUp => self.reader.give_list_up(scope),
+            ListStep::Absent => {
+                self.listed.remove(&name);
+                self.reader.begin_list(scope);
+                self.end_list(scope).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what a new list did not show, and tells the reader which kinds are known as a whole.
+    async fn end_list(&mut self, scope: &ResourceScope) -> Result<(), WatchError> {
+        let scopes = scopes(&self.options.namespaces);
+        let has_all = |wanted: fn(ObjectKind) -> bool| {
+            let mut wanted = scopes.iter().filter(|scope| wanted(scope.resource.kind));
+            wanted.all(|scope| self.listed.contains(&scope.to_string()))
+        };
+        let (has_owners, has_queues) = (
+            has_all(ObjectKind::owns_pods),
+            has_all(|kind| kind == ObjectKind::Queue),
+        );
+        self.reader.set_has_owners(has_owners);
+        self.reader.has_queues = has_queues;
+        let mut changes = ChangeBatches::default();
+        self.reader.end_list(scope, &mut changes);
+        self.send_deltas(changes).await
+    }
+
+    /// Reads listed objects and sends their records. Returns the problem of a page that cannot be read.
+    async fn read_and_send(
+        &mut self,
+        kind: ObjectKind,
+        objects: ListedObjects,
+    ) -> Result<Option<RequestError>, WatchError> {
+        let reader = std::mem::take(&mut self.reader);
+        let (reader, changes, problem) = read_listed(reader, kind, objects, ChangeBatches::default()).await?;
+        self.reader = reader;
+        self.report_unreadable();
+        self.send_deltas(changes).await?;
+        Ok(problem)
     }
 
     async fn send_deltas(&mut self, changes: ChangeBatches) -> Result<(), WatchError> {
@@ -340,32 +465,34 @@ impl ClusterWatch {
     async fn read_again(&mut self, stale: StaleRecords) -> Result<StaleRecords, WatchError> {
         let mut still_stale = StaleRecords::default();
         let client = self.client.get().await?.client;
-        let namespaces = stale.namespaces.clone();
+        let (namespaces, nodes) = (stale.namespaces.clone(), stale.nodes.clone());
         for (scope, query) in stale.into_lists(&self.options.namespaces) {
             let kind = scope.resource.kind;
             let (sender, mut objects) = mpsc::channel(PAGES_AHEAD);
-            let (client, path) = (client.clone(), scope.path());
+            let (client, own) = (client.clone(), scope.clone());
             let mut listing = JoinSet::new();
-            listing.spawn(async move { pages::list(&client, &path, &query, &sender).await });
+            listing.spawn(async move { pages::list(&client, &own, &query, &sender).await });
+            let mut problem = None;
             while let Some(listed) = objects.recv().await {
-                let reader = std::mem::take(&mut self.reader);
-                let read = read_listed(reader, kind, listed, ChangeBatches::default()).await;
-                let (reader, changes) = read.map_err(|error| WatchError::ListAgain(error.to_string()))?;
-                self.reader = reader;
-                self.send_deltas(changes).await?;
+                problem = problem.or(self.read_and_send(kind, listed).await?);
             }
-            match listing.join_next().await {
-                Some(Ok(Err(error))) if kind == ObjectKind::Pod => {
-                    tracing::warn!(%scope, %error, "pods that wait keep the selectors of their former owners for now");
-                    if !error.is_forbidden() && !error.is_absent() {
-                        let failed = scope
-                            .namespace
-                            .map_or_else(|| namespaces.clone(), |own| [own.to_string()].into());
-                        still_stale.namespaces.extend(failed);
-                    }
-                }
-                Some(Ok(Err(error))) => return Err(WatchError::ListAgain(format!("{scope}: {error}"))),
-                Some(Ok(Ok(_)) | Err(_)) | None => {}
+            let listed = listing.join_next().await;
+            let error = problem.or(match listed {
+                Some(Ok(Err(error))) => Some(error),
+                Some(Ok(Ok(_)) | Err(_)) | None => None,
+            });
+            let Some(error) = error else { continue };
+            tracing::warn!(%scope, %error, "records stay for now as they were before an owner or a slice changed");
+            if error.is_forbidden() || error.is_absent() {
+                continue;
+            }
+            if kind == ObjectKind::Node {
+                still_stale.nodes.extend(nodes.iter().cloned());
+            } else {
+                let failed = scope.namespace;
+                still_stale
+                    .namespaces
+                    .extend(failed.map_or_else(|| namespaces.clone(), |own| [own.to_string()].into()));
             }
         }
         Ok(still_stale)
@@ -384,22 +511,29 @@ impl ClusterWatch {
     }
 }
 
+/// Reader with the changes that it has found, and the problem of a page that cannot be read.
+type ReadObjects = (ObjectReader, ChangeBatches, Option<RequestError>);
+
 /// Reads a list, and hands parts of it over when they are full. Returns what is left.
 async fn read_list(
     mut reader: ObjectReader,
     kind: ObjectKind,
     mut objects: mpsc::Receiver<ListedObjects>,
     (mut changes, full): (ChangeBatches, mpsc::Sender<RecordChanges>),
-) -> Result<(ObjectReader, ChangeBatches), RequestError> {
+) -> Result<ReadObjects, WatchError> {
     while let Some(listed) = objects.recv().await {
-        (reader, changes) = read_listed(reader, kind, listed, changes).await?;
+        let problem;
+        (reader, changes, problem) = read_listed(reader, kind, listed, changes).await?;
+        if problem.is_some() {
+            return Ok((reader, changes, problem));
+        }
         for part in changes.take_full() {
             if full.send(part).await.is_err() {
-                return Ok((reader, changes));
+                return Ok((reader, changes, None));
             }
         }
     }
-    Ok((reader, changes))
+    Ok((reader, changes, None))
 }
 
 /// Reads listed objects on a thread of their own.
@@ -408,56 +542,21 @@ async fn read_listed(
     kind: ObjectKind,
     listed: ListedObjects,
     mut changes: ChangeBatches,
-) -> Result<(ObjectReader, ChangeBatches), RequestError> {
+) -> Result<ReadObjects, WatchError> {
     let work = move || {
-        match &listed {
-            ListedObjects::Page(page) => reader.read_page(kind, page, &mut changes)?,
+        let problem = match &listed {
+            ListedObjects::Page(page) => reader.read_page(kind, page, &mut changes).err(),
             ListedObjects::Objects(objects) => {
                 for object in objects {
                     reader.read(kind, false, object, &mut changes);
                 }
+                None
             }
-        }
-        Ok((reader, changes))
+        };
+        (reader, changes, problem)
     };
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| RequestError::Unreadable(error.to_string()))?
-}
-
-/// Remedy for an error of a list.
-fn remedy(error: &RequestError) -> &'static str {
-    match error {
-        RequestError::Refused { code: 403, .. } => "; bind the account to the ClusterRole of deploy/kustomize/live",
-        RequestError::Refused { code: 401, .. } => "; renew the credentials of the kubeconfig",
-        RequestError::Unreachable(_) | RequestError::TimedOut(_) => "; check the address and the network",
-        RequestError::Refused { .. }
-        | RequestError::TooLarge(_)
-        | RequestError::Unreadable(_)
-        | RequestError::WatchEnded(_) => "",
-    }
-}
-
-/// Asks the API server from time to time whether it answers: a connection may be dead without a sign of it.
-async fn probe(client: Arc<SharedClient>, condition: Arc<ClusterCondition>, interval: Duration) {
-    loop {
-        tokio::time::sleep(interval).await;
-        let problem = match tokio::time::timeout(PROBE_TIME, ask_for_a_node(&client)).await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(format!("the API server does not answer: {error}{}", remedy(&error))),
-            Err(_) => Some(format!(
-                "the API server does not answer within {} s",
-                PROBE_TIME.as_secs()
-            )),
-        };
-        condition.set_problem(problem);
-    }
-}
-
-async fn ask_for_a_node(client: &SharedClient) -> Result<(), RequestError> {
-    let lent = client.get().await?;
-    // With `resourceVersion=0` the API server would show all nodes: its cache knows no limit.
-    let page = get_page(&lent.client, "/api/v1/nodes?limit=1").await;
-    judged(client, &lent, page).map(drop)
+    done.map_err(|error| WatchError::Failed(error.to_string()))
 }
 
 async fn sleep_until(moment: Option<Instant>) {

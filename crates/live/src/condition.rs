@@ -7,6 +7,8 @@ use std::time::Duration;
 use pumice_engine::short_lock::ShortLock;
 use tokio::time::Instant;
 
+use crate::resources::ResourceScope;
+
 /// Condition of one resource, in the whole cluster or in one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResourceCondition {
@@ -14,8 +16,10 @@ pub enum ResourceCondition {
     Listing,
     /// The changes arrive.
     Watching,
-    /// Changes do not arrive. The message has the reason, for example a closed connection.
+    /// Changes do not arrive; the last good records stay. The message has the reason, for example a closed connection.
     Interrupted(String),
+    /// The objects are listed from time to time. The message has the reason, for example a watch that is forbidden or silent.
+    Polled(String),
     /// The API server does not serve it; it is looked for from time to time.
     Absent,
     /// The account may not list and watch the resource. The message comes from the API server.
@@ -28,6 +32,7 @@ impl fmt::Display for ResourceCondition {
             ResourceCondition::Listing => f.write_str("being listed"),
             ResourceCondition::Watching => f.write_str("watched"),
             ResourceCondition::Interrupted(message) => write!(f, "interrupted: {message}"),
+            ResourceCondition::Polled(message) => write!(f, "listed again every 30 s: {message}"),
             ResourceCondition::Absent => f.write_str("not served by the API server"),
             ResourceCondition::Forbidden(message) => write!(f, "forbidden: {message}"),
         }
@@ -69,9 +74,14 @@ impl ClusterStatus {
             .collect()
     }
 
-    /// Resources that are absent or forbidden, by their names.
+    /// Resources that are absent, forbidden or polled, by their names.
     pub fn not_watched(&self) -> Vec<String> {
-        self.named(|condition| matches!(condition, ResourceCondition::Absent | ResourceCondition::Forbidden(_)))
+        self.named(|condition| {
+            matches!(
+                condition,
+                ResourceCondition::Absent | ResourceCondition::Forbidden(_) | ResourceCondition::Polled(_)
+            )
+        })
     }
 }
 
@@ -97,9 +107,24 @@ impl fmt::Display for ClusterStatus {
     }
 }
 
+/// Condition of one resource, with its changes since the start.
+#[derive(Debug)]
+struct WatchedCondition {
+    condition: ResourceCondition,
+    /// True if nothing can be decided without the resource.
+    is_required: bool,
+    events: u64,
+}
+
+impl WatchedCondition {
+    fn is_behind(&self) -> bool {
+        matches!(self.condition, ResourceCondition::Interrupted(_))
+    }
+}
+
 #[derive(Debug, Default)]
 struct Conditions {
-    resources: BTreeMap<String, (ResourceCondition, u64)>,
+    resources: BTreeMap<String, WatchedCondition>,
     /// True if all records of the last full sync are visible.
     is_synced: bool,
     /// Problem of the watch as a whole, such as credentials or the probe of the API server.
@@ -114,12 +139,10 @@ impl Conditions {
         if let Some(problem) = &self.problem {
             return Some(problem.clone());
         }
-        let broken = self
-            .resources
-            .iter()
-            .find(|(_, (condition, _))| matches!(condition, ResourceCondition::Interrupted(_)));
-        if let Some((name, (condition, _))) = broken {
-            return Some(format!("{name}: {condition}"));
+        let broken = self.resources.iter().filter(|(_, own)| own.is_behind());
+        let named: Vec<String> = broken.map(|(name, own)| format!("{name}: {}", own.condition)).collect();
+        if !named.is_empty() {
+            return Some(named.join("; "));
         }
         (!self.is_synced).then(|| "objects are being listed".to_owned())
     }
@@ -153,10 +176,10 @@ impl ClusterCondition {
             resources: own
                 .resources
                 .iter()
-                .map(|(name, (condition, events))| ResourceStatus {
+                .map(|(name, own)| ResourceStatus {
                     name: name.clone(),
-                    condition: condition.clone(),
-                    events: *events,
+                    condition: own.condition.clone(),
+                    events: own.events,
                 })
                 .collect(),
             behind: own.behind_since.map(|since| since.elapsed()),
@@ -166,9 +189,12 @@ impl ClusterCondition {
         })
     }
 
-    /// True if all changes arrive.
+    /// True if all changes of the resources arrive that decisions cannot do without. The others fail each for itself.
     pub(crate) fn is_current(&self) -> bool {
-        self.0.with(|own| own.behind_since.is_none())
+        self.0.with(|own| {
+            let mut resources = own.resources.values();
+            own.is_synced && own.problem.is_none() && !resources.any(|own| own.is_required && own.is_behind())
+        })
     }
 
     fn change(&self, change: impl FnOnce(&mut Conditions)) {
@@ -179,24 +205,28 @@ impl ClusterCondition {
     }
 
     /// Sets the condition of a resource; true if it had another one.
-    pub(crate) fn set(&self, name: &str, condition: ResourceCondition) -> bool {
+    pub(crate) fn set(&self, scope: &ResourceScope, condition: ResourceCondition) -> bool {
         let mut is_new = false;
         self.change(|own| {
-            if let Some((former, _)) = own.resources.get_mut(name) {
-                is_new = *former != condition;
-                *former = condition;
-            } else {
+            let entry = own.resources.entry(scope.to_string());
+            let watched = entry.or_insert_with(|| {
                 is_new = true;
-                own.resources.insert(name.to_owned(), (condition, 0));
-            }
+                WatchedCondition {
+                    condition: condition.clone(),
+                    is_required: scope.resource.is_required,
+                    events: 0,
+                }
+            });
+            is_new |= watched.condition != condition;
+            watched.condition = condition;
         });
         is_new
     }
 
-    pub(crate) fn count_event(&self, name: &str) {
+    pub(crate) fn count_event(&self, scope: &ResourceScope) {
         self.0.with(|own| {
-            if let Some((_, events)) = own.resources.get_mut(name) {
-                *events = events.saturating_add(1);
+            if let Some(watched) = own.resources.get_mut(&scope.to_string()) {
+                watched.events = watched.events.saturating_add(1);
             }
         });
     }
@@ -234,26 +264,40 @@ mod tests {
     #[test]
     fn a_watch_is_behind_while_something_is_missing() {
         let condition = ClusterCondition::default();
+        let scope = |plural: &str| {
+            let mut scopes = crate::resources::scopes(&[]).into_iter();
+            scopes.find(|scope| scope.resource.plural == plural).unwrap()
+        };
+        let (pods, queues, services) = (scope("pods"), scope("queues"), scope("services"));
         let is_behind = || condition.status().behind.is_some();
         assert!(is_behind());
-        condition.set("pods", ResourceCondition::Watching);
-        condition.set("queues", ResourceCondition::Absent);
-        condition.set("services", ResourceCondition::Forbidden("no".to_owned()));
+        condition.set(&pods, ResourceCondition::Watching);
+        condition.set(&queues, ResourceCondition::Absent);
+        condition.set(&services, ResourceCondition::Forbidden("no".to_owned()));
         assert!(is_behind());
         condition.end_full_sync();
         assert!(!is_behind());
         assert_eq!(
             condition.status().to_string(),
-            "1 resources are watched; not watched: queues (not served by the API server), services (forbidden: no)"
+            "1 resources are watched; not watched: queues.scheduling.volcano.sh (not served by the API server), services (forbidden: no)"
         );
-        assert!(condition.set("pods", ResourceCondition::Interrupted("gone".to_owned())));
-        assert!(!condition.set("pods", ResourceCondition::Interrupted("gone".to_owned())));
+        assert!(condition.set(&queues, ResourceCondition::Interrupted("broken".to_owned())));
+        assert!(is_behind());
+        assert!(condition.is_current(), "decisions can do without queues");
+        assert!(condition.set(&pods, ResourceCondition::Interrupted("gone".to_owned())));
+        assert!(!condition.set(&pods, ResourceCondition::Interrupted("gone".to_owned())));
+        assert!(!condition.is_current());
         condition.set_problem(Some("the API server does not answer".to_owned()));
         assert!(is_behind());
         assert_eq!(condition.status().problem.unwrap(), "the API server does not answer");
         condition.set_problem(None);
-        assert_eq!(condition.status().problem.unwrap(), "pods: interrupted: gone");
-        condition.set("pods", ResourceCondition::Watching);
+        assert_eq!(
+            condition.status().problem.unwrap(),
+            "pods: interrupted: gone; queues.scheduling.volcano.sh: interrupted: broken"
+        );
+        condition.set(&pods, ResourceCondition::Watching);
         assert!(condition.is_current());
+        condition.set(&queues, ResourceCondition::Polled("no watch".to_owned()));
+        assert!(!is_behind());
     }
 }

@@ -53,31 +53,20 @@ pub enum CredentialError {
 }
 
 impl ClusterAccess {
-    /// Client of the API server. Reads the files again at each call, and connects with the first request; tokens in files
-    /// and tokens of exec plugins are renewed while the client lives.
+    /// Client of the API server with credentials as they are now: the files are read again at each call. It connects with the first
+    /// request, and sends each request once: what to do after an error, and when, its caller decides. Tokens in files and tokens of
+    /// exec plugins are renewed while the client lives.
     ///
     /// # Errors
     /// The credentials are missing or cannot be used.
+    // They are read on a thread of their own: the library waits there for exec plugins.
     pub async fn client(&self) -> Result<Client, CredentialError> {
-        self.read(true).await
-    }
-
-    /// Client whose requests are sent once: what to do after an error, and when, its caller decides.
-    ///
-    /// # Errors
-    /// The errors of [`Self::client`].
-    pub async fn plain_client(&self) -> Result<Client, CredentialError> {
-        self.read(false).await
-    }
-
-    /// Client with credentials as they are now. They are read on a thread of their own: the library waits there for exec plugins.
-    async fn read(&self, repeats_requests: bool) -> Result<Client, CredentialError> {
         let (access, runtime) = (self.clone(), Handle::current());
         let reading = async move {
             // Nobody closes the semaphore.
             let permit = READINGS.acquire().await.ok();
             let work = move || {
-                let read = runtime.block_on(access.new_client(repeats_requests));
+                let read = runtime.block_on(access.new_client());
                 drop(permit);
                 read
             };
@@ -94,14 +83,14 @@ impl ClusterAccess {
 
     #[cfg(not(feature = "client"))]
     #[expect(clippy::unused_async, reason = "a build with a client waits here")]
-    async fn new_client(&self, _: bool) -> Result<Client, CredentialError> {
+    async fn new_client(&self) -> Result<Client, CredentialError> {
         Err(CredentialError::NotBuilt)
     }
 
     #[cfg(feature = "client")]
-    async fn new_client(&self, repeats_requests: bool) -> Result<Client, CredentialError> {
+    async fn new_client(&self) -> Result<Client, CredentialError> {
         let mut config = self.config().await?;
-        config.default_retry = repeats_requests;
+        config.default_retry = false;
         Client::try_from(config).map_err(|error| CredentialError::Client(causes(&error)))
     }
 
@@ -139,7 +128,6 @@ impl ClusterAccess {
 #[derive(Debug)]
 pub(crate) struct SharedClient {
     access: ClusterAccess,
-    repeats_requests: bool,
     client: ShortLock<Arc<OnceCell<Client>>>,
 }
 
@@ -150,20 +138,11 @@ pub(crate) struct LentClient {
 }
 
 impl SharedClient {
-    /// Credentials that are read with the first request. Each request is sent once.
-    pub(crate) fn sending_once(access: ClusterAccess) -> Self {
+    /// Credentials that are read with the first request.
+    pub(crate) fn new(access: ClusterAccess) -> Self {
         Self {
             access,
-            repeats_requests: false,
             client: ShortLock::default(),
-        }
-    }
-
-    /// Credentials that are read with the first request. The client repeats a request to an API server that is busy.
-    pub(crate) fn repeating(access: ClusterAccess) -> Self {
-        Self {
-            repeats_requests: true,
-            ..Self::sending_once(access)
         }
     }
 
@@ -173,7 +152,7 @@ impl SharedClient {
     /// The credentials are missing or cannot be used.
     pub(crate) async fn get(&self) -> Result<LentClient, CredentialError> {
         let own = self.client.with(|own| Arc::clone(own));
-        let client = own.get_or_try_init(|| self.access.read(self.repeats_requests)).await?;
+        let client = own.get_or_try_init(|| self.access.client()).await?;
         let client = client.clone();
         Ok(LentClient { client, own })
     }

@@ -10,7 +10,8 @@ use serde_json::value::RawValue;
 use crate::api_client::Body;
 use crate::credentials::causes;
 use crate::header::metadata;
-use crate::requests::{ApiStatus, RequestError};
+use crate::pages::is_version;
+use crate::requests::{ApiStatus, RequestError, shortened};
 
 /// Longest line that is read; objects of the API have 1.5 MiB at most, in a denser encoding.
 const LINE_BYTES: usize = 32 << 20;
@@ -48,8 +49,8 @@ impl EventLines {
                 return Err(RequestError::TooLarge(LINE_BYTES));
             }
             match self.body.frame().await {
-                // A line that no newline ends has not arrived whole.
-                None => return Ok(None),
+                None if self.start == self.buffer.len() => return Ok(None),
+                None => return Err(RequestError::Unreachable("the watch ended within a line".to_owned())),
                 Some(Err(error)) => return Err(RequestError::Unreachable(causes(&error))),
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
@@ -114,18 +115,14 @@ struct HeaderMetadata<'l> {
     annotations: Option<&'l RawValue>,
 }
 
-/// Event in a line, and the version of its object; empty: it has none.
+/// Event in a line, and the version of its object; empty: the event is an error.
 pub(crate) fn read_event(line: &[u8]) -> Result<(WatchEvent<'_>, String), RequestError> {
     let unreadable = |error: serde_json::Error| RequestError::Unreadable(error.to_string());
     let EventLine { kind, object } = serde_json::from_slice(line).map_err(unreadable)?;
     if kind == "ERROR" {
         let status: ApiStatus = serde_json::from_str(object.get()).map_err(unreadable)?;
-        let refused = RequestError::Refused {
-            code: status.code,
-            message: status.message,
-            continuation: String::new(),
-        };
-        return Ok((WatchEvent::Error(refused), String::new()));
+        let code = status.code;
+        return Ok((WatchEvent::Error(status.into_error(code, "no reason")), String::new()));
     }
     let bytes = object.get().as_bytes();
     let metadata: HeaderMetadata<'_> = metadata(bytes)?;
@@ -137,9 +134,17 @@ pub(crate) fn read_event(line: &[u8]) -> Result<(WatchEvent<'_>, String), Reques
                 .annotations
                 .is_some_and(|annotations| annotations.get().contains(INITIAL_EVENTS_END)),
         },
-        other => return Err(RequestError::Unreadable(format!("`{other}` is no type of an event"))),
+        other => {
+            let reason = format!("`{}` is no type of an event", shortened(other));
+            return Err(RequestError::Unreadable(reason));
+        }
     };
-    Ok((event, metadata.resource_version.into_owned()))
+    let version = metadata.resource_version;
+    if !is_version(&version) {
+        let reason = format!("an event has the version `{}`", shortened(&version));
+        return Err(RequestError::Unreadable(reason));
+    }
+    Ok((event, version.into_owned()))
 }
 
 #[cfg(test)]
@@ -156,6 +161,12 @@ mod tests {
         assert_eq!(read.next().await.unwrap().unwrap(), b"one");
         assert_eq!(read.next().await.unwrap().unwrap(), b"");
         assert_eq!(read.next().await.unwrap().unwrap(), b"two");
+        assert!(
+            matches!(read.next().await, Err(RequestError::Unreachable(_))),
+            "half a line"
+        );
+        let mut read = lines("one\n");
+        assert_eq!(read.next().await.unwrap().unwrap(), b"one");
         assert_eq!(read.next().await.unwrap(), None);
     }
 

@@ -3,9 +3,11 @@
 //! [`ClusterWatch`] lists all resources ([`RESOURCES`]) and sends them as one full sync of a source. Then it follows
 //! their changes and sends them as deltas. Like the server, it derives records with `pumice-kubernetes`.
 //!
-//! After a gap in the changes it lists everything again. For example, the API server returned 410 Gone, a resource was
-//! installed, or the Pumice server requested a full sync. The records remain on the server until the new lists are
-//! complete. [`ClusterCondition`] reports whether all changes arrive, and the reason if not.
+//! Each resource fails alone. After a gap in its changes it is listed again, for example because the API server returned 410 Gone or
+//! its watch was silent; objects that a complete new list does not show are removed. An answer removes records only if it proves that
+//! it may: a list has its kind, its items and a version, and an API server confirms for a minute that it no longer serves a resource.
+//! Until then the last good records stay, and [`ClusterCondition`] names the resource and the reason. Everything is listed again only
+//! if the Pumice server requests a full sync.
 
 mod api_client;
 mod backoff;
@@ -19,6 +21,7 @@ mod header;
 mod object_reader;
 mod pages;
 mod pod_binder;
+mod probe;
 mod read_again;
 mod reasons;
 mod records;
@@ -29,7 +32,7 @@ mod times;
 mod token_review;
 
 pub use api_client::Client;
-pub use cluster_watch::{ClusterWatch, WatchOptions};
+pub use cluster_watch::{ClusterWatch, SILENCE, WatchOptions};
 pub use condition::{ClusterCondition, ClusterStatus, ResourceCondition, ResourceStatus};
 pub use credentials::{ClusterAccess, CredentialError, causes};
 pub use feed::FeedError;

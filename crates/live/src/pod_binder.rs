@@ -9,9 +9,9 @@ use crate::requests::{JSON, RequestError, judged, object_request, send};
 /// Pod that is to run on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodBinding {
-    /// Namespace of the pod to bind.
+    /// `metadata.namespace`, such as `ml`.
     pub namespace: String,
-    /// Name of the pod to bind.
+    /// `metadata.name`, such as `train-0`.
     pub name: String,
     /// Incarnation of the pod; empty: any.
     pub uid: String,
@@ -41,7 +41,7 @@ impl PodBinder {
     pub fn new(access: ClusterAccess) -> Self {
         PodBinder {
             // A bind that is sent again may be refused because the first one succeeded.
-            client: SharedClient::sending_once(access),
+            client: SharedClient::new(access),
         }
     }
 

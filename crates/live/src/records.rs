@@ -16,7 +16,6 @@ pub(crate) struct ChangedObject {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Change of one record.
 #[derive(Debug)]
 pub(crate) enum ChangedRecord {
     /// The encoded record, as the only one of a [`pb::Cluster`].

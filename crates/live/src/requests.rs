@@ -107,6 +107,32 @@ pub(crate) struct ApiStatus {
     pub(crate) metadata: StatusMetadata,
 }
 
+impl ApiStatus {
+    /// Error with this code, and with this text where the API server says nothing.
+    pub(crate) fn into_error(self, code: u16, text: &str) -> RequestError {
+        let said = if self.message.is_empty() { text } else { &self.message };
+        RequestError::Refused {
+            code,
+            message: shortened(said),
+            continuation: self.metadata.continuation,
+        }
+    }
+}
+
+/// Longest text of somebody else that is shown, in characters.
+const SHOWN: usize = 400;
+
+/// Text of somebody else as it is shown to people: one line without control characters, and not longer than 400 characters.
+pub(crate) fn shortened(text: &str) -> String {
+    let mut characters = text.chars();
+    let shown = characters.by_ref().take(SHOWN);
+    let mut line: String = shown.map(|own| if own.is_control() { ' ' } else { own }).collect();
+    if characters.next().is_some() {
+        line.push('…');
+    }
+    line
+}
+
 /// Metadata of a `Status`.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct StatusMetadata {
@@ -161,16 +187,8 @@ pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<Body
         return Ok(response.into_body());
     }
     let body = whole(response.into_body(), ERROR_BYTES).await.unwrap_or_default();
-    let ApiStatus { message, metadata, .. } = serde_json::from_slice(&body).unwrap_or_default();
-    Err(RequestError::Refused {
-        code: status.as_u16(),
-        message: if message.is_empty() {
-            status.to_string()
-        } else {
-            message
-        },
-        continuation: metadata.continuation,
-    })
+    let said: ApiStatus = serde_json::from_slice(&body).unwrap_or_default();
+    Err(said.into_error(status.as_u16(), &status.to_string()))
 }
 
 /// Whole page that a GET returns.

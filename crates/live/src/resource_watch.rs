@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use serde::Deserialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::api_client::Body;
@@ -17,14 +18,20 @@ use crate::records::ChangedObject;
 use crate::requests::{RequestError, get, get_page, judged};
 use crate::resources::ResourceScope;
 
-/// Time after which the API server ends a watch, in seconds.
+/// Longest time after which the API server ends a watch, in seconds.
 const WATCH_SECONDS: u64 = 290;
-/// Longest silence of a watch: the API server sends a bookmark every minute.
-const SILENCE: Duration = Duration::from_secs(150);
 /// Time between looks for a resource that is absent or forbidden.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// Time between lists of a resource whose changes cannot be watched.
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
+/// Time for which the API server has to say that it does not serve a resource, before the records of the resource are removed.
+const ABSENCE: Duration = Duration::from_mins(1);
+/// Silence after which a streamed list is given up, and asked for page by page.
+const STREAM_SILENCE: Duration = Duration::from_secs(10);
 /// Shortest life of a watch that is begun again at once.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
+/// Pages of a new list that wait for the reader.
+const PAGES_AHEAD: usize = 2;
 /// Objects of a streamed list that are handed over together.
 const STREAMED_OBJECTS: usize = 500;
 
@@ -38,7 +45,7 @@ pub enum ListMode {
     Streamed,
 }
 
-/// Position after a list.
+/// WatchPosition after a list.
 #[derive(Debug)]
 pub(crate) struct WatchStart {
     version: String,
@@ -54,10 +61,25 @@ pub(crate) struct WatchStart {
 pub(crate) enum WatchMessage {
     /// An object changed.
     Changed(ChangedObject),
-    /// Everything must be listed again. The text has the reason.
-    ListAgain(String),
+    /// A new list of a resource, step by step.
+    Listed(ResourceScope, ListStep),
     /// A task has panicked, with this message.
     Failed(String),
+}
+
+/// Step of a new list of one resource.
+#[derive(Debug)]
+pub(crate) enum ListStep {
+    Begin,
+    /// Objects of the list. The permit is given back when they have been read.
+    Objects(ListedObjects, OwnedSemaphorePermit),
+    /// The list has come to its end: what it did not show is gone. The reply says that this has been applied, or why the list could
+    /// not be read.
+    End(oneshot::Sender<Result<(), RequestError>>),
+    /// The list broke off: what it did not show stays.
+    GivenUp,
+    /// The API server no longer serves the resource: all of it is gone.
+    Absent,
 }
 
 /// One resource of the API server, and the receiver of its changes.
@@ -66,48 +88,160 @@ pub(crate) struct ResourceWatch {
     pub(crate) client: Arc<SharedClient>,
     pub(crate) scope: ResourceScope,
     pub(crate) condition: Arc<ClusterCondition>,
+    pub(crate) lists: ListMode,
+    /// Longest silence of a watch that counts as current: the API server sends a bookmark every minute.
+    pub(crate) silence: Duration,
+}
+
+/// How following a resource from a position ended.
+enum Followed {
+    /// The receiver is closed.
+    Closed,
+    /// The resource must be listed again.
+    ListAgain(String),
+    /// The resource must be listed again after a time: its changes do not arrive.
+    Poll(String),
+}
+
+/// What is held of a resource.
+#[derive(Debug, Default)]
+struct Holding {
+    /// True if records of a list are held.
+    has_records: bool,
+    /// Moment since which the API server says that it does not serve the resource.
+    absent_since: Option<Instant>,
 }
 
 impl ResourceWatch {
-    /// Lists the resource; `None`: it is absent or forbidden, and not required.
-    pub(crate) async fn list(
-        &self,
-        mode: ListMode,
-        objects: mpsc::Sender<ListedObjects>,
-    ) -> Result<Option<WatchStart>, RequestError> {
-        self.set(ResourceCondition::Listing);
-        let listed = match mode {
-            ListMode::Paged => self.list_pages(&objects).await,
-            ListMode::Streamed => match self.stream(&objects).await {
-                // Older API servers know no streamed lists.
-                Err(RequestError::Refused {
-                    code: 400 | 415 | 422, ..
-                }) => self.list_pages(&objects).await,
-                streamed => streamed,
-            },
-        };
-        match listed {
-            Ok(start) => Ok(Some(start)),
-            Err(error) if !self.scope.resource.is_required && error.is_absent() => {
-                self.set(ResourceCondition::Absent);
-                Ok(None)
+    /// Lists the resource.
+    pub(crate) async fn list(&self, objects: &mpsc::Sender<ListedObjects>) -> Result<WatchStart, RequestError> {
+        if self.lists == ListMode::Paged {
+            return self.list_pages(objects).await;
+        }
+        match self.stream(objects).await {
+            // Older API servers know no streamed lists, and some answer with a plain watch.
+            Err(RequestError::Refused {
+                code: 400 | 415 | 422, ..
+            }) => self.list_pages(objects).await,
+            Err(RequestError::TimedOut(seconds)) => {
+                tracing::warn!(resource = %self.scope, seconds, "the streamed list does not end; it is asked for page by page");
+                self.list_pages(objects).await
             }
-            Err(error) if !self.scope.resource.is_required && error.is_forbidden() => {
-                self.set(ResourceCondition::Forbidden(error.to_string()));
-                Ok(None)
-            }
-            Err(error) => {
-                self.set(ResourceCondition::Interrupted(error.to_string()));
-                Err(error)
-            }
+            streamed => streamed,
         }
     }
 
+    /// Condition of a resource of which nothing is held, after an error of its list; `None`: nothing can be decided without it.
+    pub(crate) async fn condition_without_records(&self, error: &RequestError) -> Option<ResourceCondition> {
+        if self.scope.resource.is_required {
+            return None;
+        }
+        self.judge(error, &mut Holding::default()).await
+    }
+
+    /// Condition after an error of a list; `None`: the resource has been absent for so long that its records go.
+    async fn judge(&self, error: &RequestError, holding: &mut Holding) -> Option<ResourceCondition> {
+        let is_absent = !self.scope.resource.is_required && error.is_absent() && self.is_confirmed_absent().await;
+        if !is_absent {
+            holding.absent_since = None;
+        }
+        Some(if is_absent && !holding.has_records {
+            ResourceCondition::Absent
+        } else if is_absent {
+            if holding.absent_since.get_or_insert_with(Instant::now).elapsed() >= ABSENCE {
+                return None;
+            }
+            let seconds = ABSENCE.as_secs();
+            ResourceCondition::Interrupted(format!("{error}; its records stay until that has held for {seconds} s"))
+        } else if holding.has_records {
+            ResourceCondition::Interrupted(format!("{error}; its last records stay"))
+        } else if error.is_forbidden() && !self.scope.resource.is_required {
+            ResourceCondition::Forbidden(error.to_string())
+        } else {
+            ResourceCondition::Interrupted(error.to_string())
+        })
+    }
+
+    /// True if the API server says that it does not serve the resource. A gateway that answers 404 for a moment does not say that.
+    async fn is_confirmed_absent(&self) -> bool {
+        let Ok(lent) = self.client.get().await else {
+            return false;
+        };
+        match get_page(&lent.client, &self.scope.discovery_path()).await {
+            Ok(page) => serves(&page, self.scope.resource.plural) == Some(false),
+            Err(error) => error.is_absent(),
+        }
+    }
+
+    /// Lists the resource until that succeeds, and sends the lists; `None`: the receiver is closed.
+    async fn list_again(&self, holding: &mut Holding, messages: &mpsc::Sender<WatchMessage>) -> Option<WatchStart> {
+        let mut backoff = Backoff::default();
+        loop {
+            let error = match self.send_list(messages).await? {
+                Ok(start) => {
+                    *holding = Holding {
+                        has_records: true,
+                        absent_since: None,
+                    };
+                    return Some(start);
+                }
+                Err(error) => error,
+            };
+            let condition = if let Some(condition) = self.judge(&error, holding).await {
+                condition
+            } else {
+                *holding = Holding::default();
+                self.send(messages, ListStep::Absent).await?;
+                ResourceCondition::Absent
+            };
+            let is_left_out = matches!(condition, ResourceCondition::Absent | ResourceCondition::Forbidden(_));
+            if self.set(condition.clone()) {
+                tracing::warn!(resource = %self.scope, %condition, "the resource cannot be listed; it is tried again");
+            }
+            tokio::time::sleep(if is_left_out { LOOK_INTERVAL } else { backoff.next() }).await;
+        }
+    }
+
+    /// Sends one list of the resource, and waits until it is applied; `None`: the receiver is closed.
+    async fn send_list(&self, messages: &mpsc::Sender<WatchMessage>) -> Option<Result<WatchStart, RequestError>> {
+        let permits = Arc::new(Semaphore::new(PAGES_AHEAD));
+        let (sender, mut pages) = mpsc::channel(1);
+        self.send(messages, ListStep::Begin).await?;
+        let forward = async {
+            while let Some(objects) = pages.recv().await {
+                let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
+                self.send(messages, ListStep::Objects(objects, permit)).await?;
+            }
+            Some(())
+        };
+        let list = async {
+            let listed = self.list(&sender).await;
+            drop(sender);
+            listed
+        };
+        let (listed, forwarded) = tokio::join!(list, forward);
+        forwarded?;
+        let start = match listed {
+            Ok(start) => start,
+            Err(error) => {
+                self.send(messages, ListStep::GivenUp).await?;
+                return Some(Err(error));
+            }
+        };
+        let (reply, applied) = oneshot::channel();
+        self.send(messages, ListStep::End(reply)).await?;
+        Some(applied.await.ok()?.map(|()| start))
+    }
+
+    async fn send(&self, messages: &mpsc::Sender<WatchMessage>, step: ListStep) -> Option<()> {
+        messages.send(WatchMessage::Listed(self.scope.clone(), step)).await.ok()
+    }
+
     async fn list_pages(&self, objects: &mpsc::Sender<ListedObjects>) -> Result<WatchStart, RequestError> {
-        let client = self.client.get().await?.client;
-        let version = pages::list(&client, &self.scope.path(), "", objects).await?;
+        let lent = self.client.get().await?;
+        let listed = pages::list(&lent.client, &self.scope, "", objects).await;
         Ok(WatchStart {
-            version,
+            version: judged(&self.client, &lent, listed)?,
             lines: None,
             later: Vec::new(),
         })
@@ -118,7 +252,7 @@ impl ResourceWatch {
         let mut lines = self.open(query).await?;
         let (mut part, mut later) = (Vec::new(), Vec::new());
         loop {
-            let line = self.next_line(&mut lines).await?;
+            let line = next_line(&mut lines, Instant::now() + STREAM_SILENCE).await?;
             let line = line.ok_or_else(|| RequestError::Unreachable("the streamed list broke off".to_owned()))?;
             match read_event(&line)? {
                 (WatchEvent::Put(object), _) if later.is_empty() => part.push(object.to_vec()),
@@ -139,58 +273,91 @@ impl ResourceWatch {
         }
     }
 
-    /// Follows the resource from a position until everything must be listed again or the receiver is closed.
-    pub(crate) async fn follow(self, start: Option<WatchStart>, messages: mpsc::Sender<WatchMessage>) {
-        let Some(start) = start else {
-            let reason = self.wait_for_resource().await;
-            drop(messages.send(WatchMessage::ListAgain(reason)).await);
-            return;
+    /// Follows the resource until the receiver is closed. Without a position it begins with a list.
+    pub(crate) async fn follow(self, mut start: Option<WatchStart>, messages: mpsc::Sender<WatchMessage>) {
+        let mut holding = Holding {
+            has_records: start.is_some(),
+            absent_since: None,
         };
-        let (mut version, mut lines) = (start.version, start.lines);
-        for changed in start.later {
-            if messages.send(WatchMessage::Changed(changed)).await.is_err() {
-                return;
+        // Reason for which changes may not arrive though the list was good.
+        let mut doubt: Option<String> = None;
+        loop {
+            let listed = match start.take() {
+                Some(start) => start,
+                None => match self.list_again(&mut holding, &messages).await {
+                    Some(start) => start,
+                    None => return,
+                },
+            };
+            if doubt.is_none() {
+                self.set(ResourceCondition::Watching);
+            }
+            match self.follow_from(listed, &mut doubt, &messages).await {
+                Followed::Closed => return,
+                Followed::ListAgain(reason) => {
+                    tracing::info!(resource = %self.scope, reason, "the resource is listed again");
+                    self.set(ResourceCondition::Interrupted(reason));
+                }
+                Followed::Poll(reason) => {
+                    if self.set(ResourceCondition::Polled(reason.clone())) {
+                        tracing::warn!(resource = %self.scope, reason, "changes do not arrive; the resource is listed from time to time");
+                    }
+                    doubt = Some(reason);
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                }
             }
         }
-        let mut backoff = Backoff::default();
+    }
+
+    /// Follows the resource from a position until it must be listed again or the receiver is closed.
+    async fn follow_from(
+        &self,
+        start: WatchStart,
+        doubt: &mut Option<String>,
+        messages: &mpsc::Sender<WatchMessage>,
+    ) -> Followed {
+        let mut position = WatchPosition {
+            version: start.version,
+            heard: Instant::now(),
+        };
+        for changed in start.later {
+            if messages.send(WatchMessage::Changed(changed)).await.is_err() {
+                return Followed::Closed;
+            }
+        }
+        let (mut lines, mut backoff) = (start.lines, Backoff::default());
         loop {
             let begin = Instant::now();
-            let ended = self.watch(&mut version, lines.take(), &messages).await;
+            let ended = self.watch(&mut position, lines.take(), doubt, messages).await;
             let has_lasted = begin.elapsed() > SHORT_LIFE;
             if has_lasted {
                 backoff.reset();
             }
+            if messages.is_closed() {
+                return Followed::Closed;
+            }
+            let patience = self.patience(doubt.as_ref());
+            if position.heard.elapsed() >= patience {
+                let reason = format!(
+                    "the watch has shown neither a change nor a bookmark for {} s",
+                    patience.as_secs()
+                );
+                *doubt = Some(reason.clone());
+                return Followed::ListAgain(reason);
+            }
             match ended {
-                Ok(()) if messages.is_closed() => return,
                 // The API server ends each watch from time to time.
                 Ok(()) if has_lasted => continue,
                 Ok(()) => {}
-                Err(error) if self.needs_list(&error) => {
-                    let reason = format!("{}: {error}", self.scope);
-                    drop(messages.send(WatchMessage::ListAgain(reason)).await);
-                    return;
-                }
+                Err(error) if needs_list(&error) => return Followed::ListAgain(error.to_string()),
+                Err(error @ RequestError::Refused { code: 403 | 405, .. }) => return Followed::Poll(error.to_string()),
                 Err(error) => {
-                    let condition = ResourceCondition::Interrupted(error.to_string());
-                    if self.set(condition) {
+                    if self.set(ResourceCondition::Interrupted(error.to_string())) {
                         tracing::warn!(resource = %self.scope, %error, "the watch is interrupted; it is resumed");
                     }
                 }
             }
             tokio::time::sleep(backoff.next()).await;
-        }
-    }
-
-    /// True if the watch cannot go on where it was: what was seen last is forgotten, or an event is lost.
-    fn needs_list(&self, error: &RequestError) -> bool {
-        match error {
-            RequestError::Refused { code: 404 | 410, .. }
-            | RequestError::WatchEnded(_)
-            | RequestError::TooLarge(_)
-            | RequestError::Unreadable(_) => true,
-            // The list goes on without it.
-            RequestError::Refused { code: 403, .. } => !self.scope.resource.is_required,
-            RequestError::Refused { .. } | RequestError::Unreachable(_) | RequestError::TimedOut(_) => false,
         }
     }
 
@@ -202,51 +369,64 @@ impl ResourceWatch {
         }
     }
 
-    /// Watches until the API server ends the watch or the receiver is closed.
+    /// Watches until the API server ends the watch, is silent for too long, or the receiver is closed.
     async fn watch(
         &self,
-        version: &mut String,
+        position: &mut WatchPosition,
         lines: Option<EventLines>,
+        doubt: &mut Option<String>,
         messages: &mpsc::Sender<WatchMessage>,
     ) -> Result<(), RequestError> {
-        let mut lines = match lines {
-            Some(lines) => lines,
-            None => {
-                self.open(&format!("resourceVersion={}", pages::encoded(version)))
-                    .await?
-            }
+        let mut lines = if let Some(lines) = lines {
+            lines
+        } else {
+            let version = pages::encoded(&position.version);
+            self.open(&format!("resourceVersion={version}")).await?
         };
-        if self.set(ResourceCondition::Watching) {
-            tracing::debug!(resource = %self.scope, version, "watching");
-        }
+        // A watch that was silent has to show something first.
+        let polled = doubt.clone().map(ResourceCondition::Polled);
+        self.set(polled.unwrap_or(ResourceCondition::Watching));
         loop {
-            let line = match self.next_line(&mut lines).await {
+            let line = match next_line(&mut lines, position.heard + self.patience(doubt.as_ref())).await {
                 Ok(Some(line)) => line,
-                // A silent connection may be dead. Old API servers send no bookmarks.
                 Ok(None) | Err(RequestError::TimedOut(_)) => return Ok(()),
                 Err(error) => return Err(error),
             };
-            let (event, new_version) = read_event(&line)?;
+            let (event, version) = read_event(&line)?;
             let changed = match event {
                 WatchEvent::Error(error) => return Err(RequestError::WatchEnded(error.to_string())),
-                WatchEvent::Bookmark { .. } => {
-                    *version = new_version;
-                    continue;
-                }
-                WatchEvent::Put(object) => self.changed(object, false),
-                WatchEvent::Delete(object) => self.changed(object, true),
+                WatchEvent::Bookmark { .. } => None,
+                WatchEvent::Put(object) => Some(self.changed(object, false)),
+                WatchEvent::Delete(object) => Some(self.changed(object, true)),
             };
-            self.condition.count_event(&self.scope.to_string());
-            if messages.send(WatchMessage::Changed(changed)).await.is_err() {
-                return Ok(());
+            position.heard = Instant::now();
+            if doubt.take().is_some() {
+                self.set(ResourceCondition::Watching);
             }
-            *version = new_version;
+            if let Some(changed) = changed {
+                self.condition.count_event(&self.scope);
+                if messages.send(WatchMessage::Changed(changed)).await.is_err() {
+                    return Ok(());
+                }
+            }
+            position.version = version;
+        }
+    }
+
+    /// Longest silence of a watch. One that was silent before, or that is forbidden, is not waited for as long.
+    fn patience(&self, doubt: Option<&String>) -> Duration {
+        if doubt.is_some() {
+            self.silence.min(POLL_INTERVAL)
+        } else {
+            self.silence
         }
     }
 
     async fn open(&self, query: &str) -> Result<EventLines, RequestError> {
         let path = self.scope.path();
-        let uri = format!("{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&{query}");
+        // A watch that ends soon shows a bookmark before its end.
+        let seconds = WATCH_SECONDS.min(self.silence.as_secs().saturating_mul(2) / 3).max(1);
+        let uri = format!("{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&{query}");
         Ok(EventLines::new(self.get(&uri).await?))
     }
 
@@ -256,24 +436,54 @@ impl ResourceWatch {
         judged(&self.client, &lent, get(&lent.client, uri).await)
     }
 
-    async fn next_line(&self, lines: &mut EventLines) -> Result<Option<Vec<u8>>, RequestError> {
-        let line = tokio::time::timeout(SILENCE, lines.next()).await;
-        line.map_err(|_| RequestError::TimedOut(SILENCE.as_secs()))?
-    }
-
-    /// Waits until an absent or forbidden resource can be listed. Returns a description of the change.
-    async fn wait_for_resource(&self) -> String {
-        let path = format!("{}?limit=1", self.scope.path());
-        loop {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-            let Ok(lent) = self.client.get().await else { continue };
-            if get_page(&lent.client, &path).await.is_ok() {
-                return format!("{} can be listed now", self.scope);
-            }
-        }
-    }
-
     fn set(&self, condition: ResourceCondition) -> bool {
-        self.condition.set(&self.scope.to_string(), condition)
+        self.condition.set(&self.scope, condition)
     }
+}
+
+/// WatchPosition of a watch.
+struct WatchPosition {
+    /// Version of the last object or bookmark.
+    version: String,
+    /// Moment at which the API server last said something about the resource.
+    heard: Instant,
+}
+
+/// True if the watch cannot go on where it was: what was seen last is forgotten, or an event is lost.
+fn needs_list(error: &RequestError) -> bool {
+    match error {
+        RequestError::Refused {
+            code: 400 | 404 | 410, ..
+        }
+        | RequestError::WatchEnded(_)
+        | RequestError::TooLarge(_)
+        | RequestError::Unreadable(_) => true,
+        // The API server never had this version; it waits for it, and then says so with the code of a time limit.
+        RequestError::Refused { message, .. } => message.contains("Too large resource version"),
+        RequestError::Unreachable(_) | RequestError::TimedOut(_) => false,
+    }
+}
+
+async fn next_line(lines: &mut EventLines, until: Instant) -> Result<Option<Vec<u8>>, RequestError> {
+    let patience = until.saturating_duration_since(Instant::now());
+    let line = tokio::time::timeout(patience, lines.next()).await;
+    line.map_err(|_| RequestError::TimedOut(patience.as_secs()))?
+}
+
+/// Whether a list of the resources of a group names this one; `None`: the text is not such a list.
+fn serves(page: &[u8], plural: &str) -> Option<bool> {
+    let list: ServedResources = serde_json::from_slice(page).ok()?;
+    (list.kind == "APIResourceList").then(|| list.resources.iter().any(|own| own.name == plural))
+}
+
+/// List of the resources of a version of an API group.
+#[derive(Debug, Deserialize)]
+struct ServedResources {
+    kind: String,
+    resources: Vec<ServedResource>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ServedResource {
+    name: String,
 }

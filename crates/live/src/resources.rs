@@ -102,16 +102,19 @@ pub(crate) struct ResourceScope {
 }
 
 impl ResourceScope {
-    /// Path of the collection.
-    pub(crate) fn path(&self) -> String {
-        let WatchedResource {
-            plural, group, version, ..
-        } = self.resource;
-        let root = if group.is_empty() {
+    /// Path of the list of resources that this version of the group serves.
+    pub(crate) fn discovery_path(&self) -> String {
+        let WatchedResource { group, version, .. } = self.resource;
+        if group.is_empty() {
             format!("/api/{version}")
         } else {
             format!("/apis/{group}/{version}")
-        };
+        }
+    }
+
+    /// Path of the collection.
+    pub(crate) fn path(&self) -> String {
+        let (root, plural) = (self.discovery_path(), self.resource.plural);
         match &self.namespace {
             None => format!("{root}/{plural}"),
             Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),

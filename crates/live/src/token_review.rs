@@ -92,7 +92,7 @@ impl TokenReviewer {
     /// Verifier with these credentials, whose account may create `tokenreviews`.
     pub fn new(access: ClusterAccess) -> Self {
         Self {
-            client: SharedClient::repeating(access),
+            client: SharedClient::new(access),
         }
     }
 

@@ -52,7 +52,7 @@ pub enum HistoryViolation {
     },
     /// A placement names a task or a node that the cluster does not have.
     UnknownName {
-        /// The name.
+        /// Name of the task or the node.
         name: String,
     },
     /// A task without a placement was released.
@@ -131,7 +131,6 @@ struct CheckedState<'h> {
     violations: Vec<HistoryViolation>,
 }
 
-/// Events of one revision.
 #[derive(Debug, Default)]
 struct RevisionEvents<'h> {
     commits: Vec<&'h SeenCommit>,

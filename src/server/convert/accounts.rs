@@ -58,7 +58,6 @@ fn account(plugin: &Arc<str>, account: PluginAccount) -> pb::Account {
     }
 }
 
-/// Amounts of an account.
 pub(super) fn account_amounts(amounts: &AccountAmounts) -> Vec<pb::Amount> {
     let amount = |(name, value): &(Arc<str>, f64)| pb::Amount {
         resource: name.to_string(),

@@ -178,7 +178,7 @@ impl WireReader<'_> {
 /// Amount that was read.
 #[derive(Clone, Copy)]
 enum CountedAmount {
-    /// Amount in the unit of the engine.
+    /// Integer in which the engine computes: bytes, pods, or thousandths of cpu and other resources.
     EngineUnits(i64),
     /// Amount in whole units: its thousandths do not fit in 64 bits.
     WholeUnits(i64),
@@ -269,7 +269,6 @@ pub(super) fn result_float_amounts(
     amounts.into_iter().map(amount).collect()
 }
 
-/// Totals of a result.
 pub(super) fn result_totals(totals: &ResourceTotals, resources: &ResourceTable) -> Vec<pb::Amount> {
     result_amounts(totals.iter(), resources)
 }

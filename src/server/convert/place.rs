@@ -54,7 +54,7 @@ impl PlacementEffect {
     }
 }
 
-/// Checks the key of a commit.
+/// Rejects a commit without a key, and a key without a commit.
 fn check_commit_key(effect: PlacementEffect, key: &str, limits: &EdgeLimits) -> Result<(), CallError> {
     if key.len() > limits.name_bytes {
         let limit = limits.name_bytes;

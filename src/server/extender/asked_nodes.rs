@@ -36,7 +36,6 @@ struct NodeList<'b> {
 #[derive(Debug, Deserialize)]
 struct NameText<'b>(#[serde(borrow)] Cow<'b, str>);
 
-/// Name of a node.
 #[derive(Debug)]
 enum NodeName {
     /// Place of the name in the body.

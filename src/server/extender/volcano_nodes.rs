@@ -28,7 +28,6 @@ struct SessionMessage<'b> {
     nodes: Option<BTreeMap<String, SessionNode<'b>>>,
 }
 
-/// Node of the session.
 #[derive(Debug, Deserialize)]
 struct SessionNode<'b> {
     #[serde(rename = "Node", borrow, default)]

@@ -99,7 +99,7 @@ async fn a_rejected_policy_leaves_the_old_one_in_force_and_is_reported() {
         (refused.code(), reason(&refused).as_str()),
         (Code::InvalidArgument, "POLICY_REJECTED")
     );
-    assert!(refused.message().ends_with("version 1 stays in force"), "{refused}");
+    assert!(refused.message().ends_with("version 1 stays active"), "{refused}");
     let report: pb::PolicyReport = detail(&refused, "PolicyReport");
     assert!(!report.diagnostics.is_empty());
     let (status, text) = server.http_get("/readyz?verbose").await;

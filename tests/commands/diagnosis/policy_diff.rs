@@ -71,7 +71,7 @@ fn whose_best_nodes_change_is_shown() {
     let (pack, spread) = (format!("{EXAMPLES}/pack.yaml"), format!("{EXAMPLES}/spread.yaml"));
     let said = ends(Some(&server), &["policy", "diff", &pack, &spread, "--state"], 1);
     assert!(
-        said.contains("decisions: 3 tasks judged, 2 decided differently"),
+        said.contains("decisions: 3 tasks evaluated, 2 decided differently"),
         "{said}"
     );
     let output = pumice(

@@ -40,8 +40,8 @@ fn a_gang_beyond_its_quota_gets_the_amounts_that_are_allowed_held_and_asked() {
     for (quota, of_deserved, bound) in [
         (
             "proportion",
-            " of what it deserves",
-            "queue research may hold 8 cores of cpu",
+            " in its deserved share",
+            "queue research may hold at most 8 cores of cpu",
         ),
         ("capacity", "", "the whole quota of queue research is 8 cores of cpu"),
     ] {
@@ -51,7 +51,7 @@ fn a_gang_beyond_its_quota_gets_the_amounts_that_are_allowed_held_and_asked() {
         assert_eq!(
             summary,
             format!(
-                "job x/gang waits: queue research has 6 of 8 cpu cores left{of_deserved}, and its gang of 10 tasks asks for 10"
+                "job x/gang waits: queue research has 6 of 8 cpu cores left{of_deserved}, and the gang of 10 tasks asks for 10"
             )
         );
         assert!(hints.contains(&format!("it never fits: {bound}")), "{hints}");
@@ -163,10 +163,10 @@ fn a_diff_of_policies_names_jobs_whose_quotas_or_turns_change() {
         words.collect::<Vec<_>>().join(" ")
     };
     assert!(
-        text.contains("jobs: 4 waiting jobs judged, 2 decided differently"),
+        text.contains("jobs: 4 waiting jobs evaluated, 2 decided differently"),
         "{text}"
     );
-    assert_eq!(row("x/later"), "x/later serving is enqueued 4 → 8 2", "{text}");
+    assert_eq!(row("x/later"), "x/later serving already enqueued 4 → 8 2", "{text}");
     // Without an order of its own the queues go by name, and research is served before serving.
     let heavy = write(
         "heavy.yaml",
@@ -189,7 +189,7 @@ fn a_diff_of_policies_names_jobs_whose_quotas_or_turns_change() {
     );
     let same = ends(None, &["policy", "diff", &before, &before, "--cluster", CLUSTER], 0);
     assert!(
-        same.contains("jobs: 4 waiting jobs judged, none decided differently"),
+        same.contains("jobs: 4 waiting jobs evaluated, none decided differently"),
         "{same}"
     );
 }
@@ -202,8 +202,8 @@ fn a_starving_queue_names_who_holds_what_it_deserves() {
     assert_eq!(code, "NO_NODE");
     assert!(
         hints.starts_with(
-            "queue serving holds 0 cores of the 16 cores of cpu that it deserves; beyond what they deserve hold: batch 18 cores; \
-             add `reclaim` to the actions of the policy"
+            "queue serving holds 0 cores of the 16 cores of cpu that it deserves; other queues hold more than they deserve: batch 18 \
+             cores; add `reclaim` to the actions of the policy"
         ),
         "{hints}"
     );

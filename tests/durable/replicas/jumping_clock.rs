@@ -50,7 +50,7 @@ fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let library = folder().join(format!("clock-{}.so", std::process::id()));
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/replicas/clock.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/durable/replicas/clock.c");
         let mut command = Command::new("cc");
         command
             .args(["-shared", "-fPIC", "-O1", "-o"])

@@ -1,12 +1,13 @@
 //! Kubernetes API that lists and watches the objects of a test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use pumice_engine::short_lock::ShortLock;
+use pumice_live::{RESOURCES, WatchedResource};
 use serde_json::{Value, json};
 
 /// Objects of one collection, by `namespace/name`, and the events since the start.
@@ -25,6 +26,14 @@ struct WatchedObjects {
     refused: BTreeMap<String, u16>,
     /// Lists of a collection that are refused before others are served.
     refused_lists: BTreeMap<String, usize>,
+    /// Text with which lists of a collection are answered, with status 200.
+    lies: BTreeMap<String, String>,
+    /// Collections whose watches are refused with this status, while their lists are served.
+    refused_watches: BTreeMap<String, u16>,
+    /// True if watches stay open and show nothing.
+    is_silent: bool,
+    /// Collections that the API server does not have.
+    absent: BTreeSet<String>,
     /// Requests that were rejected.
     rejections: Vec<String>,
     /// Token that callers need; empty: none.
@@ -141,9 +150,42 @@ impl ClusterApi {
             .with(|state| state.refused_lists.insert(collection.to_owned(), count));
     }
 
+    /// Answers lists of a collection with this text from now on; empty: with its objects.
+    pub(super) fn lie(&self, collection: &str, text: &str) {
+        self.state.with(|state| {
+            state.lies.remove(collection);
+            if !text.is_empty() {
+                state.lies.insert(collection.to_owned(), text.to_owned());
+            }
+        });
+    }
+
+    /// Refuses watches of a collection, and serves its lists.
+    pub(super) fn refuse_watches(&self, collection: &str, status: u16) {
+        self.state
+            .with(|state| state.refused_watches.insert(collection.to_owned(), status));
+    }
+
+    /// Keeps watches open and shows nothing on them, from now on or no longer.
+    pub(super) fn be_silent(&self, is_silent: bool) {
+        self.state.with(|state| state.is_silent = is_silent);
+    }
+
+    /// Says that there is no such collection, in the list of the group's resources, too.
+    pub(super) fn uninstall(&self, collection: &str) {
+        self.state.with(|state| state.absent.insert(collection.to_owned()));
+    }
+
+    /// Has the collection from now on.
+    pub(super) fn install(&self, collection: &str) {
+        self.state.with(|state| state.absent.remove(collection));
+    }
+
     /// Shows an object at the beginning of each streamed list, and deletes it before the list ends.
     pub(super) fn delete_meanwhile(&self, object: &Value) {
-        self.state.with(|state| state.deleted_meanwhile.push(object.clone()));
+        let mut object = object.clone();
+        object["metadata"]["resourceVersion"] = json!("1");
+        self.state.with(|state| state.deleted_meanwhile.push(object));
     }
 
     /// Requests that were rejected since the last call.
@@ -281,7 +323,8 @@ impl WatchedObjects {
     }
 
     fn ends_watch(&self, request: &ListRequest, token: &str) -> bool {
-        self.refused.contains_key(&request.collection) || !self.is_known(token)
+        let is_refused = self.refused.contains_key(&request.collection) || self.absent.contains(&request.collection);
+        is_refused || !self.is_known(token)
     }
 
     /// Status of a request by the caller with this token.
@@ -292,8 +335,16 @@ impl WatchedObjects {
         if let Some(status) = self.refused.get(&request.collection) {
             return *status;
         }
+        if self.absent.contains(&request.collection) {
+            return 404;
+        }
         if request.parameter("sendInitialEvents").is_some() && self.refuses_streams {
             return 422;
+        }
+        if let Some(status) = self.refused_watches.get(&request.collection)
+            && request.parameter("watch").is_some()
+        {
+            return *status;
         }
         let left = self.refused_lists.get_mut(&request.collection);
         match left.filter(|left| **left > 0 && request.parameter("watch").is_none()) {
@@ -306,14 +357,42 @@ impl WatchedObjects {
     }
 }
 
-/// Body of a list of one page.
+/// Path of a watched collection.
+fn collection_path(resource: &WatchedResource) -> String {
+    let WatchedResource {
+        plural, group, version, ..
+    } = resource;
+    if group.is_empty() {
+        format!("/api/{version}/{plural}")
+    } else {
+        format!("/apis/{group}/{version}/{plural}")
+    }
+}
+
+/// Body of a list of one page, or of the resources of a group.
 fn list(request: &ListRequest, state: &ShortLock<WatchedObjects>) -> String {
     state.with(|state| {
+        if let Some(lie) = state.lies.get(&request.collection) {
+            return lie.clone();
+        }
+        let is_own = |resource: &&WatchedResource| collection_path(resource) == request.collection;
+        let Some(resource) = RESOURCES.iter().find(is_own) else {
+            let served = RESOURCES.iter().filter(|resource| {
+                let path = collection_path(resource);
+                path.strip_suffix(&format!("/{}", resource.plural)) == Some(&*request.collection)
+                    && !state.absent.contains(&path)
+            });
+            let names: Vec<Value> = served.map(|resource| json!({"name": resource.plural})).collect();
+            return json!({"kind": "APIResourceList", "resources": names}).to_string();
+        };
         let objects = state.collections.get(&request.collection).into_iter();
         let objects = objects.flat_map(|own| own.objects.values());
         let items: Vec<&Value> = objects.filter(|object| request.takes(object)).collect();
+        // A cluster that has served this request has a version.
+        state.version = state.version.max(1);
         format!(
-            r#"{{"kind":"List","metadata":{{"resourceVersion":"{}"}},"items":{}}}"#,
+            r#"{{"kind":"{}List","metadata":{{"resourceVersion":"{}"}},"items":{}}}"#,
+            resource.kind.name(),
             state.version,
             json!(items)
         )
@@ -343,7 +422,7 @@ fn watch(
             (text + &shown.chain(deleted).collect::<String>(), state.version)
         });
         let annotations = json!({"k8s.io/initial-events-end": "true"});
-        let end = json!({"metadata": {"resourceVersion": version.to_string(), "annotations": annotations}});
+        let end = json!({"metadata": {"resourceVersion": version.max(1).to_string(), "annotations": annotations}});
         stream.write_all((text + &line("BOOKMARK", &end)).as_bytes())?;
         seen = version;
     }
@@ -355,6 +434,9 @@ fn watch(
                 events.filter(|(version, kind, object)| *version > seen && (*kind == "ERROR" || request.takes(object)));
             let text: String = new.map(|(_, kind, object)| line(kind, object)).collect();
             let ends = state.is_stopped || state.ends_watch(request, token);
+            if state.is_silent {
+                return (String::new(), seen, ends);
+            }
             (text, state.version, ends)
         });
         stream.write_all(text.as_bytes())?;

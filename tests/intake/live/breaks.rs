@@ -104,10 +104,10 @@ fn objects_with_much_text_are_sent_in_bounded_batches() {
 }
 
 #[test]
-fn rights_that_end_leave_out_what_the_account_may_no_longer_see() {
+fn rights_that_are_missing_leave_out_what_the_account_may_not_see() {
     let api = cluster();
-    let watching = WatchingServer::start(&api, &[]);
     api.refuse(SERVICES, 403);
+    let watching = WatchingServer::start(&api, &[]);
     until("services are forbidden", || {
         watching.condition().contains("services (forbidden")
     });
@@ -127,9 +127,12 @@ fn a_watch_that_ends_with_an_error_is_listed_again() {
     let watching = WatchingServer::start(&api, &[]);
     api.take_lists();
     api.end_watches(NODES, 500);
-    until("everything is listed again", || {
-        api.take_lists().iter().any(|list| list.starts_with("/api/v1/pods?"))
+    let mut lists = Vec::new();
+    until("the nodes are listed again", || {
+        lists.append(&mut api.take_lists());
+        lists.iter().any(|list| list.starts_with("/api/v1/nodes?limit=500"))
     });
+    assert!(!lists.iter().any(|list| list.starts_with("/api/v1/pods?")), "{lists:?}");
     api.put(&node("n2"));
     until("changes arrive", || watching.has_node("n2"));
 }

@@ -4,6 +4,7 @@ mod api;
 mod breaks;
 mod credentials;
 mod devices;
+mod lies;
 
 use std::sync::Arc;
 
@@ -48,6 +49,27 @@ impl WatchingServer {
     fn tasks(&self) -> usize {
         let tasks = self.server.wire.list_tasks(pb::ListTasksRequest::default());
         tasks.unwrap().tasks.len()
+    }
+
+    /// Names of the jobs that the server has.
+    fn jobs(&self) -> Vec<String> {
+        let jobs = self.server.wire.list_jobs(pb::ListJobsRequest::default()).unwrap().jobs;
+        jobs.into_iter().filter_map(|job| job.job).map(|job| job.name).collect()
+    }
+
+    /// Names of the queues that the server has.
+    fn queues(&self) -> Vec<String> {
+        let queues = self
+            .server
+            .wire
+            .list_queues(pb::ListQueuesRequest::default())
+            .unwrap()
+            .queues;
+        queues
+            .into_iter()
+            .filter_map(|queue| queue.queue)
+            .map(|queue| queue.name)
+            .collect()
     }
 
     fn has_node(&self, name: &str) -> bool {

@@ -1,6 +1,7 @@
 //! Runs the commands of the pages. Bash runs a block ` ```sh run `, page by page, against a server of the page's own. A
-//! block whose words end with `is_output` is the expected standard output of the previous block. There `…` stands for
-//! any text, and for any number of lines where it is alone.
+//! block ` ```sh run fails ` must fail. A block whose words end with `answer` is the expected output of the previous
+//! block; errors are included if that block must fail. There `…` stands for any text, and for any number of lines where
+//! it is alone.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,6 +16,7 @@ use crate::support::process::ServeProcess;
 struct CommandBlock {
     line: usize,
     is_output: bool,
+    must_fail: bool,
     text: String,
 }
 
@@ -30,10 +32,12 @@ fn blocks(page: &str) -> Vec<CommandBlock> {
             .take_while(|line| *line != "```")
             .collect();
         let result = info.ends_with(" answer");
-        if info == "sh run" || result {
+        let must_fail = info == "sh run fails";
+        if info == "sh run" || must_fail || result {
             blocks.push(CommandBlock {
                 line: at + 1,
                 is_output: result,
+                must_fail,
                 text: body.join("\n"),
             });
         }
@@ -114,9 +118,14 @@ fn run(name: &str) -> String {
             .output()
             .unwrap();
         let out = String::from_utf8_lossy(&output.stdout);
-        written = out.replace(&grpc, "127.0.0.1:7461").replace(&http, "127.0.0.1:7462");
-        if !output.status.success() {
-            let err = String::from_utf8_lossy(&output.stderr);
+        let err = String::from_utf8_lossy(&output.stderr);
+        let shown = if block.must_fail {
+            format!("{out}{err}")
+        } else {
+            out.to_string()
+        };
+        written = shown.replace(&grpc, "127.0.0.1:7461").replace(&http, "127.0.0.1:7462");
+        if output.status.success() == block.must_fail {
             writeln!(
                 problems,
                 "{name}:{}: {}:\n{}\n{out}{err}",
@@ -156,14 +165,18 @@ fn commands_do_what_the_pages_say() {
 
 #[test]
 fn what_a_page_says_is_compared() {
-    let page = "a\n```sh run\necho a\necho b\n```\n\n```text answer\na\nb\n```\n```sh\nnot run\n```\n";
+    let page = "a\n```sh run\necho a\necho b\n```\n\n```text answer\na\nb\n```\n```sh\nnot run\n```\n```sh run fails\nfalse\n```\n";
     let found: Vec<_> = blocks(page)
         .into_iter()
-        .map(|block| (block.line, block.is_output, block.text))
+        .map(|block| (block.line, block.is_output, block.must_fail, block.text))
         .collect();
     assert_eq!(
         found,
-        [(2, false, "echo a\necho b".to_owned()), (7, true, "a\nb".to_owned())]
+        [
+            (2, false, false, "echo a\necho b".to_owned()),
+            (7, true, false, "a\nb".to_owned()),
+            (14, false, true, "false".to_owned()),
+        ]
     );
     for said in ["a\nb\nc\n", "…", "a\n…", "…\nb\n…", "a \nb\n…\nc", "…\nc", "a\n…\nb\nc"] {
         assert!(output_matches(said, "a\nb\nc\n"), "{said}");

@@ -34,8 +34,9 @@ fn pages_name_the_plugins_that_the_adapter_serves() {
         .step_by(2)
         .collect();
     assert!(served.len() >= 4, "{served:?}");
-    let row = |text: &str| between(text, "\n| Volcano | ", "|").to_owned();
-    assert_eq!(plugins(&row(&page("README.md"))), served, "README.md");
+    let readme = page("README.md");
+    let moved = between(&readme, "\n| Volcano | ", "run in Pumice");
+    assert_eq!(plugins(moved), served, "README.md");
     let guide = page(VOLCANO);
     let rows = guide.lines().filter(|line| line.contains("| decided by Pumice"));
     assert_eq!(
@@ -453,11 +454,17 @@ fn the_page_of_versions_has_those_of_the_manifests() {
 #[test]
 fn costs_are_on_the_page_of_performance_alone() {
     let readme = page("README.md");
+    let measured = page(PERFORMANCE);
+    let row = between(&measured, "\n| best node of 10,000 | TCP | ", "\n");
+    let cost = row.split(" | ").next().unwrap();
+    let quoted = format!("[{cost}]({PERFORMANCE}#over-the-wire)");
+    assert!(readme.contains(&quoted), "README.md does not quote {quoted}");
     let prose = readme
         .lines()
         .filter(|line| !line.starts_with("!["))
         .collect::<Vec<_>>()
-        .join("\n");
+        .join("\n")
+        .replace(&quoted, "");
     for unit in [" ms", " µs", " ns", " ×", " times as"] {
         assert!(!prose.contains(unit), "README.md has a figure in `{unit}`");
     }

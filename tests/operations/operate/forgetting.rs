@@ -98,7 +98,7 @@ fn deleting_default_returns_to_the_built_in_policy() {
     assert_eq!(push(&server, "", "own"), 2);
     let output = pumice(Some(&server), &["policy", "delete", "default"]);
     assert!(output.status.success(), "{}", err(&output));
-    let line = "policy default: deleted with all versions up to 2; the built-in policy is in force as version 3\n";
+    let line = "policy default: deleted with all versions up to 2; the built-in policy is active as version 3\n";
     assert_eq!(out(&output), format!("durability: DISK\n{line}"));
     assert_eq!(active(&server), (3, built_in.clone(), "built-in".to_owned()));
     let history = pb::ListPoliciesRequest {

@@ -101,7 +101,7 @@ fn hint(queue: &str, lent: &LentAmount, actions: Option<&[String]>) -> String {
         more => format!(" and {more} more queues"),
     };
     let held = format!(
-        "queue {queue} holds {} of the {} of {resource} that it deserves; beyond what they deserve hold: {}{others}",
+        "queue {queue} holds {} of the {} of {resource} that it deserves; other queues hold more than they deserve: {}{others}",
         shown(*holds),
         shown(*deserves),
         named.join(", ")

@@ -32,7 +32,11 @@ pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who
         _ => pumice_console::output::number(quota.requested),
     };
     let left = phrases::quota_left(&quota, &reason.resource);
-    let of_deserved = if quota.is_deserved { " of what it deserves" } else { "" };
+    let of_deserved = if quota.is_deserved {
+        " in its deserved share"
+    } else {
+        ""
+    };
     let mut parts = verdict_parts(
         VerdictCode::Quota,
         format!("queue {queue} has {left}{of_deserved}, and {who} asks for {asked}"),
@@ -44,7 +48,7 @@ pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who
         let left = phrases::amount(quota.left, &quota.unit);
         let resource = &reason.resource;
         parts.hints.push(format!(
-            "asking for at most {left} of {resource} would be admitted by this quota"
+            "this quota would admit a request of at most {left} of {resource}"
         ));
     }
     let holders = report.queue.iter().flat_map(|queue| &queue.holders);
@@ -64,7 +68,7 @@ fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str
     }
     if quota.is_deserved && quota.never_fits() {
         let bound = phrases::amount(quota.bound, &quota.unit);
-        return format!("it never fits: queue {queue} may hold {bound} of {resource}");
+        return format!("it never fits: queue {queue} may hold at most {bound} of {resource}");
     }
     if quota.is_deserved {
         let missing = phrases::amount(quota.missing, &quota.unit);
@@ -123,14 +127,14 @@ fn cluster_promises(reason: &RejectionReason, promises: &phrases::PromiseUsage, 
     let shown = |amount: f64| phrases::amount(amount, &promises.unit);
     let resource = &reason.resource;
     let sentence = format!(
-        "beyond what its tasks use the cluster lends {} of {resource}; {} are promised to admitted jobs, and {who} asks for {}",
+        "with overcommit, the cluster has {} of {resource} for waiting jobs; {} are reserved for admitted jobs, and {who} asks for {}",
         shown(promises.idle.max(0.0)),
         shown(promises.promised),
         shown(promises.requested),
     );
     let missing = shown(promises.promised + promises.requested - promises.idle);
     let hints = [
-        format!("it fits when {missing} of {resource} less are used or promised"),
+        format!("it fits when {missing} of {resource} less are used or reserved"),
         remedies::of_code(&reason.code).to_owned(),
     ];
     verdict_parts(VerdictCode::Quota, sentence, hints)
@@ -144,7 +148,7 @@ pub(super) fn gang_rejection(report: &ExplainReport, admission: &AdmissionReport
         .fold(0, u64::saturating_add);
     let gang = report.gang.clone().unwrap_or_default();
     let needed = gang.min_count.saturating_sub(gang.placed_count);
-    let who = format!("its gang of {}", phrases::count_of(needed, "task"));
+    let who = format!("the gang of {}", phrases::count_of(needed, "task"));
     let mut parts = rejection(report, admission, &who);
     let takes_several = |reason: &RejectionReason| reason.resource.contains('|');
     if parts.impossible && most_telling(&admission.reasons).is_some_and(takes_several) {

@@ -36,7 +36,7 @@ pub(super) struct ResolvedTarget {
     pub(super) invalid: Vec<InvalidRecord>,
 }
 
-/// State of a task.
+/// Where a task is in its life, as far as `explain` distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TaskState {
     Waiting,

@@ -10,7 +10,6 @@ pub(super) struct WeightedPeerScorer {
     pub(super) scorer: Box<dyn PeerScorer>,
     /// Weight of the part in its plugin.
     of_part: i64,
-    /// Weight of the plugin.
     of_plugin: f64,
 }
 

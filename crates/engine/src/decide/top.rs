@@ -65,7 +65,7 @@ impl TopNodes {
         self.cutoff.is_none_or(|bar| head.compare_rank(&bar).is_lt())
     }
 
-    /// Offers a node.
+    /// Keeps the node if it may be among the best.
     pub(super) fn offer(&mut self, node: RankedNode) {
         // Many nodes of a cluster are alike: among equal totals only names before the cutoff's are held.
         if self.limit == 0 || self.cutoff.is_some_and(|bar| node.compare_rank(&bar).is_ge()) {

@@ -49,7 +49,7 @@ impl NodeRecord {
         compatibility == Compatibility::Upstream || self.ready != Some(false)
     }
 
-    /// Taints of the node.
+    /// Taints, empty if the record has no properties.
     pub fn taints(&self) -> &[Taint] {
         self.properties.as_ref().map_or(&[], |properties| &properties.taints)
     }

@@ -33,7 +33,7 @@ pub struct RecordChange<'a, R> {
 /// Node that differs between the older and the newer state, at its slot.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeChange<'a> {
-    /// Slot of the changed node.
+    /// Position in the node table, in both states.
     pub slot: NodeSlot,
     /// Node in the older state.
     pub before: Option<&'a Arc<NodeEntry>>,

@@ -11,8 +11,8 @@ use crate::plugins;
 
 /// Largest number of plugins in a document; each is printed with all its switches.
 const MAX_PLUGINS: usize = 500;
-/// Remedy for an action that Volcano does not have.
-const OWN_ACTION: &str = "actions decide nothing here, so leave out one that only your scheduler has";
+/// Remedy for an action that Volcano does not have, such as `gpupack` of a fork.
+const OWN_ACTION: &str = "if it is your own scheduler's action, remove it here";
 /// Number of characters of a name that a message shows.
 const MAX_SHOWN_CHARS: usize = 60;
 

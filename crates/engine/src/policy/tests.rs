@@ -98,7 +98,7 @@ metrics: {a: {b: c}}
 fn an_action_of_a_fork_is_named_with_the_remedy() {
     let report = loaded("actions: enqueue, gpupack, mypreempt\ntiers: [{plugins: [{name: drf}]}]\n").report;
     let messages: Vec<&str> = report.diagnostics.iter().map(|found| &*found.message).collect();
-    let remedy = "actions decide nothing here, so leave out one that only your scheduler has";
+    let remedy = "if it is your own scheduler's action, remove it here";
     let known = "enqueue, allocate, backfill, preempt, reclaim, shuffle, gangpreempt, gangreclaim";
     assert_eq!(
         messages,

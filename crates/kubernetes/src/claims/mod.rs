@@ -37,7 +37,7 @@ pub struct ClaimedDevices {
     pods: BTreeMap<String, ClaimingPod>,
     /// Pods that name each claim.
     users: BTreeMap<ClaimName, BTreeSet<String>>,
-    /// Pods with claims on each node.
+    /// Names of pods with claims, by the name of their node.
     pods_by_node: BTreeMap<String, BTreeSet<String>>,
 }
 

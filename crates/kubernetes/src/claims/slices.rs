@@ -44,7 +44,7 @@ pub(super) struct NodeSlices {
     slices: BTreeMap<Arc<str>, NodeSlice>,
     /// Slices of each pool by generation.
     pools: BTreeMap<PoolName, BTreeMap<i64, BTreeSet<Arc<str>>>>,
-    /// Slices of each node.
+    /// Names of slices, by the name of their node.
     nodes: BTreeMap<String, BTreeSet<Arc<str>>>,
 }
 

@@ -55,7 +55,7 @@ pub struct PodContainer {
     pub name: String,
     /// True if `restartPolicy` is `Always`: as an init container, it keeps running beside the containers.
     pub always_restarted: bool,
-    /// `resources` of the container.
+    /// Requests and limits of the container. Default: none.
     pub resources: ResourceRequirements,
 }
 

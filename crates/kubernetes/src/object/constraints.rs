@@ -43,7 +43,6 @@ fn within(path: &str, FieldError { field, reason }: FieldError) -> FieldError {
     FieldError::new(format!("{path}{separator}{field}"), reason)
 }
 
-/// Texts of a list.
 fn text_list(object: &Value, path: &str) -> ImportConstraintResult<Vec<String>> {
     items(object, path, |item| match item {
         Value::String(text) => Ok(text.clone()),

@@ -59,7 +59,7 @@ pub(super) fn read_one(text: &[u8], limits: ObjectLimits) -> Result<(JsonObject,
 }
 
 /// Calls `each` with each item of a list and its number from 0, until `each` returns false. The text must be valid
-/// JSON, which [`read_one`] checks.
+/// JSON, which [`read_one`] checks. Returns true if `items` is a list, and false if it is `null` or missing.
 ///
 /// # Errors
 /// The text is not JSON, or `items` is not a list.
@@ -67,17 +67,18 @@ pub(super) fn read_items(
     text: &[u8],
     limits: ObjectLimits,
     each: &mut dyn FnMut(usize, JsonObject) -> bool,
-) -> Result<(), serde_json::Error> {
+) -> Result<bool, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let mut is_stopped = false;
+    let (mut is_stopped, mut has_items) = (false, false);
     let list = ListVisitor {
         limits,
         each,
         is_stopped: &mut is_stopped,
+        has_items: &mut has_items,
     };
     match deserializer.deserialize_map(list) {
-        Err(_) if is_stopped => Ok(()),
-        other => other,
+        Err(error) if !is_stopped => Err(error),
+        Ok(()) | Err(_) => Ok(has_items),
     }
 }
 
@@ -289,6 +290,7 @@ struct ListVisitor<'e> {
     limits: ObjectLimits,
     each: &'e mut dyn FnMut(usize, JsonObject) -> bool,
     is_stopped: &'e mut bool,
+    has_items: &'e mut bool,
 }
 
 impl<'de> Visitor<'de> for ListVisitor<'_> {
@@ -334,6 +336,7 @@ impl<'de> Visitor<'de> for ItemsSeed<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        *self.0.has_items = true;
         for number in 0.. {
             let reading = JsonReading::new(self.0.limits);
             let seed = ValueSeed {

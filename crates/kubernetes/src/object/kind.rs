@@ -12,7 +12,7 @@ const APPS_GROUP: &str = "apps";
 const DEVICE_GROUP: &str = "resource.k8s.io";
 
 /// Kind of an object that becomes a record, that owns pods, or that describes devices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectKind {
     /// Node of `v1`.
     Node,

@@ -215,7 +215,8 @@ pub fn read_json_of(
 /// Reads one page of a list of objects of one kind from the API server. The items of such a list have no kind.
 ///
 /// # Errors
-/// The bytes are not JSON, or `items` is not a list. `each` may already have been called for some objects.
+/// The bytes are not JSON, or `items` is not a list: the API server writes one of nothing as `[]`. `each` may already have been
+/// called for some objects.
 pub fn read_json_list(
     kind: ObjectKind,
     bytes: &[u8],
@@ -223,10 +224,15 @@ pub fn read_json_list(
     limits: ObjectLimits,
     each: &mut dyn FnMut(Result<ObjectRecord, Box<UnreadableObject>>),
 ) -> Result<(), serde_json::Error> {
-    json::read_items(bytes, limits, &mut |_, item| {
+    let has_items = json::read_items(bytes, limits, &mut |_, item| {
         each(read(kind, item, rules));
         true
-    })
+    })?;
+    if has_items {
+        Ok(())
+    } else {
+        Err(serde::de::Error::custom("the list has no `items`"))
+    }
 }
 
 fn outcome(object: json::JsonObject, version: &str, kind: &str, rules: AmountRules) -> ObjectOutcome {

@@ -38,7 +38,7 @@ impl PodOwner {
     }
 }
 
-/// Selector of an owner.
+/// How an owner selects its pods.
 #[derive(Debug, Clone, PartialEq)]
 enum OwnerSelector {
     /// Labels of a Service; none: it selects nothing.
@@ -47,7 +47,6 @@ enum OwnerSelector {
     Workload(&'static str, WorkloadSelector),
 }
 
-/// Selector of a workload.
 #[derive(Debug, Clone, PartialEq)]
 enum WorkloadSelector {
     /// Labels of a `ReplicationController`.

@@ -1,5 +1,7 @@
 //! Reader of changed objects: their records, with the selectors of the owners of pods and the devices of slices and claims.
 
+mod object_names;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,20 +13,21 @@ use pumice_kubernetes::object::{
 };
 use pumice_protocol::v1 as pb;
 
+use self::object_names::ObjectNames;
 use crate::read_again::StaleRecords;
 use crate::records::{ChangeBatches, ChangedRecord};
 use crate::requests::RequestError;
+use crate::resources::ResourceScope;
 
 /// Reader of objects. It stores the owners of pods, and slices and claims of devices.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectReader {
+    names: ObjectNames,
     owners: PodOwners,
     /// True if all kinds of owners are watched.
     pub(crate) has_owners: bool,
     /// True if queues are watched.
     pub(crate) has_queues: bool,
-    /// Queues that Volcano makes when it starts and that are not listed; absent until a queue is.
-    missing_queues: Option<Vec<&'static str>>,
     devices: ClaimedDevices,
     /// True if all slices and claims were listed.
     has_all_devices: bool,
@@ -38,6 +41,12 @@ pub(crate) struct ObjectReader {
     unreadable: Vec<String>,
     unreadable_count: usize,
 }
+
+/// Limits on one object. An API server takes objects of 1.5 MiB, with at most so many values.
+const LIMITS: ObjectLimits = ObjectLimits {
+    values: 1 << 20,
+    depth: 64,
+};
 
 /// Messages about unreadable objects that are kept.
 const UNREADABLE_REPORTED: usize = 20;
@@ -55,10 +64,7 @@ impl ObjectReader {
 
     /// Ends the lists: what was read is whole. A cluster with queues has those that Volcano makes when it starts.
     pub(crate) fn end_lists(&mut self, changes: &mut ChangeBatches) {
-        for name in self.missing_queues.take().unwrap_or_default() {
-            let record = object::plain_queue(name);
-            changes.put(pb::RecordKind::Queue, ObjectRecord::Queue(record));
-        }
+        self.put_built_in_queues(changes);
         // The pods came after their owners, and the nodes after their slices.
         self.stale = StaleRecords::default();
         self.has_all_devices = true;
@@ -70,9 +76,41 @@ impl ObjectReader {
         self.has_all_devices.then_some(self.devices)
     }
 
+    /// The pages of a new list of this scope follow.
+    pub(crate) fn begin_list(&mut self, scope: &ResourceScope) {
+        self.names.begin_list(scope);
+    }
+
+    /// Ends a new list: objects that it did not show are gone.
+    pub(crate) fn end_list(&mut self, scope: &ResourceScope, changes: &mut ChangeBatches) {
+        for name in self.names.end_list(scope) {
+            self.remove_named(scope.resource.kind, &name, changes);
+        }
+        if scope.resource.kind == ObjectKind::Queue {
+            self.put_built_in_queues(changes);
+        }
+    }
+
+    /// Ends a new list that broke off: objects that it did not show stay.
+    pub(crate) fn give_list_up(&mut self, scope: &ResourceScope) {
+        self.names.give_list_up(scope);
+    }
+
+    /// Says whether all kinds of owners are known. Once they are, waiting pods have to be read again.
+    pub(crate) fn set_has_owners(&mut self, has_owners: bool) {
+        if has_owners && !self.has_owners {
+            let pods = self.names.of(ObjectKind::Pod);
+            let namespaces = pods.filter_map(|name| name.split_once('/'));
+            self.stale
+                .namespaces
+                .extend(namespaces.map(|(namespace, _)| namespace.to_owned()));
+        }
+        self.has_owners = has_owners;
+    }
+
     /// Adds the record of an object to changes.
     pub(crate) fn read(&mut self, kind: ObjectKind, is_deleted: bool, bytes: &[u8], changes: &mut ChangeBatches) {
-        let read = object::read_json_of(kind, bytes, AmountRules::Auto, ObjectLimits::default());
+        let read = object::read_json_of(kind, bytes, AmountRules::Auto, LIMITS);
         if is_deleted {
             self.remove(kind, &read, changes);
         } else {
@@ -102,7 +140,7 @@ impl ObjectReader {
         changes: &mut ChangeBatches,
     ) -> Result<(), RequestError> {
         let mut put = |read| self.put(kind, read, changes);
-        let read = object::read_json_list(kind, page, AmountRules::Auto, ObjectLimits::default(), &mut put);
+        let read = object::read_json_list(kind, page, AmountRules::Auto, LIMITS, &mut put);
         read.map_err(|error| RequestError::Unreadable(error.to_string()))
     }
 
@@ -112,6 +150,11 @@ impl ObjectReader {
         read: Result<ObjectRecord, Box<UnreadableObject>>,
         changes: &mut ChangeBatches,
     ) {
+        match &read {
+            Ok(record) => self.names.add(kind, record.name_and_uid().0),
+            Err(unreadable) if unreadable.name.is_empty() => {}
+            Err(unreadable) => self.names.add(kind, &unreadable.name),
+        }
         match read {
             Ok(ObjectRecord::Owner(owner)) => {
                 if let OwnerChange::Changed(namespace) = self.owners.add(owner) {
@@ -134,11 +177,9 @@ impl ObjectReader {
                 if let ObjectRecord::Job(job) = &record
                     && kind == ObjectKind::WorkloadPodGroup
                     && !self.has_queues
+                    && job.queue == object::DEFAULT_QUEUE
                 {
-                    Self::put_own_queue(&job.queue, changes);
-                }
-                if let ObjectRecord::Queue(queue) = &record {
-                    self.find_queue(&queue.name);
+                    self.put_own_queue(&job.queue, changes);
                 }
                 changes.put(kind.record_kind(), record);
             }
@@ -146,10 +187,16 @@ impl ObjectReader {
         }
     }
 
-    fn find_queue(&mut self, name: &str) {
-        let built_in = || vec![object::ROOT_QUEUE, object::DEFAULT_QUEUE];
-        let missing = self.missing_queues.get_or_insert_with(built_in);
-        missing.retain(|own| *own != name);
+    /// Puts the queues that Volcano makes when it starts, where a list of queues does not show them.
+    fn put_built_in_queues(&mut self, changes: &mut ChangeBatches) {
+        if !self.has_queues || self.names.of(ObjectKind::Queue).next().is_none() {
+            return;
+        }
+        for name in [object::ROOT_QUEUE, object::DEFAULT_QUEUE] {
+            if !self.names.of(ObjectKind::Queue).any(|own| own == name) {
+                self.put_own_queue(name, changes);
+            }
+        }
     }
 
     /// Puts what owners and claims tell into the record of a pod.
@@ -175,12 +222,12 @@ impl ObjectReader {
         self.follow(affected, changes);
     }
 
-    /// Adds the queue of a pod group, where the cluster has no queues and the group names none.
-    fn put_own_queue(queue: &str, changes: &mut ChangeBatches) {
-        if queue == object::DEFAULT_QUEUE {
-            let record = object::plain_queue(queue);
-            changes.put(pb::RecordKind::Queue, ObjectRecord::Queue(record));
-        }
+    /// Puts a queue that no object of the cluster describes.
+    fn put_own_queue(&mut self, queue: &str, changes: &mut ChangeBatches) {
+        // The next list of queues takes it away again, unless it shows a queue of this name.
+        self.names.add(ObjectKind::Queue, queue);
+        let record = object::plain_queue(queue);
+        changes.put(pb::RecordKind::Queue, ObjectRecord::Queue(record));
     }
 
     fn remove(
@@ -200,6 +247,7 @@ impl ObjectReader {
     }
 
     fn remove_named(&mut self, kind: ObjectKind, name: &str, changes: &mut ChangeBatches) {
+        self.names.remove(kind, name);
         if kind.owns_pods() {
             if let OwnerChange::Changed(namespace) = self.owners.remove(kind, name) {
                 self.stale.namespaces.insert(namespace);
@@ -237,9 +285,6 @@ impl ObjectReader {
         if kind == ObjectKind::Pod {
             // The last good record counts, as it is.
             self.claiming.remove(&name);
-        }
-        if kind == ObjectKind::Queue {
-            self.find_queue(&name);
         }
         self.unreadable_count = self.unreadable_count.saturating_add(1);
         if self.unreadable.len() < UNREADABLE_REPORTED {

@@ -65,7 +65,6 @@ pub struct ReasonWriter<R> {
     explained: ExplainedPods,
 }
 
-/// Error of one look.
 #[derive(Debug, thiserror::Error)]
 enum LookError {
     #[error("{0}")]
@@ -82,7 +81,7 @@ impl<R: PendingReasons> ReasonWriter<R> {
     /// Writer of what these reasons say.
     pub fn new(access: ClusterAccess, options: ReasonOptions, reasons: R) -> Self {
         ReasonWriter {
-            client: SharedClient::sending_once(access),
+            client: SharedClient::new(access),
             options,
             reasons,
             last: String::new(),

@@ -16,7 +16,7 @@ const PODS: usize = 2_000;
 /// Shortest time between two reasons of one pod.
 const REASON_AGE: Duration = Duration::from_mins(1);
 
-/// Pod that waits.
+/// Pending pod whose reason may be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WaitingPod {
     pub(super) namespace: String,

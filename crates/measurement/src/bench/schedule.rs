@@ -21,10 +21,9 @@ pub(super) struct CallSchedule {
     due_calls: Semaphore,
 }
 
-/// One call of the schedule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScheduledCall {
-    /// Number of the call, from 0.
+    /// From 0, in the order of due times.
     pub(super) number: u64,
     /// Time at which the call is due, whether or not a caller is free to make it.
     pub(super) due: Instant,

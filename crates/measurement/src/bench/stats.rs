@@ -71,7 +71,7 @@ pub(super) struct CallStats {
     pub(super) failed: BTreeMap<ErrorCause, u64>,
     /// Delays between the time a call was due and its begin.
     pub(super) start_delay: LatencyHistogram,
-    /// End of the last call.
+    /// `None`: no call has ended.
     pub(super) last_ended: Option<Instant>,
 }
 

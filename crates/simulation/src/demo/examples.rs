@@ -194,7 +194,6 @@ fn measurement(item: &pb::FilterItem, name: &str) -> Option<f64> {
         .map(|measurement| measurement.value)
 }
 
-/// The scores of one part.
 fn part_scores(item: &pb::ScoreItem, name: &str) -> Vec<f64> {
     item.parts
         .iter()

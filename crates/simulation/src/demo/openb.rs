@@ -13,7 +13,7 @@ const NODES: &str = "openb_node_list_all_node.csv";
 const TASKS: &str = "openb_pod_list_default.csv";
 const SPREAD: &str = include_str!("../../examples/spread.yaml");
 
-/// A task of the trace.
+/// Row of `openb_pod_list_default.csv`.
 struct TraceTask {
     name: String,
     /// True if the task needs no GPU, whole or shared.

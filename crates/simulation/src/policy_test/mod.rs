@@ -43,7 +43,6 @@ pub struct TestPolicyArgs {
     output: OutputFormat,
 }
 
-/// Outcome of one case.
 #[derive(Debug, Default)]
 struct CaseOutcome {
     file: String,

@@ -2,7 +2,7 @@
 
 use pumice_protocol::v1 as pb;
 
-/// Query of a case.
+/// Call that a case makes.
 #[derive(Debug, Clone)]
 pub(super) enum CaseQuery {
     Filter(pb::FilterRequest),

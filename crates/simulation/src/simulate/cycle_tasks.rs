@@ -259,7 +259,6 @@ impl CycleTasks {
         changes
     }
 
-    /// Removes a job with its tasks.
     pub(super) fn remove_job(&mut self, name: &str) {
         let tasks = self.jobs.get(name).map(|job| job.tasks.clone());
         for task in tasks.iter().flatten() {

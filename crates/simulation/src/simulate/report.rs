@@ -40,7 +40,7 @@ pub(super) struct SimulationReport {
     pub(super) not_evaluated: Vec<UnevaluatedRow>,
 }
 
-/// Outcome of one policy.
+/// Everything that a simulation reports about one policy.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PolicyOutcome {
@@ -80,7 +80,7 @@ pub(super) struct CycleOutcome {
     pub(super) at_end: AllocationLevels,
     /// Tasks that wait for ever although nothing of their nodes is being released.
     pub(super) standstills: Vec<TaskStandstill>,
-    /// Outcomes by queue.
+    /// Waiting times, evictions and shares, in the order of names.
     pub(super) queues: Vec<QueueOutcome>,
 }
 

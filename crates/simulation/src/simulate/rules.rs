@@ -9,7 +9,6 @@ pub(super) struct CandidatePolicy {
     pub(super) profile: String,
 }
 
-/// Rules of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SimulationRules {
     /// True if tasks leave when their run time is over.

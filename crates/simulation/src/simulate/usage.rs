@@ -87,7 +87,7 @@ impl TypicalGpuTask {
     }
 }
 
-/// A node.
+/// Capacity and use of a node.
 #[derive(Debug, Default)]
 struct SimulatedNode {
     /// Kind of GPU. Absent: the node has no GPU.
@@ -124,7 +124,7 @@ pub(super) struct CardUsage {
     pub(super) stranded: f64,
 }
 
-/// Usage of a cluster.
+/// Capacity and use of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct ClusterUsage {
     nodes: BTreeMap<String, SimulatedNode>,

@@ -77,7 +77,7 @@ pub(crate) fn batch_bytes(batch: &Batch) -> usize {
     batch.put.iter().map(|(record, _)| record_bytes(record)).sum()
 }
 
-/// Bytes of a record.
+/// Size that is charged against `source_bytes`.
 pub(crate) fn record_bytes(record: &BatchRecord) -> usize {
     match record {
         BatchRecord::Node(record) => node_bytes(record),

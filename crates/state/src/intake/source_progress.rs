@@ -10,7 +10,7 @@ use super::source_status::SourceCondition;
 use pumice_engine::SourcePosition;
 use pumice_engine::model::LabelKinds;
 
-/// Progress of one source.
+/// Epoch, last sequence and pending full sync of a source.
 #[derive(Debug, Default)]
 pub(crate) struct SourceProgress {
     pub(super) epoch: u64,

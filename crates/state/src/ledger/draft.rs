@@ -35,7 +35,6 @@ pub(crate) struct LedgerDraft {
 /// Draft that was written to the store.
 #[derive(Debug)]
 pub(crate) struct AppliedDraft {
-    /// Cluster state with the draft applied.
     pub(crate) cluster_state: ClusterState,
     /// Plugin states of the cluster state, by policy.
     pub(crate) plugin_states: BTreeMap<Arc<str>, PluginStates>,

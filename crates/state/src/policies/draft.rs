@@ -14,7 +14,7 @@ use pumice_engine::policy::{
 /// Text of a policy, and where it comes from.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyText {
-    /// Name of the policy.
+    /// Key of the policy, such as `default`.
     pub(crate) name: Arc<str>,
     /// Document as it was sent.
     pub(crate) document: Arc<str>,

@@ -34,14 +34,14 @@ impl std::fmt::Display for RejectedDocument {
                 format!("{count} {word}s")
             }
         };
-        write!(f, "policy `{}` refused: {}", self.name, plural(problems, "error"))?;
+        write!(f, "policy `{}` rejected: {}", self.name, plural(problems, "error"))?;
         self.write_first_errors(f, problems)?;
         if warnings > 0 {
             write!(f, ", {}", plural(warnings, "warning"))?;
         }
         match self.serving {
-            0 => f.write_str("; no policy of that name is in force"),
-            version => write!(f, "; version {version} stays in force"),
+            0 => f.write_str("; no policy of that name is active"),
+            version => write!(f, "; version {version} stays active"),
         }
     }
 }

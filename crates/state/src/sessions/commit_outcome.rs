@@ -56,7 +56,7 @@ impl CommitOutcome {
     }
 }
 
-/// Outcome of a commit for one job.
+/// Result of a commit, restricted to one job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobCommitOutcome {
     /// Name of the job; empty: tasks without a job.

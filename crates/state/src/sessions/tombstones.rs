@@ -20,7 +20,7 @@ pub(crate) struct EndedSession {
     pub(crate) ended_at: Duration,
     pub(crate) closed: bool,
     pub(crate) reason: &'static str,
-    /// Outcome of its commit.
+    /// Recorded response for a retry; `None`: the session was not committed.
     pub(crate) commit_outcome: Option<Arc<CommitOutcome>>,
     pub(crate) applied: u64,
 }

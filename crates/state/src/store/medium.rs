@@ -33,7 +33,6 @@ pub(super) trait StoreMedium: Debug + Send {
     fn identify(&mut self, id: StoreId) -> Result<(), StoreError>;
 }
 
-/// File of a store.
 #[derive(Debug)]
 pub(super) struct StoreFile {
     file: File,

@@ -9,7 +9,6 @@ use pumice_engine::short_lock::ShortLock;
 /// Number of entries that a shared log in memory holds for its followers.
 const RETAINED_ENTRIES: usize = 256;
 
-/// Log in memory.
 #[derive(Debug, Default)]
 struct MemoryLog {
     content: StoredContent,

@@ -7,10 +7,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::header::first_bytes;
 
-/// Bytes of a checksum.
 const CHECKSUM_BYTES: usize = 8;
 
-/// Table of a row.
+/// Kind of record that a row has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowTable {
     Reservations,
@@ -36,7 +35,7 @@ impl RowTable {
     }
 }
 
-/// Key of a row.
+/// Identity of a row within its table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowKey<'a> {
     /// Name of the job, the task or the policy.

@@ -15,7 +15,7 @@ use crate::sessions::assumption_command::AssumptionCommand;
 use crate::store::StoreError;
 use pumice_engine::Revision;
 
-/// Command to the writer.
+/// Work for the single writer thread.
 #[derive(Debug)]
 pub(crate) enum WriterCommand {
     /// Apply a batch.

@@ -12,7 +12,7 @@ const FIRST_BLOCK: usize = 256;
 /// Number of blocks: enough for every slot.
 const BLOCKS: usize = 25;
 
-/// Block of names.
+/// Names of consecutive slots, allocated together.
 type NameBlock = Box<[OnceLock<Arc<str>>]>;
 
 /// Slots of nodes in one generation of the table. The table only grows: a name keeps its slot, and a slot its name.

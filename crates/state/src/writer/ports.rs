@@ -28,9 +28,9 @@ impl CommandInbox for mpsc::Receiver<WriterCommand> {
     }
 }
 
-/// Publisher of snapshots.
+/// Makes snapshots visible to readers.
 pub(crate) trait SnapshotPublisher: Debug + Send + Sync {
-    /// Newest snapshot.
+    /// The snapshot that was published last.
     fn newest(&self) -> Arc<Snapshot>;
 
     /// Makes a snapshot the newest.

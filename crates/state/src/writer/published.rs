@@ -70,7 +70,7 @@ impl PublishedSnapshot {
         }
     }
 
-    /// Newest snapshot.
+    /// The snapshot that was published last.
     pub(crate) fn newest(&self) -> Arc<Snapshot> {
         self.newest.load_full()
     }

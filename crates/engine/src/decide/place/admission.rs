@@ -23,7 +23,7 @@ pub(super) enum NextTask {
 pub(super) struct GroupAdmitter<'q> {
     policy: &'q Policy,
     group: &'q PlaceGroup,
-    /// Number of the group.
+    /// Position of the group in the request, from 0.
     group_number: usize,
     /// True if every task is evaluated and reported to plugins, because the verdict may change.
     admits_each: bool,

@@ -41,7 +41,7 @@ pub(super) struct NodePicker<'r, 'a> {
     contenders: Vec<ContenderNode>,
     /// Nodes that took tasks and may take more: numbers of contenders, with scores.
     heap: BinaryHeap<Reverse<NodeRankKey>>,
-    /// Scores of the lookahead.
+    /// One per node of the batch; reused between batches.
     lookahead_scores: Vec<u64>,
     lookahead: Option<LookaheadBatch<'r>>,
     /// Number of tasks placed.

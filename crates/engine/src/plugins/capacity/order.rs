@@ -11,7 +11,7 @@ use crate::policy::Compatibility;
 /// Rank of a queue among its siblings: a smaller share first, then one that deserves something.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct SiblingRank {
-    /// Share.
+    /// Largest part of a deserved amount that is held; 1 if nothing is deserved.
     share: f64,
     /// True if the queue deserves nothing.
     deserves_nothing: bool,

@@ -62,14 +62,14 @@ impl QuotaAmounts {
         self.cards.get_mut(at).map(|(_, amount)| amount)
     }
 
-    /// Sets the amount of a card.
+    /// Replaces the thousandths of a card.
     pub fn set_card(&mut self, name: &Arc<str>, amount: i128) {
         if let Some(place) = self.card_slot(name) {
             *place = amount;
         }
     }
 
-    /// Adds to the amount of a card.
+    /// Increases the thousandths of a card.
     pub fn add_card(&mut self, name: &Arc<str>, amount: i128) {
         if let Some(place) = self.card_slot(name) {
             *place += amount;

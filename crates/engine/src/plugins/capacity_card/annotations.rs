@@ -18,7 +18,7 @@ pub enum CardsError {
     /// The annotation is not the JSON that is expected.
     #[error("annotation `{annotation}`: {error}")]
     Json {
-        /// The annotation.
+        /// Key, such as `volcano.sh/card.quota`.
         annotation: &'static str,
         /// Error in the JSON.
         error: JsonObjectError,
@@ -26,9 +26,9 @@ pub enum CardsError {
     /// A number is below 0 (refused under `compatibility: corrected`).
     #[error("annotation `{annotation}`: the number of `{card}` is {cards}, below 0")]
     Negative {
-        /// The annotation.
+        /// Key, such as `volcano.sh/card.quota`.
         annotation: &'static str,
-        /// The card.
+        /// Name, such as `NVIDIA-H100-80GB`.
         card: Arc<str>,
         /// The number.
         cards: i64,
@@ -36,9 +36,9 @@ pub enum CardsError {
     /// A number is larger than thousandths of cards can be (refused under `compatibility: corrected`).
     #[error("annotation `{annotation}`: {cards} of `{card}` are more than can be counted")]
     TooMany {
-        /// The annotation.
+        /// Key, such as `volcano.sh/card.quota`.
         annotation: &'static str,
-        /// The card.
+        /// Name, such as `NVIDIA-H100-80GB`.
         card: Arc<str>,
         /// The number.
         cards: i64,

@@ -27,7 +27,7 @@ struct CardResources {
     resources: BTreeMap<Arc<str>, (ResourceId, u32)>,
 }
 
-/// The cards of the cluster.
+/// Kinds of cards, the resources that stand for them, and the capacity of each node.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterCards {
     nodes: SortedTable<Arc<NodeCardCapacity>>,
@@ -192,7 +192,7 @@ impl ClusterCards {
         amounts.iter().any(|(id, _)| !self.cards_of_resource(id).is_empty())
     }
 
-    /// The cards of a node.
+    /// Capacity of a node by kind; `None`: the node is unknown.
     pub fn node_cards(&self, node: &str) -> Option<&NodeCards> {
         self.nodes.get(node).map(|member| &member.cards)
     }

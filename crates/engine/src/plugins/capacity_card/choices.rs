@@ -15,7 +15,7 @@ use super::pieces::{Piece, Pieces};
 use super::quota_accounts::{QuotaAccount, QuotaAccounts};
 use super::rejection::{QuotaComparison, QuotaRejection};
 
-/// A card.
+/// Thousandths in one whole card.
 const CARD: i128 = 1000;
 
 impl QuotaAccount<'_> {

@@ -30,7 +30,7 @@ pub struct JobEntry {
 /// Amounts that a job needs, holds, and was promised.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobAmounts {
-    /// Queue of the job.
+    /// Name of the queue that is charged.
     pub queue: Arc<str>,
     /// The least that it needs, cards by choice.
     pub min: Arc<QuotaAmounts>,

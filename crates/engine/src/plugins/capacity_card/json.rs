@@ -23,7 +23,7 @@ pub enum JsonObjectError {
     /// The value of a key is no whole number of 64 bits.
     #[error("the value of `{key}` is {found}, not a whole number of 64 bits")]
     NoInteger {
-        /// The key.
+        /// Name of the member, such as `NVIDIA-H100-80GB`.
         key: String,
         /// Text of the value.
         found: String,

@@ -48,7 +48,7 @@ impl CardQuota {
     reason = "each ceiling is said or not, whatever the others are"
 )]
 pub struct QueueLimits {
-    /// State of the queue.
+    /// Whether the queue accepts jobs: open, closed, closing or unknown.
     pub state: QueueState,
     /// Larger first.
     pub priority: i32,

@@ -10,31 +10,31 @@ pub enum CardRequestError {
     /// No node has the card.
     #[error("no resource name found for card <{card}>")]
     UnknownCard {
-        /// The card.
+        /// Name that no node has, such as `NVIDIA-H100-80GB`.
         card: String,
     },
     /// The task does not ask for the card's resource.
     #[error("no resource <{resource}> defined in requests/limits for card <{card}>")]
     NotRequested {
-        /// The card.
+        /// Name in the annotation, such as `NVIDIA-H100-80GB`.
         card: String,
-        /// Resource of the card.
+        /// Resource that stands for it, such as `nvidia.com/gpu`.
         resource: Arc<str>,
     },
     /// The node that the task is on is not there.
     #[error("failed to get node <{node}> for task <{task}>: node \"{node}\" not found")]
     UnknownNode {
-        /// The node.
+        /// Name that no record has.
         node: Arc<str>,
-        /// The task.
+        /// Name, as `namespace/name`.
         task: Arc<str>,
     },
     /// The node that the task is on has none of the acceptable cards.
     #[error("no valid card found on node <{node}> for task <{task}> with multi-card name <{choice}>")]
     NotOnNode {
-        /// The node.
+        /// Name in `spec.nodeName`.
         node: Arc<str>,
-        /// The task.
+        /// Name, as `namespace/name`.
         task: Arc<str>,
         /// The acceptable cards.
         choice: String,

@@ -217,7 +217,6 @@ impl QuotaAccount<'_> {
         self.used_by(|counts| counts.card_or_zero(card))
     }
 
-    /// Cpu and memory that are used.
     fn used_cpu_memory(&self) -> QuotaAmounts {
         QuotaAmounts::new(self.used_by(|counts| counts.cpu), self.used_by(|counts| counts.memory))
     }

@@ -11,11 +11,11 @@ use crate::plugin::{Measurement, Reason, Resolution};
 pub const REQUEST_FAILED: &str = "GetTaskRequestResourceFailed";
 /// Nothing says what the queue may hold.
 pub const EMPTY_CAPABILITY: &str = "EmptyQueueCapability";
-/// Cpu.
+/// The queue would exceed its capability of cpu.
 pub const INSUFFICIENT_CPU: &str = "InsufficientCPUQuota";
-/// Memory.
+/// The queue would exceed its capability of memory.
 pub const INSUFFICIENT_MEMORY: &str = "InsufficientMemoryQuota";
-/// A card.
+/// The queue would exceed its quota of a kind of cards.
 pub const INSUFFICIENT_CARD: &str = "InsufficientScalarQuota";
 /// A node has none of the cards that would do.
 pub const CARD_NOT_ON_NODE: &str = "CardNotOnNode";
@@ -58,7 +58,7 @@ pub struct QuotaComparison {
 /// A reason with its figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuotaRejection {
-    /// The reason.
+    /// Code, message and resource.
     pub reason: Reason,
     /// The figures, in the order that the message names them.
     pub measurements: Vec<Measurement>,

@@ -12,7 +12,7 @@ use crate::model::{ResourceId, TaskRecord, find_text};
 /// A task and the node that its pod names.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskPod<'a> {
-    /// The task.
+    /// Stored record of the task.
     pub task: &'a TaskRecord,
     /// spec.nodeName as the reference sees it; empty: none.
     pub node: &'a str,

@@ -32,7 +32,7 @@ pub struct CapacityState {
     pub(super) total_guaranteed: Arc<QuotaAmounts>,
     /// With `cardHierarchy`: by queue, what it and all that it shares with others are guaranteed, each once.
     pub(super) guaranteed_by: Arc<BTreeMap<Arc<str>, QuotaAmounts>>,
-    /// Tasks by job.
+    /// Names of tasks, by the name of their job.
     pub(super) tasks_by_job: SortedTable<Arc<Vec<Arc<str>>>>,
     /// By queue.
     pub(super) accounts: SortedTable<Arc<QueueAccount>>,
@@ -64,19 +64,19 @@ pub struct JobQuotaSummary {
     pub elastic: QuotaAmounts,
 }
 
-/// Event of a task.
+/// Change that a session makes to the resources of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskEvent<'a> {
     /// The task was given room on a node.
     Allocate {
-        /// The node.
+        /// Name of the node that gets the task.
         node: &'a str,
         /// The card that it uses there; empty: the first acceptable one that the node has.
         card: &'a str,
     },
     /// The task was promised room that is being released.
     Pipeline {
-        /// The node.
+        /// Name of the node that the task waits for.
         node: &'a str,
         /// The card that the task is to use there; empty: the first acceptable one that the node has.
         card: &'a str,
@@ -305,7 +305,6 @@ impl CapacityState {
         }
     }
 
-    /// The tasks of a job.
     pub(super) fn job_tasks<'a>(
         &'a self,
         cluster_state: &'a ClusterState,

@@ -61,7 +61,7 @@ impl CardDemand {
     }
 }
 
-/// Need of a task.
+/// Cpu, memory and cards that one task is charged with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskNeed {
     /// Milli-cores; 0 if they do not count.

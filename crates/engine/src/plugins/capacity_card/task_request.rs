@@ -6,11 +6,11 @@ use crate::model::{ResourceAmounts, ResourceId, TaskRecord, TextMap};
 /// Request of a task, as far as cards depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskRequest<'a> {
-    /// Annotations of the task.
+    /// Texts by key, of which `volcano.sh/card.name` is read.
     pub annotations: &'a TextMap,
-    /// Requests of the task.
+    /// Effective requests; `pods` is at least 1.
     pub requests: &'a ResourceAmounts,
-    /// Limits of the task.
+    /// Effective limits; `None`: the record has none.
     pub limits: Option<&'a ResourceAmounts>,
 }
 

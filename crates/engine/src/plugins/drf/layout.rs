@@ -13,10 +13,10 @@ use crate::policy::Compatibility;
 /// Number of queues up to which an event names each changed queue.
 const MAX_NAMED_QUEUES: usize = 256;
 
-/// Job of the tree.
+/// Job with its position in the hierarchy.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TreeJob {
-    /// Name of the job.
+    /// Key of the record, as `namespace/name`.
     pub(super) name: Arc<str>,
     /// Name of its queue.
     pub(super) queue: Arc<str>,
@@ -49,7 +49,7 @@ pub(super) struct InnerNode {
     pub(super) children: BTreeMap<Arc<str>, usize>,
     /// Numbers of the inner children.
     pub(super) inner_children: Range<usize>,
-    /// Weight of the node.
+    /// Part among its siblings, above 0; 1 by default.
     pub(super) weight: f64,
     /// Part of the cluster that the node deserves.
     pub(super) deserved: f64,
@@ -64,7 +64,7 @@ pub(super) struct QueuePosition {
     pub(super) depth: usize,
 }
 
-/// Layout of the tree.
+/// Positions of queues and jobs in the hierarchy.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TreeLayout {
     /// Compatibility whose rules apply.
@@ -123,7 +123,6 @@ impl TreeLayout {
         shape
     }
 
-    /// Number of a job.
     pub(super) fn job_number(&self, name: &str) -> Option<usize> {
         self.jobs.binary_search_by(|job| (*job.name).cmp(name)).ok()
     }

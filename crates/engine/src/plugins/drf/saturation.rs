@@ -48,12 +48,12 @@ impl SaturationRules {
         }
     }
 
-    /// Bits of the rules that are met.
+    /// One bit per rule, set while the rule holds.
     pub(super) fn met_bits(&self) -> u64 {
         self.met_bits
     }
 
-    /// Number of a rule.
+    /// Position of a rule, which is added if it is new.
     pub(super) fn rule_number(&mut self, need: &SaturationRule, exhausted: &ResourceSet) -> u8 {
         let known = self.rules.iter().position(|known| known == need);
         let number = known.or_else(|| {

@@ -98,7 +98,6 @@ impl ShareDimensions {
         self.resources.len()
     }
 
-    /// Zero amounts.
     pub(super) fn zero_amounts(&self) -> ExactAmounts {
         smallvec![0; self.len()]
     }
@@ -211,12 +210,10 @@ pub(super) fn to_floats(amounts: &ExactAmounts) -> FloatAmounts {
     amounts.iter().map(|amount| *amount as f64).collect()
 }
 
-/// Adds amounts.
 pub(super) fn add_amounts(to: &mut ExactAmounts, amounts: &ExactAmounts) {
     to.iter_mut().zip(amounts).for_each(|(to, amount)| *to += amount);
 }
 
-/// Subtracts amounts.
 pub(super) fn subtract_amounts(from: &mut ExactAmounts, amounts: &ExactAmounts) {
     from.iter_mut().zip(amounts).for_each(|(from, amount)| *from -= amount);
 }

@@ -11,7 +11,7 @@ use super::saturation::{SaturationRule, SaturationRules, rule_bit};
 use super::share::{FloatAmounts, dominant_share};
 use crate::policy::Compatibility;
 
-/// Leaf of a job.
+/// Share and held amounts of a job, with the condition of its saturation.
 #[derive(Clone, Debug)]
 pub(super) struct JobLeaf {
     /// Dominant share.

@@ -8,7 +8,7 @@ use crate::model::constraints::{SpreadConstraint, SpreadPolicy};
 /// Default constraints of a plugin, without selectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::plugins) struct SpreadDefaults {
-    /// Constraints.
+    /// Topology keys with `maxSkew`, in the order of the arguments.
     pub(in crate::plugins) constraints: Vec<SpreadConstraint>,
     /// True if nodes without a topology key score, too, as under the system's defaults.
     pub(in crate::plugins) scores_unlabelled: bool,

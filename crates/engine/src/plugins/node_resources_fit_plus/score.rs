@@ -28,7 +28,7 @@ pub(super) enum FitPlusStrategy {
 /// Treatment of integers that do not fit in 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IntegerArithmetic {
-    /// Exact integers.
+    /// Computed in 128 bits.
     Exact,
     /// Wrapped integers, as in the reference.
     Wrapping,

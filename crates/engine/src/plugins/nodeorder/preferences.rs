@@ -43,7 +43,6 @@ struct ValueExtremes {
 }
 
 impl ValueExtremes {
-    /// Numbers of the extremes.
     fn numbers(&self) -> [u64; EXTREME_NUMBERS] {
         [
             self.least.to_bits(),

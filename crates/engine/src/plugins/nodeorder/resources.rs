@@ -18,7 +18,7 @@ pub(super) const COMPARED: [ResourceId; 2] = [ResourceId::CPU, ResourceId::MEMOR
 pub(super) enum ProductArithmetic {
     /// Products wrap at 64 bits, as in the reference.
     Wrapping,
-    /// Products are exact.
+    /// Products in 128 bits.
     Exact,
 }
 

@@ -14,7 +14,6 @@ pub(in crate::plugins) struct AddedRules {
     pub(in crate::plugins) opens_selectors: bool,
 }
 
-/// No added rules.
 pub(in crate::plugins) static NO_ADDED_RULES: AddedRules = AddedRules {
     required_node_terms: None,
     spread_defaults: NO_SPREAD_DEFAULTS,

@@ -9,7 +9,7 @@ const MAX_ROUNDS: usize = 100_000;
 /// Queue that takes part in the division.
 #[derive(Clone, Debug)]
 pub(super) struct DivisionShare<'a> {
-    /// Weight.
+    /// `spec.weight`; at least 1 under `corrected`.
     pub(super) weight: i32,
     /// Amounts held or waited for, which the queue does not get more than.
     pub(super) request: ResourceVector,

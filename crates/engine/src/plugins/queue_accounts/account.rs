@@ -25,7 +25,7 @@ pub(crate) struct QueueTotals {
     pub(crate) elastic: IntegerAmounts,
     /// Amounts admitted and not yet held.
     pub(crate) inqueue: IntegerAmounts,
-    /// Limits of the queue.
+    /// Capability, guarantee and real capability.
     pub(crate) limits: Arc<QueueBounds>,
     /// Amounts that the queue deserves.
     pub(crate) deserved: Arc<ResourceVector>,

@@ -132,7 +132,6 @@ impl AccountList {
         }
     }
 
-    /// Name of the queue at a place.
     pub(crate) fn name(&self, place: QueuePlace) -> Option<&Arc<str>> {
         self.places.names.get(place as usize)
     }

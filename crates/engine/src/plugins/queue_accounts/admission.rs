@@ -27,7 +27,7 @@ pub(crate) struct QuotaLimit<'a> {
     pub(crate) measured_as: &'static str,
     /// Queue that has the limit.
     pub(crate) queue: &'a str,
-    /// Amounts of the limit.
+    /// Ceiling of each resource.
     pub(crate) amounts: &'a ResourceVector,
     /// Limit that the amounts can never pass, measured as `capability`; `None`: the limit itself.
     pub(crate) bound: Option<&'a ResourceVector>,

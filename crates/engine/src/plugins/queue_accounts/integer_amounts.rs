@@ -139,14 +139,12 @@ impl IntegerAmounts {
         }
     }
 
-    /// Adds amounts.
     pub(crate) fn add(&mut self, other: &Self) {
         for (at, (id, amount)) in other.iter().enumerate() {
             self.change_near(at, id, amount);
         }
     }
 
-    /// Subtracts amounts.
     pub(crate) fn subtract(&mut self, other: &Self) {
         for (at, (id, amount)) in other.iter().enumerate() {
             self.change_near(at, id, -amount);

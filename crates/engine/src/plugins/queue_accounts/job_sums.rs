@@ -11,14 +11,14 @@ use crate::model::{
 use crate::plugin::PluginAccount;
 use crate::policy::Compatibility;
 
-/// Sums of one job.
+/// Amounts that a job holds, requests and reserves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct JobSums {
     /// True if there is a record of the job; else only its tasks are known.
     pub(super) has_record: bool,
     /// Number of its tasks.
     tasks: u32,
-    /// Queue of the job.
+    /// Name of the queue that is charged.
     pub(crate) queue: Arc<str>,
     /// Incarnation of the job.
     pub(super) uid: Arc<str>,

@@ -43,7 +43,7 @@ pub(super) enum ResourceKeyKind<'a> {
 }
 
 impl<'a> ResourceKeyKind<'a> {
-    /// Kind of a key.
+    /// Classifies a key by its `*`; only `corrected` has families.
     pub(super) fn of(key: &'a str, compatibility: Compatibility) -> Self {
         let Some(prefix) = key.strip_suffix('*') else {
             return if key.contains('*') {

@@ -236,7 +236,6 @@ fn compile_profiles(
 }
 
 impl Policy {
-    /// Policy of one profile.
     pub(super) fn from_profile(compatibility: Compatibility, plugins: Vec<ProfilePlugin>) -> Self {
         let mut policy = Self {
             compatibility,

@@ -65,19 +65,12 @@ impl ResolvedScalar {
 pub(crate) enum YamlTag {
     /// `!`: no type is requested, and none may be guessed.
     NonSpecific,
-    /// `!!bool`.
     Bool,
-    /// `!!int`.
     Int,
-    /// `!!float`.
     Float,
-    /// `!!null`.
     Null,
-    /// `!!timestamp`.
     Timestamp,
-    /// `!!binary`.
     Binary,
-    /// `!!merge`.
     Merge,
     /// `!!str`, and every tag without a meaning here.
     Other,

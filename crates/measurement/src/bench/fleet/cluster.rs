@@ -34,12 +34,12 @@ pub(super) struct FleetJob {
     size: usize,
 }
 
-/// Cluster of a fleet.
+/// Nodes and jobs that the schedulers fill.
 #[derive(Debug, Clone)]
 pub(super) struct FleetCluster {
     pub(super) nodes: Vec<String>,
     pub(super) jobs: Arc<Vec<FleetJob>>,
-    /// Amounts of each node.
+    /// Allocatable resources, equal on all nodes.
     pub(super) node_amounts: PlainAmounts,
 }
 
@@ -91,7 +91,6 @@ fn task_size(size: usize) -> (u64, u64) {
 }
 
 impl FleetJob {
-    /// Amounts of each of its tasks.
     pub(super) fn task_amounts(&self) -> PlainAmounts {
         let (cores, memory) = task_size(self.size);
         BTreeMap::from([
@@ -129,7 +128,6 @@ fn resource_list(amounts: &[(&str, String)]) -> pb::ResourceList {
 }
 
 impl FleetCluster {
-    /// Records of the cluster.
     pub(super) fn records(&self) -> pb::Cluster {
         let amount = |name: &str| self.node_amounts.get(name).copied().unwrap_or(0);
         let allocatable = resource_list(&[

@@ -22,7 +22,7 @@ const MAX_SENDS: u32 = 20;
 /// Work of one scheduler.
 #[derive(Debug, Clone)]
 pub(super) struct FleetScheduler {
-    /// Number of the scheduler.
+    /// Position in the fleet, from 0.
     pub(super) number: usize,
     /// Number of all schedulers.
     pub(super) count: usize,

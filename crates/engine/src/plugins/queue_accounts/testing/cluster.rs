@@ -61,7 +61,6 @@ pub(crate) fn queue(name: &str, weight: i32) -> QueueRecord {
     }
 }
 
-/// Puts a queue.
 pub(crate) fn put_queue(state: &mut ClusterState, queue: QueueRecord) {
     state.put_queue(queue, &source());
 }
@@ -78,7 +77,6 @@ pub(crate) fn job(name: &str, queue: &str, min: Option<ResourceAmounts>, phase: 
     }
 }
 
-/// Puts a job.
 pub(crate) fn put_job(state: &mut ClusterState, job: JobRecord) {
     state.put_job(job, &source());
 }
@@ -97,7 +95,6 @@ pub(crate) fn task(name: &str, job: &str, given: &ResourceAmounts, status: TaskS
     })
 }
 
-/// Puts a task.
 pub(crate) fn put_task(state: &mut ClusterState, task: TaskRecord) {
     state.put_task(task, &source());
 }
