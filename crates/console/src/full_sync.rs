@@ -93,21 +93,24 @@ pub async fn send_full_sync_with(
         progress.inc(1);
     }
     progress.finish_and_clear();
-    let is_there = |problem: &pb::Problem| {
-        let record = record_of_field(&parts, &problem.field);
-        problem.reason == OTHER_SOURCE && record.is_some_and(|record| made_titles.contains(&record))
-    };
-    // Records that the files did not show readable are reported with their objects.
-    let refused = outcome
-        .refused
-        .iter()
-        .filter(|problem| problem.reason != UNREADABLE_RECORD && !is_there(problem))
-        .map(|problem| problem_title(&parts, problem))
-        .collect();
+    let refused = titles_of_refused(&parts, &outcome.refused, &made_titles);
     Ok(LoadOutcome {
         outcome,
         rejected: refused,
     })
+}
+
+/// Refused records, each with its name and the reason. Records that the files did not show readable are reported with their
+/// objects, and a queue of `made` may be another source's.
+fn titles_of_refused(parts: &[SyncPart], refused: &[pb::Problem], made: &[String]) -> Vec<String> {
+    let is_there = |problem: &pb::Problem| {
+        let record = record_of_field(parts, &problem.field);
+        problem.reason == OTHER_SOURCE && record.is_some_and(|record| made.contains(&record))
+    };
+    let reported = refused
+        .iter()
+        .filter(|problem| problem.reason != UNREADABLE_RECORD && !is_there(problem));
+    reported.map(|problem| problem_title(parts, problem)).collect()
 }
 
 /// Next epoch of this source: one more than the server's last epoch, or 1 for a new source. A load always takes over
