@@ -45,7 +45,7 @@ pub enum ListMode {
     Streamed,
 }
 
-/// WatchPosition after a list.
+/// `WatchPosition` after a list.
 #[derive(Debug)]
 pub(crate) struct WatchStart {
     version: String,
@@ -441,7 +441,7 @@ impl ResourceWatch {
     }
 }
 
-/// WatchPosition of a watch.
+/// `WatchPosition` of a watch.
 struct WatchPosition {
     /// Version of the last object or bookmark.
     version: String,
