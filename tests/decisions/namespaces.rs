@@ -146,7 +146,7 @@ fn namespaces_are_records_like_others() {
     assert_eq!(foreign.refused[0].reason, "OTHER_SOURCE");
     assert_eq!(foreign.refused[0].field, "batch.put.namespaces[0].name");
     // A record that cannot be read leaves the last good one in force, marked.
-    let long = namespace("a", &"x".repeat(100_000));
+    let long = namespace("a", &"x".repeat(300_000));
     let outcome = wire.apply_batch(delta("s", 3, with_namespaces(vec![long]))).unwrap();
     assert_eq!(outcome.refused[0].field, "batch.put.namespaces[0].labels[team]");
     let unreadable = pb::UnreadableRecord {

@@ -190,7 +190,7 @@ fn under_overload_some_are_answered_and_the_rest_may_come_back_later() {
         );
         assert!(rejections(http, "worker_wait_ms") >= 1.0);
         // Nobody gains by not waiting: a caller is rejected four times a second, apart from the first times.
-        assert!(refused.len() < 500, "{} rejections", refused.len());
+        assert!(refused.len() < 1_000, "{} rejections", refused.len());
         // Whoever comes back when told is answered.
         let mut result = server.ask(0).await;
         for _ in 0..10 {
