@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::time::Duration;
 
 use pumice::server::pb;
 use pumice_protocol::{ClientConnection, ClientTls, ConnectOptions};
@@ -101,8 +102,11 @@ pub async fn ask(options: &ConnectOptions) -> Result<pb::GetServerInfoResponse, 
     let mut connection = ClientConnection::open_with(options)
         .await
         .map_err(|error| error.to_string())?;
-    let reply = connection.state.get_server_info(pb::GetServerInfoRequest {}).await;
+    // A connection that the server ends while the call is sent may leave the call without a reply.
+    let call = connection.state.get_server_info(pb::GetServerInfoRequest {});
+    let reply = tokio::time::timeout(Duration::from_secs(10), call).await;
     reply
+        .map_err(|_| "no reply within 10 s".to_owned())?
         .map(tonic::Response::into_inner)
         .map_err(|status| status.to_string())
 }
