@@ -60,6 +60,20 @@ fn changes_are_shown_as_they_become_visible() {
     assert_eq!(shown, wanted);
 }
 
+/// Removes a queue of the source `file`, in its third batch.
+fn remove_queue_of_file(server: &EmbeddedServer, name: &str) {
+    let remove = pb::Removals {
+        queues: vec![name.to_owned()],
+        ..pb::Removals::default()
+    };
+    let batch = pb::Batch {
+        source_epoch: 1,
+        remove: Some(remove),
+        ..delta("file", 3, pb::Cluster::default())
+    };
+    server.wire.apply_batch(batch).unwrap();
+}
+
 #[test]
 fn a_dump_is_compared_with_the_server() {
     let dump = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
@@ -104,17 +118,7 @@ fn a_dump_is_compared_with_the_server() {
         .collect();
     assert_eq!(fields, ["node", "status"]);
     // The queue `root` that the load made is no difference where it is not.
-    server
-        .wire
-        .apply_batch(pb::Batch {
-            source_epoch: 1,
-            remove: Some(pb::Removals {
-                queues: vec!["root".to_owned()],
-                ..pb::Removals::default()
-            }),
-            ..delta("file", 3, pb::Cluster::default())
-        })
-        .unwrap();
+    remove_queue_of_file(&server, "root");
     let filed = ends(Some(&server), &["state", "diff", dump], 1);
     assert!(
         filed.contains("extra: on the server, not in the file (1)") && !filed.contains("missing:"),
