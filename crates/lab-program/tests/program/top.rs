@@ -33,7 +33,7 @@ fn one_frame_shows_the_server_and_its_activity() {
             concat!("pumice ", env!("CARGO_PKG_VERSION"), " at 127.0.0.1:"),
             "policies  default version 2 ",
             "sources   file synced, heard ",
-            "state     4 nodes  1 queues  1 jobs  4 tasks",
+            "state     4 nodes  2 queues  1 jobs  4 tasks",
             "refused   nothing",
             "RPC (since start)   CALLS/S",
             "QUEUE                   SHARE BY",
