@@ -227,9 +227,9 @@ func (live *live) noticesKinds(servers ...*watched) {
 	}
 }
 
-// all are the records after the steps above.
+// all are the records after the steps above, with the queues that Volcano makes when it starts.
 func (live *live) all() []string {
-	return []string{"node-0", "node-1", "node-2", "default/before on node-0", "default/waits", "queue team", "job default/train"}
+	return []string{"node-0", "node-1", "node-2", "default/before on node-0", "default/waits", "queue default", "queue root", "queue team", "job default/train"}
 }
 
 // explains: nothing but a kubeconfig, and a pod's reasons.
@@ -337,7 +337,7 @@ echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"
 	own.config = live.kubeconfigOf("plugged", fmt.Sprintf(`{"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": %q, "interactiveMode": "Never"}}`, plugin))
 	server := own.serve("--kubernetes-namespace", "other")
 	live.until("only its namespace is shown", func() error {
-		return server.shows("node-0", "node-1", "node-2", "other/elsewhere", "queue team")
+		return server.shows("node-0", "node-1", "node-2", "other/elsewhere", "queue default", "queue root", "queue team")
 	})
 	server.server.Kill()
 	if err := live.client.CoreV1().Pods("other").Delete(context.Background(), "elsewhere", now()); err != nil {

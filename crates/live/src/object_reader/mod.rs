@@ -182,6 +182,10 @@ impl ObjectReader {
                     self.put_own_queue(&job.queue, changes);
                 }
                 changes.put(kind.record_kind(), record);
+                // A list has them at its end.
+                if kind == ObjectKind::Queue && self.has_all_devices && !self.names.is_listing(kind) {
+                    self.put_built_in_queues(changes);
+                }
             }
             Err(unreadable) => self.note_unreadable(kind, *unreadable, changes),
         }

@@ -45,6 +45,11 @@ impl ObjectNames {
         self.known.get(&kind).into_iter().flatten().map(|name| &**name)
     }
 
+    /// True if a new list of objects of a kind is under way.
+    pub(super) fn is_listing(&self, kind: ObjectKind) -> bool {
+        self.listing.keys().any(|(listed, _)| *listed == kind)
+    }
+
     pub(super) fn begin_list(&mut self, scope: &ResourceScope) {
         self.listing.insert(key(scope), BTreeSet::new());
     }

@@ -50,6 +50,20 @@ fn lists_of_queues_get_those_that_volcano_makes_when_it_starts() {
 }
 
 #[test]
+fn the_first_queue_after_the_lists_brings_those_that_volcano_makes() {
+    let mut reader = ObjectReader::new(Arc::default());
+    reader.end_lists(&mut ChangeBatches::default());
+    let mut put = |queue: &str| {
+        let mut changes = ChangeBatches::default();
+        reader.read(ObjectKind::Queue, false, queue.as_bytes(), &mut changes);
+        let queues = changes.decoded().0.queues;
+        queues.into_iter().map(|queue| queue.name).collect::<Vec<_>>()
+    };
+    assert_eq!(put(r#"{"metadata":{"name":"team"}}"#), ["default", "root", "team"]);
+    assert_eq!(put(r#"{"metadata":{"name":"other"}}"#), ["other"]);
+}
+
+#[test]
 fn a_pod_group_without_any_queues_gets_one() {
     let group = |labels: &str| {
         format!(
