@@ -1,6 +1,6 @@
 //! Claims: tasks for which others were evicted keep their places from cycle to cycle until they start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::CycleEvent;
@@ -44,9 +44,9 @@ impl CycleClaims {
         self.evictions.retain(|_, claimant| **claimant != *task);
     }
 
-    /// True if a task was evicted for this one, which has not started since.
-    fn is_claimant(&self, task: &str) -> bool {
-        self.evictions.values().any(|claimant| **claimant == *task)
+    /// Tasks for which others were evicted and that have not started since.
+    fn claimants(&self) -> BTreeSet<&str> {
+        self.evictions.values().map(|claimant| &**claimant).collect()
     }
 
     /// Claimant that waits and for which this task was evicted.
@@ -92,15 +92,17 @@ pub(super) fn use_idle_amounts(session: &mut ActionSession<'_>) -> Result<(), Pr
         return Ok(());
     }
     session.refresh_tasks();
+    let claims = session.claims;
+    let claimants = claims.claimants();
     for task in 0..session.tasks.len() {
-        session.move_to_idle(task)?;
+        session.move_to_idle(task, &claimants)?;
     }
     Ok(())
 }
 
 impl ActionSession<'_> {
     /// Moves a task that waits for a release, or a claimant without a place, to idle amounts, if there are enough.
-    fn move_to_idle(&mut self, task: usize) -> Result<(), Problem> {
+    fn move_to_idle(&mut self, task: usize, claimants: &BTreeSet<&str>) -> Result<(), Problem> {
         let Some((job, record)) = self
             .tasks
             .get(task)
@@ -109,7 +111,7 @@ impl ActionSession<'_> {
             return Ok(());
         };
         let (name, status) = (&record.record.name, record.record.status);
-        let waits = || status == TaskStatus::Pending && !record.record.gated && self.claims.is_claimant(name);
+        let waits = || status == TaskStatus::Pending && !record.record.gated && claimants.contains(&**name);
         let may_start = || !self.is_waiting(job) && !self.is_invalid(job);
         if status != TaskStatus::Pipelined && !(waits() && may_start()) {
             return Ok(());
