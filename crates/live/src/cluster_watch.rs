@@ -259,7 +259,7 @@ impl ClusterWatch {
         if let Some(condition) = left_out {
             tracing::warn!(resource = scope, %condition, "the resource is left out for now");
             self.condition.set(&watch.scope, condition);
-            // What was read of it before the error is not whole, and is put again by the next list.
+            // Records that came before the error are not all: the next list puts them again with the others.
             return Ok(None);
         }
         self.condition

@@ -59,7 +59,7 @@ impl ClusterAccess {
     ///
     /// # Errors
     /// The credentials are missing or cannot be used.
-    // They are read on a thread of their own: the library waits there for exec plugins.
+    // Credentials are read on a thread of their own: the library waits there for exec plugins.
     pub async fn client(&self) -> Result<Client, CredentialError> {
         let (access, runtime) = (self.clone(), Handle::current());
         let reading = async move {

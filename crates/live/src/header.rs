@@ -23,7 +23,7 @@ pub(crate) fn kind_and_metadata<'t, M: Deserialize<'t>>(
     Ok((header.kind.map(Cow::into_owned), header.metadata))
 }
 
-/// What stands at the beginning of an object.
+/// Fields at the beginning of an object.
 struct Header<'t, M> {
     kind: Option<Cow<'t, str>>,
     metadata: Option<M>,

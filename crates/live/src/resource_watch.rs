@@ -45,7 +45,7 @@ pub enum ListMode {
     Streamed,
 }
 
-/// `WatchPosition` after a list.
+/// Position after a list.
 #[derive(Debug)]
 pub(crate) struct WatchStart {
     version: String,
@@ -103,7 +103,7 @@ enum Followed {
     Poll(String),
 }
 
-/// What is held of a resource.
+/// Records of a resource that are held, and for how long it has been absent.
 #[derive(Debug, Default)]
 struct Holding {
     /// True if records of a list are held.
@@ -289,9 +289,6 @@ impl ResourceWatch {
                     None => return,
                 },
             };
-            if doubt.is_none() {
-                self.set(ResourceCondition::Watching);
-            }
             match self.follow_from(listed, &mut doubt, &messages).await {
                 Followed::Closed => return,
                 Followed::ListAgain(reason) => {
@@ -441,7 +438,7 @@ impl ResourceWatch {
     }
 }
 
-/// `WatchPosition` of a watch.
+/// Position of a watch, and how fresh it is.
 struct WatchPosition {
     /// Version of the last object or bookmark.
     version: String,

@@ -193,11 +193,11 @@ impl ObjectReader {
 
     /// Puts the queues that Volcano makes when it starts, where a list of queues does not show them.
     fn put_built_in_queues(&mut self, changes: &mut ChangeBatches) {
-        if !self.has_queues || self.names.of(ObjectKind::Queue).next().is_none() {
+        if !self.has_queues || !self.names.has_any(ObjectKind::Queue) {
             return;
         }
         for name in [object::ROOT_QUEUE, object::DEFAULT_QUEUE] {
-            if !self.names.of(ObjectKind::Queue).any(|own| own == name) {
+            if !self.names.has(ObjectKind::Queue, name) {
                 self.put_own_queue(name, changes);
             }
         }

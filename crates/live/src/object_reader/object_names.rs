@@ -45,6 +45,14 @@ impl ObjectNames {
         self.known.get(&kind).into_iter().flatten().map(|name| &**name)
     }
 
+    pub(super) fn has_any(&self, kind: ObjectKind) -> bool {
+        self.known.get(&kind).is_some_and(|known| !known.is_empty())
+    }
+
+    pub(super) fn has(&self, kind: ObjectKind, name: &str) -> bool {
+        self.known.get(&kind).is_some_and(|known| known.contains(name))
+    }
+
     /// True if a new list of objects of a kind is under way.
     pub(super) fn is_listing(&self, kind: ObjectKind) -> bool {
         self.listing.keys().any(|(listed, _)| *listed == kind)
@@ -60,9 +68,7 @@ impl ObjectNames {
         let prefix = scope.namespace.as_ref().map(|namespace| format!("{namespace}/"));
         let is_listed = |name: &&str| prefix.as_ref().is_none_or(|prefix| name.starts_with(prefix));
         let known = self.of(scope.resource.kind).filter(is_listed);
-        let mut gone: Vec<String> = known.filter(|name| !shown.contains(*name)).map(str::to_owned).collect();
-        gone.sort_unstable();
-        gone
+        known.filter(|name| !shown.contains(*name)).map(str::to_owned).collect()
     }
 
     /// Forgets a list that did not come to its end.
