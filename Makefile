@@ -183,7 +183,7 @@ cross: rust ## Build for the other architecture and run it under an emulator: de
 	@VECTORS=$(VECTORS) deploy/release/cross.sh
 
 clients-generate: rust ## Generate the clients' messages again, after a change of the protocol
-	@PUMICE_BLESS=1 $(CARGO) test --locked --quiet --package pumice-protocol --test generated
+	@PUMICE_BLESS=1 $(CARGO) test --locked --quiet --package pumice-generator
 	@[ -x .cache/python/bin/python ] || python3 -m venv .cache/python
 	@.cache/python/bin/python -m pip install --quiet --disable-pip-version-check --requirement clients/python/requirements-dev.txt
 	@.cache/python/bin/python clients/python/tools/generate.py

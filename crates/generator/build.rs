@@ -1,0 +1,68 @@
+//! Generates all code that the workspace makes from protocol files: messages and clients of `pumice.v1` (`crates/protocol`), the
+//! server side of its services (the root package), and the client of etcd (`crates/etcd`).
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use protox::prost_reflect::prost::Message as _;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (proto, etcd) = (root.join("proto"), root.join("crates/etcd/proto"));
+    for folder in [&proto, &etcd] {
+        println!("cargo::rerun-if-changed={}", folder.display());
+    }
+    let files = ["types", "decision", "state", "policy"].map(|name| format!("pumice/v1/{name}.proto"));
+    let descriptors = protox::compile(files, [proto])?;
+    messages(descriptors.clone(), &folder("protocol")?)?;
+    services(descriptors, &folder("server")?)?;
+    etcd_client(protox::compile(["etcd.proto"], [etcd])?, &folder("etcd")?)
+}
+
+/// Folder for the code of one crate.
+fn folder(name: &str) -> Result<PathBuf, Box<dyn Error>> {
+    let folder = Path::new(&std::env::var("OUT_DIR")?).join(name);
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+fn messages(descriptors: prost_types::FileDescriptorSet, out: &Path) -> Result<(), Box<dyn Error>> {
+    fs::write(out.join("descriptor.bin"), descriptors.encode_to_vec())?;
+    let mut names = prost_build::Config::new();
+    names.enable_type_names();
+    tonic_prost_build::configure()
+        .build_server(false)
+        .bytes(".pumice.v1.NodeSet.bitmap")
+        // Sorted maps: problems of a record come in the order of its keys, whatever the order of arrival.
+        .btree_map(".")
+        // Few tasks have constraints; all would grow by them.
+        .boxed(".pumice.v1.Task.constraints")
+        .boxed(".pumice.v1.Task.container_nonzero_requests")
+        .boxed(".pumice.v1.Task.kubernetes_requests")
+        // Few queues have an affinity.
+        .boxed(".pumice.v1.Queue.affinity")
+        // The larger variant is the usual one, so a box would only cost an allocation.
+        .enum_attribute(".", "#[allow(clippy::large_enum_variant)]")
+        .out_dir(out)
+        .compile_fds_with_config(descriptors, names)?;
+    Ok(())
+}
+
+fn services(descriptors: prost_types::FileDescriptorSet, out: &Path) -> Result<(), Box<dyn Error>> {
+    tonic_prost_build::configure()
+        .build_client(false)
+        .extern_path(".pumice.v1", "::pumice_protocol::v1")
+        .codec_path("crate::server::codec::WeighedCodec")
+        .out_dir(out)
+        .compile_fds(descriptors)?;
+    Ok(())
+}
+
+fn etcd_client(descriptors: prost_types::FileDescriptorSet, out: &Path) -> Result<(), Box<dyn Error>> {
+    tonic_prost_build::configure()
+        .build_server(false)
+        .out_dir(out)
+        .compile_fds(descriptors)?;
+    Ok(())
+}
