@@ -30,7 +30,7 @@ impl CapacityState {
         let Some(entry) = self.jobs.get(&job).cloned() else {
             return;
         };
-        let (mut all, mut any, mut changes_least) = (Moved::default(), false, false);
+        let (mut all, mut any, mut changes_least) = (Moved::default(), false, entry.has_request_errors);
         let (mut known, mut nears) = (None, [TableCursor::default(); 2]);
         for moved in moves {
             let task = moved.after;
@@ -43,13 +43,14 @@ impl CapacityState {
                 continue;
             }
             any = true;
-            if known.is_none() || task.gated {
+            let of_template = known.as_ref().filter(|known| Arc::ptr_eq(&known.shape, &task.shape));
+            if of_template.is_none() || task.gated {
                 let context = self.need_context(cluster_state);
                 changes_least |= before.changes_least(context, task) || after.changes_least(context, task);
             }
-            match &known {
+            match of_template {
                 // Without cards it waited for what it holds now.
-                Some(known) if before.holds.is_none() && Arc::ptr_eq(&known.shape, &task.shape) => {
+                Some(known) if before.holds.is_none() => {
                     all.held.add(&known.holding);
                     if before.waits {
                         all.pending.subtract(&known.holding);
@@ -63,7 +64,7 @@ impl CapacityState {
         if any {
             self.move_job(&job, &entry, &all);
         }
-        if changes_least {
+        if any && changes_least {
             self.renew_least(cluster_state, &job);
         }
     }

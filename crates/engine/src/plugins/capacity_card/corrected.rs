@@ -444,9 +444,9 @@ impl CapacityState {
         moved.add(self.need_context(cluster_state), task, &before, &after);
         self.move_job(&task.job, &entry, &moved);
         let context = self.need_context(cluster_state);
-        let changes_least = [&before, &after].iter().any(|own| own.changes_least(context, task));
+        let of_task = [&before, &after].iter().any(|own| own.changes_least(context, task));
         self.task_holdings.insert(Arc::clone(&task.name), after);
-        if changes_least {
+        if of_task || entry.has_request_errors {
             self.renew_least(cluster_state, &task.job);
         }
         Some(Arc::clone(&entry.queue))

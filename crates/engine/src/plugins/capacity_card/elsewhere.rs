@@ -45,6 +45,7 @@ impl CapacityState {
         next.finished = Arc::clone(&computed.finished);
         next.sizes.clone_from(&computed.sizes);
         next.annotation_error.clone_from(&computed.annotation_error);
+        next.has_request_errors = computed.has_request_errors;
         next.behind_gates.clone_from(&computed.behind_gates);
         if next != entry {
             self.replace_entry(job, next);

@@ -40,6 +40,8 @@ pub struct JobAmounts {
     pub(super) sizes: Option<Arc<Sizes>>,
     /// Why nothing can be promised to it.
     pub annotation_error: Option<Arc<JobProblem>>,
+    /// The request of one of its tasks cannot be evaluated: whether that matters changes with any of its tasks.
+    pub(super) has_request_errors: bool,
     /// Of a job whose unfinished tasks all have a gate: the least of these, which is asked about and not reserved.
     pub(super) behind_gates: Option<Arc<QuotaAmounts>>,
     /// Amounts that its tasks hold.
@@ -92,6 +94,7 @@ impl JobEntry {
             finished,
             sizes,
             problem,
+            has_request_errors,
             behind_gates,
         } = least(context, job, &tasks);
         let mut measurements = JobAmounts {
@@ -100,6 +103,7 @@ impl JobEntry {
             finished: Arc::new(finished),
             sizes: sizes.map(Arc::new),
             annotation_error: problem.map(Arc::new),
+            has_request_errors,
             behind_gates: behind_gates.map(Arc::new),
             ..JobAmounts::default()
         };

@@ -29,6 +29,8 @@ pub(super) struct Least {
     pub(super) sizes: Option<Sizes>,
     /// Why nothing can be promised.
     pub(super) problem: Option<JobProblem>,
+    /// The request of a task that counts cannot be evaluated: a problem while not all that count hold what they need.
+    pub(super) has_request_errors: bool,
     /// Of a job whose unfinished tasks all have a gate: the least of these, which is asked about and not reserved.
     pub(super) behind_gates: Option<QuotaAmounts>,
 }
@@ -96,6 +98,7 @@ pub(super) fn least(context: NeedContext<'_>, job: &JobRecord, tasks: &[&TaskRec
     Least {
         sizes: open.sizes,
         problem: open.problem,
+        has_request_errors: open.has_request_errors,
         behind_gates: Some(open.min),
         ..own
     }
@@ -142,6 +145,7 @@ fn least_by_gates(context: NeedContext<'_>, job: &JobRecord, tasks: &[&TaskRecor
             elsewhere.add(&need.amounts());
         }
         of_tasks.add(&own);
+        least.has_request_errors |= need.request_error.is_some();
         if !holds_resources(task.status) {
             if let (Some(problem), None, true) = (&need.request_error, &least.problem, waits) {
                 least.problem = Some(JobProblem::Task(problem.clone()));
