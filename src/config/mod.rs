@@ -206,6 +206,14 @@ impl ServerConfig {
         }
     }
 
+    /// Lets one connection send the largest request, and take the largest response, beside others.
+    fn widen_connections(&mut self) {
+        let edge = &mut self.limits.edge;
+        let (two_requests, responses) = (edge.request_bytes.saturating_mul(2), edge.response_bytes / 4 * 5);
+        edge.connection_receiving_bytes = edge.connection_receiving_bytes.max(two_requests);
+        edge.connection_sending_bytes = edge.connection_sending_bytes.max(responses);
+    }
+
     /// Settings that are valid one by one and contradict each other: the setting and the problem.
     fn conflicting_settings(&self) -> Vec<(&'static str, String)> {
         let mut problems = Vec::new();
@@ -226,27 +234,9 @@ impl ServerConfig {
             let message = format!("{policies} policies; limit `policy_names` is {most}");
             problems.push(("expect_policy", message));
         }
-        let edge = &self.limits.edge;
-        for (setting, most, message_setting, message) in [
-            (
-                "connection_receiving_bytes",
-                edge.connection_receiving_bytes,
-                "request_bytes",
-                edge.request_bytes,
-            ),
-            (
-                "connection_sending_bytes",
-                edge.connection_sending_bytes,
-                "response_bytes",
-                edge.response_bytes,
-            ),
-        ] {
-            if most < message {
-                problems.push((setting, format!("less than `{message_setting}`, which is {message}")));
-            }
-        }
         if self.limits.state.session_lease > self.limits.state.session_lease_max {
-            let message = "longer than `session_lease_max_ms`".to_owned();
+            let most = self.limits.state.session_lease_max.as_millis();
+            let message = format!("longer than the limit `session_lease_max_ms`, which is {most}");
             problems.push(("session_lease_ms", message));
         }
         problems

@@ -198,6 +198,7 @@ impl ServeArgs {
                 }
             }
         }
+        config.widen_connections();
         problems.extend(
             places
                 .get("otlp_endpoint")

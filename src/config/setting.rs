@@ -2,7 +2,7 @@
 
 use super::ServerConfig;
 use super::values::{parse_bytes, parse_milliseconds, parse_value};
-use crate::limits::LimitDef;
+use crate::limits::{LimitDef, LimitRange};
 
 /// Definition of one setting.
 #[derive(Clone, Copy, Debug)]
@@ -26,17 +26,18 @@ pub(super) enum SettingKind {
         fn(&mut ServerConfig, Vec<String>) -> Result<(), String>,
         fn(&ServerConfig) -> Vec<String>,
     ),
-    Limit(&'static LimitDef),
+    Limit(&'static LimitDef, LimitRange),
 }
 
 impl Setting {
-    pub(super) fn of_limit(row: &'static LimitDef) -> Self {
-        Self {
+    /// Setting of a limit; `None`: the limit is fixed.
+    pub(super) fn of_limit(row: &'static LimitDef) -> Option<Self> {
+        row.range.map(|range| Self {
             name: row.name,
             value_name: limit_unit(row.name),
             help: row.help,
-            kind: SettingKind::Limit(row),
-        }
+            kind: SettingKind::Limit(row, range),
+        })
     }
 
     /// True if the setting takes several values.
@@ -67,7 +68,7 @@ impl Setting {
         };
         match self.kind {
             SettingKind::Single(set, _) => set(config, value),
-            SettingKind::Limit(row) => set_limit(row, config, value),
+            SettingKind::Limit(row, range) => set_limit(row, range, config, value),
             SettingKind::List(..) => Ok(()),
         }
     }
@@ -80,7 +81,7 @@ impl Setting {
                 let values: Vec<String> = get(config).iter().map(|value| quoted(value)).collect();
                 format!("[{}]", values.join(", "))
             }
-            SettingKind::Limit(row) => (row.get)(&config.limits).to_string(),
+            SettingKind::Limit(row, _) => (row.get)(&config.limits).to_string(),
         }
     }
 }
@@ -115,7 +116,8 @@ fn quoted(value: &str) -> String {
     }
 }
 
-fn limit_unit(name: &str) -> &'static str {
+/// Placeholder for the value of a limit, by the end of its name.
+pub(super) fn limit_unit(name: &str) -> &'static str {
     match name.rsplit('_').next() {
         Some("ms") => "MS",
         Some("bytes") => "BYTES",
@@ -124,13 +126,13 @@ fn limit_unit(name: &str) -> &'static str {
 }
 
 /// Sets a limit to a whole number. A time may have a unit, and bytes the suffix `Ki`, `Mi` or `Gi`.
-fn set_limit(row: &LimitDef, config: &mut ServerConfig, value: &str) -> Result<(), String> {
+fn set_limit(row: &LimitDef, range: LimitRange, config: &mut ServerConfig, value: &str) -> Result<(), String> {
     let number = match limit_unit(row.name) {
         "MS" => parse_milliseconds(value)?,
         "BYTES" => parse_bytes(value)?,
         _ => parse_value(value, "a whole number")?,
     };
-    let (least, most) = (row.least, row.most);
+    let LimitRange { least, most } = range;
     if !(least..=most).contains(&number) {
         return Err(format!("`{value}` is not within {least} and {most}"));
     }

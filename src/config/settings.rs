@@ -23,7 +23,7 @@ pub fn settings() -> impl Iterator<Item = Setting> {
         .chain(CLUSTER_SETTINGS)
         .chain(SECURITY_SETTINGS)
         .copied();
-    own.chain(LIMITS.iter().map(Setting::of_limit))
+    own.chain(LIMITS.iter().filter_map(Setting::of_limit))
 }
 
 /// Settings that are not limits.
@@ -223,6 +223,7 @@ mod tests {
 
     use super::*;
     use crate::config::ServerConfig;
+    use crate::config::setting::limit_unit;
 
     /// Page of settings, which people read and `PUMICE_BLESS=1` rewrites.
     fn page() -> String {
@@ -240,10 +241,21 @@ mod tests {
         }
         page.push_str(
             "\nThe flags `--listen`, `--http` and `--policy` are other names of `--grpc-address`, `--http-address` and `--policy-file`.\n\n\
-             ## Fixed limits\n\nErrors name these limits as well. You cannot change them.\n\n| Name | Value | Meaning |\n|---|---|---|\n",
+             ## Fixed limits\n\nErrors name these limits as well. You cannot change them.\n\n| Name | Unit | Value | Meaning |\n|---|---|---|---|\n",
         );
-        for (name, value) in crate::limits::FIXED_LIMITS {
-            writeln!(page, "| `{name}` | `{value}` | {} |", fixed_limit_help(name)).unwrap();
+        let limits = ServerConfig::default().limits;
+        let fixed = LIMITS.iter().filter(|limit| limit.range.is_none());
+        let mut fixed: Vec<_> = fixed
+            .map(|limit| (limit.name, (limit.get)(&limits), limit.help))
+            .collect();
+        fixed.extend(
+            crate::limits::FIXED_LIMITS
+                .iter()
+                .map(|(name, value)| (*name, *value, fixed_limit_help(name))),
+        );
+        fixed.sort_unstable();
+        for (name, value, help) in fixed {
+            writeln!(page, "| `{name}` | {} | `{value}` | {help} |", limit_unit(name)).unwrap();
         }
         page
     }

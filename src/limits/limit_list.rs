@@ -1,8 +1,8 @@
-//! List of all limits that can be set, by name.
+//! List of the limits, by name. Operators set those with a range; the others are the same everywhere.
 
 use std::time::Duration;
 
-use super::LimitDef;
+use super::{LimitDef, LimitRange};
 
 /// Largest message in bytes: the protocol's lengths reach 2 GiB less one.
 const MAX_MESSAGE_BYTES: u64 = (1 << 31) - 1;
@@ -16,12 +16,11 @@ const MAX_EXTENDER_SCORE: u64 = 1_000_000;
 const AGE: u64 = 365 * 86_400_000;
 
 macro_rules! row {
-    ($name:literal, $part:ident.$field:ident, $least:literal..=$most:expr, $help:literal, $read:path, $write:path) => {
+    ($name:literal, $part:ident.$field:ident, $range:expr, $help:literal, $read:path, $write:path) => {
         LimitDef {
             name: $name,
             help: $help,
-            least: $least,
-            most: $most,
+            range: $range,
             get: |bounds| $read(bounds.$part.$field),
             set: |bounds, value| bounds.$part.$field = $write(value),
         }
@@ -30,13 +29,42 @@ macro_rules! row {
 
 macro_rules! count {
     ($name:literal, $part:ident.$field:ident, $least:literal..=$most:expr, $help:literal) => {
-        row!($name, $part.$field, $least..=$most, $help, from_count, to_count)
+        row!(
+            $name,
+            $part.$field,
+            Some(LimitRange {
+                least: $least,
+                most: $most
+            }),
+            $help,
+            from_count,
+            to_count
+        )
     };
 }
 
 macro_rules! time {
     ($name:literal, $part:ident.$field:ident, $help:literal) => {
-        row!($name, $part.$field, 1..=AGE, $help, from_time, Duration::from_millis)
+        row!(
+            $name,
+            $part.$field,
+            Some(LimitRange { least: 1, most: AGE }),
+            $help,
+            from_time,
+            Duration::from_millis
+        )
+    };
+}
+
+macro_rules! fixed_count {
+    ($name:literal, $part:ident.$field:ident, $help:literal) => {
+        row!($name, $part.$field, None, $help, from_count, to_count)
+    };
+}
+
+macro_rules! fixed_time {
+    ($name:literal, $part:ident.$field:ident, $help:literal) => {
+        row!($name, $part.$field, None, $help, from_time, Duration::from_millis)
     };
 }
 
@@ -47,88 +75,71 @@ pub static LIMITS: &[LimitDef] = &[
         state.assumption_lease,
         "Lease of a committed placement that its source does not confirm; it runs only while the source is synced"
     ),
-    count!(
+    fixed_count!(
         "assumptions",
         state.assumptions,
-        0..=MAX_COUNT,
         "Committed placements that their sources have not confirmed yet"
     ),
-    count!(
-        "batch_records",
-        edge.batch_records,
-        1..=MAX_COUNT,
-        "Records and removals in one batch"
-    ),
+    fixed_count!("batch_records", edge.batch_records, "Records and removals in one batch"),
     count!(
         "calls",
         edge.calls,
         1..=MAX_COUNT,
         "Calls under way, or with a response that is not taken yet, without streams and health checks; a call counts when its request is there"
     ),
-    count!(
+    fixed_count!(
         "commit_outcomes",
         state.commit_outcomes,
-        1..=MAX_COUNT,
         "Jobs, tasks and conflicts in the recorded outcomes of all commits; a commit beyond it is refused until the oldest are forgotten (`tombstone_age_ms`)"
     ),
-    count!(
+    fixed_count!(
         "commit_placements",
         state.commit_placements,
-        1..=MAX_COUNT,
         "Placements, and jobs, in one commit"
     ),
-    count!(
+    fixed_count!(
         "connection_calls",
         edge.connection_calls,
-        1..=MAX_COUNT,
         "Calls under way on one connection"
     ),
-    count!(
+    fixed_count!(
         "connection_full_sync_bytes",
         state.connection_full_sync_bytes,
-        1..=MAX_MEMORY_BYTES,
         "Bytes of records in full syncs that one connection is sending"
     ),
-    count!(
+    fixed_count!(
         "connection_full_sync_records",
         state.connection_full_sync_records,
-        1..=MAX_COUNT,
         "Records in full syncs that one connection is sending"
     ),
-    count!(
+    fixed_count!(
         "connection_receiving_bytes",
         edge.connection_receiving_bytes,
-        1..=MAX_MEMORY_BYTES,
         "Bytes of requests that are being received, or worked on, on one connection"
     ),
-    count!(
+    fixed_count!(
         "connection_sending_bytes",
         edge.connection_sending_bytes,
-        1..=MAX_MEMORY_BYTES,
         "Bytes of responses on one connection that its caller has not taken yet"
     ),
-    count!(
+    fixed_count!(
         "connection_session_bytes",
         state.connection_session_bytes,
-        1..=MAX_MEMORY_BYTES,
         "Memory that open sessions of one connection pin"
     ),
-    count!(
+    fixed_count!(
         "connection_sessions",
         state.connection_sessions,
-        0..=MAX_COUNT,
         "Sessions of one connection open at once; those of a connection that has ended give way to new ones"
     ),
-    count!(
+    fixed_count!(
         "connection_streams",
         edge.connection_streams,
-        1..=MAX_COUNT,
         "Streams open at once on one connection"
     ),
-    count!(
+    fixed_count!(
         "connection_waits",
         edge.connection_waits,
-        1..=MAX_COUNT,
         "Calls of one connection that wait for a revision, for the writer or for the disk"
     ),
     count!(
@@ -137,16 +148,14 @@ pub static LIMITS: &[LimitDef] = &[
         1..=MAX_COUNT,
         "Connections open at once; the one that is idle for longest makes room for a new one"
     ),
-    count!(
+    fixed_count!(
         "extender_body_bytes",
         edge.extender_body_bytes,
-        1..=MAX_MESSAGE_BYTES,
         "Body of a request of an extender protocol"
     ),
-    count!(
+    fixed_count!(
         "extender_connections",
         edge.extender_connections,
-        0..=MAX_COUNT,
         "Connections of schedulers that ask by an extender protocol; 0: nobody may"
     ),
     time!(
@@ -160,10 +169,9 @@ pub static LIMITS: &[LimitDef] = &[
         1..=MAX_EXTENDER_SCORE,
         "Score that the best node can have in an answer of an extender; kube-scheduler expects 10, takes more, and multiplies by 10"
     ),
-    count!(
+    fixed_count!(
         "extender_receiving_bytes",
         edge.extender_receiving_bytes,
-        1..=MAX_MEMORY_BYTES,
         "Bytes of bodies of extender protocols that are being received, or worked on"
     ),
     time!(
@@ -177,125 +185,91 @@ pub static LIMITS: &[LimitDef] = &[
         1..=MAX_MEMORY_BYTES,
         "Bytes of records in full syncs that are being sent, of all sources together"
     ),
-    count!(
+    fixed_count!(
         "full_sync_records",
         state.full_sync_records,
-        1..=MAX_COUNT,
         "Records in full syncs that are being sent, of all sources together"
     ),
-    time!(
+    fixed_time!(
         "handshake_ms",
         edge.handshake,
         "Time that the TLS handshake of a gRPC connection has"
     ),
-    count!(
+    fixed_count!(
         "handshakes",
         edge.handshakes,
-        1..=MAX_COUNT,
         "TLS handshakes of gRPC connections under way; the oldest makes room for a new one"
     ),
-    count!(
+    fixed_count!(
         "http_connections",
         edge.http_connections,
-        1..=MAX_COUNT,
         "Connections for probes and metrics open at once, without scrapes; the oldest makes room for a new one"
     ),
-    time!(
+    fixed_time!(
         "http_header_ms",
         edge.http_header,
         "Time until the request of a connection for probes and metrics has arrived"
     ),
-    count!(
+    fixed_count!(
         "inline_records",
         edge.inline_records,
-        1..=MAX_COUNT,
         "Records in an inline cluster of a request"
     ),
-    count!(
+    fixed_count!(
         "label_bytes",
         edge.label_bytes,
-        1..=MAX_MESSAGE_BYTES,
         "Longest label or annotation that is stored"
     ),
-    count!(
-        "labels",
-        edge.texts,
-        0..=MAX_COUNT,
-        "Labels or annotations sent with one record"
-    ),
-    count!(
+    fixed_count!("labels", edge.texts, "Labels or annotations sent with one record"),
+    fixed_count!(
         "list_resources",
         edge.list_resources,
-        1..=MAX_COUNT,
         "Resources in one list of amounts"
     ),
-    count!("name_bytes", edge.name_bytes, 1..=65_536, "Longest name"),
-    count!(
+    fixed_count!("name_bytes", edge.name_bytes, "Longest name"),
+    fixed_count!(
         "named_pairs",
         edge.named_pairs,
-        1..=MAX_COUNT,
         "Task-node pairs in a response that names nodes"
     ),
-    count!(
+    fixed_count!(
         "order_names",
         edge.order_names,
-        1..=MAX_COUNT,
         "Names of queues or of jobs in one request of Order"
     ),
-    count!(
-        "page_records",
-        edge.page_records,
-        1..=MAX_COUNT,
-        "Records on a page of a listing"
-    ),
-    count!(
+    fixed_count!("page_records", edge.page_records, "Records on a page of a listing"),
+    fixed_count!(
         "pairs",
         edge.pairs,
-        1..=1_000_000_000_000,
         "Task-node pairs that one request makes the server look at"
     ),
-    count!(
+    fixed_count!(
         "place_tasks",
         edge.place_tasks,
-        1..=MAX_COUNT,
         "Tasks of all groups in one request of Place"
     ),
-    count!("plugins", edge.plugins, 1..=MAX_COUNT, "Plugins that one request names"),
-    count!(
-        "policy_bytes",
-        state.policy_bytes,
-        1..=MAX_MESSAGE_BYTES,
-        "Longest policy document"
-    ),
-    count!(
+    fixed_count!("plugins", edge.plugins, "Plugins that one request names"),
+    fixed_count!("policy_bytes", state.policy_bytes, "Longest policy document"),
+    fixed_count!(
         "policy_depth",
         state.policy_depth,
-        1..=256,
         "Deepest nesting of a policy document"
     ),
-    count!(
+    fixed_count!(
         "policy_history_bytes",
         state.policy_history_bytes,
-        1..=MAX_COUNT,
         "Bytes of documents stored per policy"
     ),
-    count!("policy_names", state.policy_names, 1..=MAX_COUNT, "Names of policies"),
-    count!(
-        "policy_nodes",
-        state.policy_nodes,
-        1..=MAX_COUNT,
-        "Values in a policy document"
-    ),
-    count!(
+    fixed_count!("policy_names", state.policy_names, "Names of policies"),
+    fixed_count!("policy_nodes", state.policy_nodes, "Values in a policy document"),
+    fixed_count!(
         "policy_read_bytes",
         state.policy_read_bytes,
-        1..=MAX_MESSAGE_BYTES,
         "Text read from a policy document; text that aliases repeat counts each time"
     ),
-    count!(
+    fixed_count!(
         "policy_reads",
         state.policy_reads,
-        1..=MAX_COUNT,
         "Values read from a policy document; values that aliases repeat count each time"
     ),
     count!(
@@ -304,24 +278,17 @@ pub static LIMITS: &[LimitDef] = &[
         1..=MAX_COUNT,
         "Versions stored per policy"
     ),
-    count!(
+    fixed_count!(
         "positions",
         edge.positions,
-        0..=MAX_COUNT,
         "Source positions that one request waits for"
     ),
-    count!(
+    fixed_count!(
         "query_resources",
         edge.query_resources,
-        0..=MAX_COUNT,
         "Resource names in one request that the state does not have"
     ),
-    count!(
-        "queued_writes",
-        state.queued_writes,
-        1..=MAX_COUNT,
-        "Batches that wait for the writer"
-    ),
+    fixed_count!("queued_writes", state.queued_writes, "Batches that wait for the writer"),
     count!(
         "receiving_bytes",
         edge.receiving_bytes,
@@ -340,7 +307,7 @@ pub static LIMITS: &[LimitDef] = &[
         1..=MAX_MEMORY_BYTES,
         "Bytes of the records of all sources: their texts and amounts, before equal ones are shared"
     ),
-    time!(
+    fixed_time!(
         "request_body_ms",
         edge.request_body,
         "Time that a request, or one message of a stream, has to arrive"
@@ -361,45 +328,28 @@ pub static LIMITS: &[LimitDef] = &[
         state.reservation_lease,
         "Lease of a reservation, used or not, unless its caller asked for another time; it runs only while the source is synced"
     ),
-    count!(
+    fixed_count!(
         "reservation_tombstones",
         state.reservation_tombstones,
-        0..=MAX_COUNT,
         "Released reservations, and those of jobs that ended, that are remembered, so that late requests do not revive them"
     ),
-    count!(
-        "reservations",
-        state.reservations,
-        0..=MAX_COUNT,
-        "Reservations of jobs"
-    ),
-    time!(
+    fixed_count!("reservations", state.reservations, "Reservations of jobs"),
+    fixed_time!(
         "resource_name_age_ms",
         state.resource_name_age,
         "Time after which a resource name that no record uses is forgotten, once more than half of `resource_names` are taken"
     ),
-    count!(
-        "resource_names",
-        state.resource_names,
-        3..=65_535,
-        "Distinct resource names"
-    ),
+    fixed_count!("resource_names", state.resource_names, "Distinct resource names"),
     count!(
         "response_bytes",
         edge.response_bytes,
         1..=MAX_MESSAGE_BYTES,
         "Largest response"
     ),
-    count!(
-        "samples",
-        edge.samples,
-        0..=MAX_COUNT,
-        "Rejected nodes shown per rejection"
-    ),
-    count!(
+    fixed_count!("samples", edge.samples, "Rejected nodes shown per rejection"),
+    fixed_count!(
         "scrapes",
         edge.scrapes,
-        1..=MAX_COUNT,
         "Scrapes of `/metrics` under way, or with a page that is not taken yet"
     ),
     count!(
@@ -408,7 +358,7 @@ pub static LIMITS: &[LimitDef] = &[
         1..=MAX_MEMORY_BYTES,
         "Bytes of responses that their callers have not taken yet, of all callers; an eighth is kept for connections that take little"
     ),
-    time!(
+    fixed_time!(
         "session_age_ms",
         state.session_age,
         "Age at which a session ends, unless a change of it is under way"
@@ -422,12 +372,12 @@ pub static LIMITS: &[LimitDef] = &[
     row!(
         "session_changes",
         state.session_changes,
-        1..=u64::MAX,
+        None,
         "Changes in one session",
         identity,
         identity
     ),
-    time!(
+    fixed_time!(
         "session_lease_max_ms",
         state.session_lease_max,
         "Longest lease that a session can ask for"
@@ -437,30 +387,19 @@ pub static LIMITS: &[LimitDef] = &[
         state.session_lease,
         "Silence after which a session ends, unless it asked for another lease"
     ),
-    count!(
+    fixed_count!(
         "session_savepoints",
         state.session_savepoints,
-        0..=MAX_COUNT,
         "Savepoints in one session"
     ),
     count!("sessions", state.sessions, 0..=MAX_COUNT, "Sessions open at once"),
-    count!(
-        "slot_pairs",
-        edge.slot_pairs,
-        1..=MAX_COUNT,
-        "Task-node pairs in a response by slot"
-    ),
+    fixed_count!("slot_pairs", edge.slot_pairs, "Task-node pairs in a response by slot"),
     time!(
         "source_age_ms",
         state.source_age,
         "Silence of a live source after which it is forgotten, with its records and what was promised to its jobs; expected sources and files are not"
     ),
-    count!(
-        "source_bytes",
-        state.source_bytes,
-        1..=MAX_MEMORY_BYTES,
-        "Bytes of the records of one source"
-    ),
+    fixed_count!("source_bytes", state.source_bytes, "Bytes of the records of one source"),
     time!(
         "source_return_ms",
         state.source_return,
@@ -471,16 +410,15 @@ pub static LIMITS: &[LimitDef] = &[
         state.source_stale,
         "Silence of a live source after which it is stale: not synced, not counted as heard by readiness, and the leases of its reservations and assumptions pause"
     ),
-    count!("sources", state.sources, 1..=MAX_COUNT, "Sources"),
-    time!(
+    fixed_count!("sources", state.sources, "Sources"),
+    fixed_time!(
         "stalled_ms",
         edge.stalled,
         "Time for which a connection, or one response on it, may take none of the bytes that are there for it"
     ),
-    count!(
+    fixed_count!(
         "stored_outcomes",
         state.stored_outcomes,
-        1..=MAX_COUNT,
         "Outcomes stored per source for repeated batches"
     ),
     count!(
@@ -489,16 +427,15 @@ pub static LIMITS: &[LimitDef] = &[
         1..=MAX_COUNT,
         "Streams open at once: Sync, reflection, and watching health checks"
     ),
-    count!("tasks", edge.tasks, 1..=MAX_COUNT, "Tasks in one request"),
-    time!(
+    fixed_count!("tasks", edge.tasks, "Tasks in one request"),
+    fixed_time!(
         "tombstone_age_ms",
         state.tombstone_age,
         "Time for which an ended session replies with its recorded outcome, and for which an ended reservation is remembered"
     ),
-    count!(
+    fixed_count!(
         "tombstones",
         state.tombstones,
-        0..=MAX_COUNT,
         "Sessions remembered that ended without a commit, the newest"
     ),
     count!(
@@ -507,38 +444,33 @@ pub static LIMITS: &[LimitDef] = &[
         0..=MAX_MEMORY_BYTES,
         "Memory of filters and scores by task class and chunk of nodes, from the second query about a class on, for later ones; 0: none are stored"
     ),
-    count!(
+    fixed_count!(
         "victim_candidates",
         edge.victim_candidates,
-        1..=MAX_COUNT,
         "Candidates of all groups in one request of SelectVictims"
     ),
-    count!(
+    fixed_count!(
         "victim_changes",
         edge.victim_changes,
-        1..=MAX_COUNT,
         "Hypothetical changes of one group of SelectVictims"
     ),
-    count!(
+    fixed_count!(
         "victim_groups",
         edge.victim_groups,
-        1..=MAX_COUNT,
         "Groups in one request of SelectVictims"
     ),
     time!("wait_ms", state.wait, "Longest wait for a revision"),
-    count!(
+    fixed_count!(
         "waits",
         edge.waits,
-        1..=MAX_COUNT,
         "Calls that wait for a revision, for the writer or for the disk; at most half of `calls`"
     ),
-    count!(
+    fixed_count!(
         "worker_queue",
         edge.worker_queue,
-        0..=MAX_COUNT,
         "Large requests, and as many large messages, that wait for a worker"
     ),
-    time!(
+    fixed_time!(
         "worker_wait_ms",
         edge.worker_wait,
         "Longest wait for a worker in a burst, or the time of four requests if they take longer; under overload a request waits no longer than one takes"

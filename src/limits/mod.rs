@@ -45,17 +45,24 @@ pub struct LimitDef {
     pub name: &'static str,
     /// Help text: the quantity that the limit bounds.
     pub help: &'static str,
-    /// Smallest allowed value.
-    pub least: u64,
-    /// Largest allowed value.
-    pub most: u64,
+    /// Values of its setting; `None`: the limit is fixed, and only tests change it.
+    pub range: Option<LimitRange>,
     /// Reads the limit.
     pub get: fn(&ServerLimits) -> u64,
-    /// Sets the limit to a value of its range.
+    /// Changes the limit.
     pub set: fn(&mut ServerLimits, u64),
 }
 
-/// Limits that cannot be set.
+/// Values that a setting accepts.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitRange {
+    /// Smallest value.
+    pub least: u64,
+    /// Largest value.
+    pub most: u64,
+}
+
+/// Limits that are constants.
 pub static FIXED_LIMITS: &[(&str, u64)] = &[
     ("ahead", MAX_AHEAD as u64),
     ("decoded_bytes", DECODED_BYTES),

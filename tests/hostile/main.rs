@@ -3,4 +3,15 @@
 
 mod hostile;
 
+use mimalloc::MiMalloc;
 use pumice_test_support as support;
+
+/// As of the program, whose memory the tests measure.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+#[test]
+#[ignore = "a server that other tests start"]
+fn limited_server() {
+    support::limited_server::limited_server();
+}

@@ -9,3 +9,9 @@ mod security;
 mod server_surface;
 
 use pumice_test_support as support;
+
+#[test]
+#[ignore = "a server that other tests start"]
+fn limited_server() {
+    support::limited_server::limited_server();
+}

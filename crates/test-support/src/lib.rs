@@ -4,6 +4,7 @@ pub mod authority;
 pub mod constraints;
 pub mod engine;
 pub mod ledger;
+pub mod limited_server;
 pub mod process;
 pub mod program;
 pub mod records;

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use serde_json::Value;
 
+use crate::limited_server::serve_command;
 use crate::process::program_file;
 use crate::until;
 use crate::wire::BlockingClients;
@@ -59,13 +60,8 @@ impl LoggedProcess {
         if !flags.contains(&"--http-address") {
             command.env("PUMICE_HTTP_ADDRESS", "127.0.0.1:0");
         }
-        let mut child = command
-            .args(["serve", "--grpc-address", "127.0.0.1:0"])
-            .args(["--log-format", "json"])
-            .args(flags)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = serve_command(command, flags);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (errors, logged) = (child.stderr.take().unwrap(), Arc::clone(&lines));
         let reader = std::thread::spawn(move || {

@@ -177,7 +177,7 @@ pub(super) async fn read_body(
         metrics.record_limit_rejection("extender_body_bytes");
         let text = format!(
             "the body has {length} bytes, more than limit `extender_body_bytes` ({most}) allows; set nodeCacheCapable, \
-             which sends names instead of nodes, or raise the limit"
+             which sends names instead of nodes"
         );
         return Err((StatusCode::PAYLOAD_TOO_LARGE, text));
     }

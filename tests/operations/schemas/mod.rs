@@ -61,7 +61,8 @@ fn number(bounds: Option<(u64, u64)>, text: Option<&str>) -> Value {
 /// Schema of one setting, as a file of settings has it.
 pub(crate) fn setting_schema(setting: &Setting) -> Value {
     let limit = LIMITS.iter().find(|limit| limit.name == setting.name);
-    let bounds = limit.map(|limit| (limit.least, limit.most));
+    let range = limit.and_then(|limit| limit.range);
+    let bounds = range.map(|range| (range.least, range.most));
     let schema = match (setting.name, setting.value_name) {
         (_, "MS") => number(bounds, Some("^[0-9]+(ms|s|m|h|d)?$")),
         (_, "BYTES") => number(bounds, Some("^[0-9]+(Ki|Mi|Gi)?$")),

@@ -34,7 +34,7 @@ fn handshakes_that_stall_give_way_and_end() {
     let authority = TestAuthority::new(&["admin"]);
     let runtime = runtime();
     // In number: the first ones make room, long before their time is over.
-    let program = authority.serve(&["--handshakes", "4", "--handshake-ms", "10m"]);
+    let program = authority.serve(&["--handshakes", "4", "--handshake-ms", "600000"]);
     let options = authority.options(program.grpc, Some("admin"));
     let mut held = stalled(program.grpc, 40);
     for _ in 0..5 {

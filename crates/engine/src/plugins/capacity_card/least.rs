@@ -29,7 +29,7 @@ pub(super) struct Least {
     pub(super) sizes: Option<Sizes>,
     /// Why nothing can be promised.
     pub(super) problem: Option<JobProblem>,
-    /// The request of a task that counts cannot be evaluated: a problem while not all that count hold what they need.
+    /// The request of a needed task cannot be evaluated: a problem while not all needed tasks hold what they need.
     pub(super) has_request_errors: bool,
     /// Of a job whose unfinished tasks all have a gate: the least of these, which is asked about and not reserved.
     pub(super) behind_gates: Option<QuotaAmounts>,
