@@ -116,8 +116,7 @@ fn quoted(value: &str) -> String {
     }
 }
 
-/// Placeholder for the value of a limit, by the end of its name.
-pub(super) fn limit_unit(name: &str) -> &'static str {
+fn limit_unit(name: &str) -> &'static str {
     match name.rsplit('_').next() {
         Some("ms") => "MS",
         Some("bytes") => "BYTES",

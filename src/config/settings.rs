@@ -223,7 +223,6 @@ mod tests {
 
     use super::*;
     use crate::config::ServerConfig;
-    use crate::config::setting::limit_unit;
 
     /// Page of settings, which people read and `PUMICE_BLESS=1` rewrites.
     fn page() -> String {
@@ -241,7 +240,7 @@ mod tests {
         }
         page.push_str(
             "\nThe flags `--listen`, `--http` and `--policy` are other names of `--grpc-address`, `--http-address` and `--policy-file`.\n\n\
-             ## Fixed limits\n\nErrors name these limits as well. You cannot change them.\n\n| Name | Unit | Value | Meaning |\n|---|---|---|---|\n",
+             ## Fixed limits\n\nErrors name these limits as well. You cannot change them.\n\n| Name | Value | Meaning |\n|---|---|---|\n",
         );
         let limits = ServerConfig::default().limits;
         let fixed = LIMITS.iter().filter(|limit| limit.range.is_none());
@@ -255,7 +254,7 @@ mod tests {
         );
         fixed.sort_unstable();
         for (name, value, help) in fixed {
-            writeln!(page, "| `{name}` | {} | `{value}` | {help} |", limit_unit(name)).unwrap();
+            writeln!(page, "| `{name}` | `{value}` | {help} |").unwrap();
         }
         page
     }

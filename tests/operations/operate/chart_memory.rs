@@ -14,11 +14,17 @@ const SHARED: [&str; 8] = [
     "verdict_cache_bytes",
 ];
 
-/// Default of a setting, as the page of settings says.
+/// Default of a setting or a fixed limit, as the page of settings says.
 fn default_of(page: &str, name: &str) -> u64 {
     let start = format!("| `{name}` |");
     let row = page.lines().find(|line| line.starts_with(&start)).unwrap();
-    row.split('|').nth(3).unwrap().trim().trim_matches('`').parse().unwrap()
+    row.rsplit('|')
+        .nth(2)
+        .unwrap()
+        .trim()
+        .trim_matches('`')
+        .parse()
+        .unwrap()
 }
 
 #[test]
