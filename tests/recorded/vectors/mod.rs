@@ -28,6 +28,7 @@ mod queue_hooks;
 mod queue_plugins;
 mod statements;
 mod stock;
+mod tier_reductions;
 mod tiers;
 mod tiers_order;
 mod tiers_stubs;

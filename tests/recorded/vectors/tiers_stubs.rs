@@ -1,15 +1,15 @@
-//! Family tiers with stub plugins, at the engine's reduction functions: each plugin's result is given as data. Results
+//! Family tiers with stub plugins: each plugin's result is given as data. Results
 //! of real plugins are requested over gRPC, each for itself.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use pumice::server::pb;
-use pumice_engine::decide::reduce::{self, NodeRejectionKind};
 use serde_json::Value;
 
 use super::cluster::{self, members};
 use super::query::{self, TaskQuery};
+use super::tier_reductions::{self as reduce, NodeRejectionKind};
 use super::tiers::{compare_totals, tiers_query};
 use super::{VectorDifferences, VectorHarness, VectorVerdict};
 

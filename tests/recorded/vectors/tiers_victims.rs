@@ -9,6 +9,7 @@ use pumice_engine::policy::Compatibility;
 use serde_json::Value;
 
 use super::cluster::{key, members, text};
+use super::tier_reductions::victim_tasks;
 use super::tiers_order::{OrderCase, OrderPlugin};
 
 /// Vote of a plugin; `None`: it abstains.
@@ -39,7 +40,7 @@ impl OrderCase<'_> {
                     members(list).iter().map(text).collect()
                 })
             });
-            Some(reduce_victims::victim_tasks(tiers)).filter(|victims| !victims.is_empty())
+            Some(victim_tasks(tiers)).filter(|victims| !victims.is_empty())
         } else {
             let tiers = self.tiers.iter().map(|tier| {
                 let choices = tier.iter().filter_map(|plugin| self.choice(plugin, switch, &hook));

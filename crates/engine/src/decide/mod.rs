@@ -21,7 +21,7 @@ mod place;
 mod plugin_selection;
 mod query;
 mod queue_state;
-pub mod reduce;
+mod reduce;
 pub mod reduce_order;
 pub mod reduce_victims;
 mod rejections;

@@ -46,26 +46,6 @@ fn tier_victims<T: Clone + PartialEq>(
     victims
 }
 
-/// Victims that plugins name of their own accord: the union over a tier; the first tier with any decides.
-pub fn victim_tasks<T, V>(tiers: impl IntoIterator<Item = V>) -> Vec<T>
-where
-    T: Clone + PartialEq,
-    V: IntoIterator<Item = Vec<T>>,
-{
-    for tier in tiers {
-        let mut union: Vec<T> = Vec::new();
-        for task in tier.into_iter().flatten() {
-            if !union.contains(&task) {
-                union.push(task);
-            }
-        }
-        if !union.is_empty() {
-            return union;
-        }
-    }
-    Vec::new()
-}
-
 /// Relation of two victims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VictimRelation {

@@ -10,7 +10,6 @@ mod koordinator;
 mod lasting_reasons;
 mod naive;
 mod queries;
-mod tiers;
 mod vectors;
 mod victims;
 mod victims_and_filter;

@@ -8,7 +8,7 @@ use flate2::read::GzDecoder;
 use serde_json::Value as Json;
 
 use super::fixtures::{amounts, cluster_state, node_query, policy, score_query, task};
-use crate::decide::{self, FilterVerdict, ScorePart, ScoreQuery, ScoreSheet};
+use crate::decide::{self, FilterVerdict, ScoreSheet};
 use crate::model::{ClusterState, NodeRecord, ResourceTable, TaskRecord, TaskStatus};
 use crate::policy::{Compatibility, CompileOptions, CompiledPolicy, compile};
 
@@ -47,33 +47,8 @@ fn cluster(case: &Json, resources: &mut ResourceTable) -> Vec<NodeRecord> {
 pub(super) struct VectorRun {
     state: ClusterState,
     compiled: CompiledPolicy,
-    query: ScoreQuery,
     pub(super) sheet: Arc<ScoreSheet>,
     pub(super) verdict: Arc<FilterVerdict>,
-}
-
-/// Results of one plugin by itself.
-pub(super) struct VectorPluginRun {
-    pub(super) parts: Vec<ScorePart>,
-    pub(super) verdict: Arc<FilterVerdict>,
-}
-
-impl VectorRun {
-    /// Asks one plugin; `None`: it has no hook here.
-    pub(super) fn run_plugin(&self, name: &str) -> Option<VectorPluginRun> {
-        let mut query = self.query.clone();
-        query.node_query.plugins = vec![name.into()];
-        let policy = &self.compiled.policy;
-        let sheet = decide::score(&self.state, policy, &query).ok()?.remove(0).unwrap();
-        let verdict = decide::filter(&self.state, policy, &query.node_query)
-            .ok()?
-            .remove(0)
-            .unwrap();
-        Some(VectorPluginRun {
-            parts: sheet.result.parts.clone(),
-            verdict: verdict.result,
-        })
-    }
 }
 
 /// Asks about one task of the case on all its nodes.
@@ -90,14 +65,12 @@ pub(super) fn run(case: &Json, request: &Json, compiled: CompiledPolicy) -> Vect
     let verdict = decide::filter(&cluster_state, &compiled.policy, &query)
         .unwrap()
         .remove(0);
-    let query = score_query(query);
-    let sheet = decide::score(&cluster_state, &compiled.policy, &query)
+    let sheet = decide::score(&cluster_state, &compiled.policy, &score_query(query))
         .unwrap()
         .remove(0);
     VectorRun {
         state: cluster_state,
         compiled,
-        query,
         sheet: sheet.unwrap().result,
         verdict: verdict.unwrap().result,
     }
