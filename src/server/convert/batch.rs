@@ -7,7 +7,7 @@ use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::{CallError, grpc_code};
 use pumice_engine::model::{
-    LabelKinds, Problem, ProblemKind, RecordKind, ResourceId, ResourceTable, TooManyResourcesError, Uid,
+    LabelKinds, Problem, ProblemKind, RecordKind, ResourceId, ResourceNaming, ResourceTable, TooManyResourcesError, Uid,
 };
 use pumice_engine::policy::Compatibility;
 use pumice_kubernetes::object::ObjectKind;
@@ -52,10 +52,22 @@ impl ResourceInterner for SharedResourceNames<'_> {
         self.table.get(name)
     }
 
-    fn intern(&mut self, name: &str) -> Result<ResourceId, TooManyResourcesError> {
-        let id = self.shared.intern(name)?;
+    fn intern(&mut self, name: &str, named_by: ResourceNaming) -> Result<ResourceId, TooManyResourcesError> {
+        let known = self.table.get(name);
+        if let Some(id) = known.filter(|id| self.table.is_offered(*id)) {
+            return Ok(id);
+        }
+        let id = self.shared.intern(name, named_by)?;
         self.table = self.shared.current_table();
         Ok(id)
+    }
+
+    fn others(&mut self) -> Option<ResourceId> {
+        self.shared.intern_others().ok()
+    }
+
+    fn offers(&self) -> u64 {
+        self.first.offers()
     }
 }
 
@@ -147,6 +159,7 @@ pub fn read_batch(
         batch.rejected.push(read_unreadable(record, i, &declared.limits)?);
     }
     let most = limit.saturating_sub(others);
+    let offers = names.offers();
     let mut reader = WireReader::new(names, declared)
         .keeping(stored_labels)
         .judged_under(compatibility);
@@ -155,6 +168,7 @@ pub fn read_batch(
         ClusterReadError::InvalidRules(rules) => invalid_rules("batch.put", rules),
     })?;
     batch.dropped_labels = reader.dropped_labels;
+    batch.others_since = reader.has_others.then_some(offers);
     Ok(batch)
 }
 

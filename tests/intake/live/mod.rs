@@ -5,6 +5,7 @@ mod breaks;
 mod credentials;
 mod devices;
 mod lies;
+mod names;
 
 use std::sync::Arc;
 
