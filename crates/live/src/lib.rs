@@ -15,6 +15,8 @@ mod cluster_watch;
 mod condition;
 mod credentials;
 mod events;
+#[cfg(feature = "client")]
+mod exec_plugin;
 mod failure;
 mod feed;
 mod header;
@@ -34,7 +36,7 @@ mod token_review;
 pub use api_client::Client;
 pub use cluster_watch::{ClusterWatch, SILENCE, WatchOptions};
 pub use condition::{ClusterCondition, ClusterStatus, ResourceCondition, ResourceStatus};
-pub use credentials::{ClusterAccess, CredentialError, causes};
+pub use credentials::{ClusterAccess, CredentialError, FreshClient, causes};
 pub use feed::FeedError;
 pub use pod_binder::{BindError, PodBinder, PodBinding};
 pub use reasons::{PendingReasons, PodReason, ReasonOptions, ReasonWriter};

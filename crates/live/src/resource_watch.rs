@@ -457,7 +457,7 @@ fn needs_list(error: &RequestError) -> bool {
         | RequestError::Unreadable(_) => true,
         // The API server never had this version; it waits for it, and then says so with the code of a time limit.
         RequestError::Refused { message, .. } => message.contains("Too large resource version"),
-        RequestError::Unreachable(_) | RequestError::TimedOut(_) => false,
+        RequestError::Unreachable(_) | RequestError::WithoutCredentials(_) | RequestError::TimedOut(_) => false,
     }
 }
 
