@@ -289,9 +289,14 @@ pub(super) fn push_record(put: BatchRecord, reader: &mut WireReader<'_>, batch: 
     }
     let (kind, name) = put.key();
     let node = occupied_node(&put, &found.problems);
+    // Without them the task takes no less of its node, and a node without its task would take no others.
+    let is_beside = !node.is_empty() && found.problems.iter().all(|problem| is_beside_amounts(&problem.field));
     let found = found.within(&place.field_path(kind));
     batch.warnings.extend(found.warnings);
-    if found.problems.is_empty() {
+    if is_beside {
+        batch.warnings.extend(found.problems);
+        batch.put.push((put, place));
+    } else if found.problems.is_empty() {
         batch.put.push((put, place));
     } else {
         batch.rejected.push(RejectedRecord {
@@ -300,6 +305,19 @@ pub(super) fn push_record(put: BatchRecord, reader: &mut WireReader<'_>, batch: 
             node,
         });
     }
+}
+
+/// True for a field of a task that is left out where it cannot be read, and that says nothing about what the task takes of its node.
+fn is_beside_amounts(field: &str) -> bool {
+    const BESIDE: [&str; 6] = [
+        "role",
+        "sub_group",
+        "priority_class_name",
+        "scheduling_gates",
+        "job",
+        "nominated_node",
+    ];
+    BESIDE.contains(&field) || field.starts_with("constraints")
 }
 
 /// Node that a task with problems occupies; a status that cannot be read may be any. Empty: none.

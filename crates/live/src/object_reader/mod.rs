@@ -2,7 +2,7 @@
 
 mod object_names;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use prost::Message as _;
@@ -37,6 +37,8 @@ pub(crate) struct ObjectReader {
     claiming: BTreeMap<String, Vec<u8>>,
     /// Records that the API server has to tell again.
     stale: StaleRecords,
+    /// Pods whose amounts are larger than any record holds.
+    bounded: BTreeSet<String>,
     /// Objects that could not be read since the last look.
     unreadable: Vec<String>,
     unreadable_count: usize,
@@ -110,7 +112,7 @@ impl ObjectReader {
 
     /// Adds the record of an object to changes.
     pub(crate) fn read(&mut self, kind: ObjectKind, is_deleted: bool, bytes: &[u8], changes: &mut ChangeBatches) {
-        let read = object::read_json_of(kind, bytes, AmountRules::Auto, LIMITS);
+        let read = object::read_json_of(kind, bytes, AmountRules::Bounded, LIMITS);
         if is_deleted {
             self.remove(kind, &read, changes);
         } else {
@@ -140,7 +142,7 @@ impl ObjectReader {
         changes: &mut ChangeBatches,
     ) -> Result<(), RequestError> {
         let mut put = |read| self.put(kind, read, changes);
-        let read = object::read_json_list(kind, page, AmountRules::Auto, LIMITS, &mut put);
+        let read = object::read_json_list(kind, page, AmountRules::Bounded, LIMITS, &mut put);
         read.map_err(|error| RequestError::Unreadable(error.to_string()))
     }
 
@@ -167,6 +169,7 @@ impl ObjectReader {
             }
             Ok(mut record) => {
                 if let ObjectRecord::Task(task, controller, claims) = &mut record {
+                    self.note_bounded(task);
                     let claims = std::mem::take(claims);
                     self.complete_task(task, controller.as_ref(), claims, changes);
                 }
@@ -265,11 +268,33 @@ impl ObjectReader {
         }
         if kind == ObjectKind::Pod {
             self.claiming.remove(name);
+            self.bounded.remove(name);
             let affected = self.devices.remove_pod(name);
             self.follow(affected, changes);
         }
         if kind.record_kind() != pb::RecordKind::Unspecified {
             changes.set(kind.record_kind(), name.to_owned(), ChangedRecord::Remove);
+        }
+    }
+
+    /// Tells once of a pod whose amounts are larger than any record holds.
+    fn note_bounded(&mut self, task: &pb::Task) {
+        if !task
+            .unevaluated_fields
+            .iter()
+            .any(|field| field == object::BOUNDED_AMOUNTS)
+        {
+            self.bounded.remove(&task.name);
+        } else if self.bounded.insert(task.name.clone()) {
+            let reason = "its amounts are larger than any record holds; the largest one counts";
+            self.count_unreadable(format!("Pod {}: spec: {reason}", task.name));
+        }
+    }
+
+    fn count_unreadable(&mut self, message: String) {
+        self.unreadable_count = self.unreadable_count.saturating_add(1);
+        if self.unreadable.len() < UNREADABLE_REPORTED {
+            self.unreadable.push(message);
         }
     }
 
@@ -290,10 +315,7 @@ impl ObjectReader {
             // The last good record counts, as it is.
             self.claiming.remove(&name);
         }
-        self.unreadable_count = self.unreadable_count.saturating_add(1);
-        if self.unreadable.len() < UNREADABLE_REPORTED {
-            self.unreadable.push(format!("{title}: {error}"));
-        }
+        self.count_unreadable(format!("{title}: {error}"));
         if let Some(RecordIdentity { kind, name, node }) = record {
             let record = pb::UnreadableRecord {
                 kind: kind.into(),
