@@ -99,6 +99,7 @@ impl WatchedCluster {
             heartbeat: config.limits.state.source_stale / 3,
             lists: config.cluster.lists,
             silence: config.cluster.silence,
+            ends_if_fenced: false,
         };
         let watch = ClusterWatch::new(
             config.cluster.access.clone(),

@@ -80,6 +80,7 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
         heartbeat,
         lists: args.lists,
         silence: pumice_live::SILENCE,
+        ends_if_fenced: true,
     };
     let watch = ClusterWatch::new(access, options, connection, Arc::new(ClusterCondition::default()));
     let ended = tokio::select! {

@@ -20,6 +20,7 @@ mod exec_plugin;
 mod failure;
 mod feed;
 mod header;
+mod list_reading;
 mod object_reader;
 mod pages;
 mod pod_binder;
@@ -30,6 +31,8 @@ mod records;
 mod requests;
 mod resource_watch;
 mod resources;
+#[cfg(all(test, feature = "client"))]
+mod scripts;
 mod times;
 mod token_review;
 

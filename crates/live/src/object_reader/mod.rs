@@ -39,6 +39,8 @@ pub(crate) struct ObjectReader {
     stale: StaleRecords,
     /// Pods whose amounts are larger than any record holds.
     bounded: BTreeSet<String>,
+    /// Queues that no object describes.
+    own_queues: BTreeSet<String>,
     /// Objects that could not be read since the last look.
     unreadable: Vec<String>,
     unreadable_count: usize,
@@ -184,6 +186,9 @@ impl ObjectReader {
                 {
                     self.put_own_queue(&job.queue, changes);
                 }
+                if let ObjectRecord::Queue(queue) = &record {
+                    self.own_queues.remove(&queue.name);
+                }
                 changes.put(kind.record_kind(), record);
                 // A list has them at its end.
                 if kind == ObjectKind::Queue && self.has_all_devices && !self.names.is_listing(kind) {
@@ -233,6 +238,7 @@ impl ObjectReader {
     fn put_own_queue(&mut self, queue: &str, changes: &mut ChangeBatches) {
         // The next list of queues takes it away again, unless it shows a queue of this name.
         self.names.add(ObjectKind::Queue, queue);
+        self.own_queues.insert(queue.to_owned());
         let record = object::plain_queue(queue);
         changes.put(pb::RecordKind::Queue, ObjectRecord::Queue(record));
     }
@@ -255,6 +261,16 @@ impl ObjectReader {
 
     fn remove_named(&mut self, kind: ObjectKind, name: &str, changes: &mut ChangeBatches) {
         self.names.remove(kind, name);
+        if kind == ObjectKind::Queue {
+            self.own_queues.remove(name);
+            // Volcano has no queues without a queue of the cluster.
+            if self.names.of(kind).all(|queue| self.own_queues.contains(queue)) {
+                for own in std::mem::take(&mut self.own_queues) {
+                    self.names.remove(kind, &own);
+                    changes.set(kind.record_kind(), own, ChangedRecord::Remove);
+                }
+            }
+        }
         if kind.owns_pods() {
             if let OwnerChange::Changed(namespace) = self.owners.remove(kind, name) {
                 self.stale.namespaces.insert(namespace);
