@@ -23,7 +23,9 @@ use pumice_protocol::{CallTransport, ClientConnection};
 /// process.
 pub(super) async fn check_access(config: &ServerConfig) -> Result<(), ServeError> {
     if config.cluster.is_watched {
-        config.cluster.access.client().await.map_err(ServeError::Cluster)?;
+        Box::pin(config.cluster.access.client())
+            .await
+            .map_err(ServeError::Cluster)?;
     }
     Ok(())
 }

@@ -181,17 +181,12 @@ impl ClusterAccess {
 /// Reason why a kubeconfig cannot be used. Its text is not repeated: it has tokens and keys.
 #[cfg(feature = "client")]
 fn kubeconfig_text(error: &KubeconfigError) -> String {
-    match error {
-        KubeconfigError::Parse(error) => match error.location() {
-            Some(place) => format!(
-                "it is no kubeconfig in YAML: line {}, column {}",
-                place.line(),
-                place.column()
-            ),
-            None => "it is no kubeconfig in YAML".to_owned(),
-        },
-        error => shortened(&causes(error)),
-    }
+    let KubeconfigError::Parse(unreadable) = error else {
+        return shortened(&causes(error));
+    };
+    let place = unreadable.location();
+    let place = place.map(|place| format!(": line {}, column {}", place.line(), place.column()));
+    format!("it is no kubeconfig in YAML{}", place.unwrap_or_default())
 }
 
 /// Runs work on files on a thread of its own.
@@ -328,7 +323,7 @@ impl SharedClient {
             let client = ready.client;
             return Ok(LentClient { client, own });
         }
-        let client = own.get_or_try_init(|| self.access.client()).await?;
+        let client = own.get_or_try_init(|| Box::pin(self.access.client())).await?;
         let client = client.client.clone();
         Ok(LentClient { client, own })
     }

@@ -84,10 +84,13 @@ fn credentials(output: &[u8]) -> Option<PluginCredentials> {
 }
 
 fn command(name: &str, plugin: &ExecConfig) -> Result<Command, String> {
-    let mut spec = json!({"interactive": false});
-    if let (Some(cluster), true) = (&plugin.cluster, plugin.provide_cluster_info) {
-        spec["cluster"] = serde_json::to_value(cluster).map_err(|error| error.to_string())?;
-    }
+    let spec = match plugin.cluster.as_ref().filter(|_| plugin.provide_cluster_info) {
+        Some(cluster) => {
+            let cluster = serde_json::to_value(cluster).map_err(|error| error.to_string())?;
+            json!({"interactive": false, "cluster": cluster})
+        }
+        None => json!({"interactive": false}),
+    };
     let info = json!({"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec});
     let mut command = Command::new(name);
     command.args(plugin.args.iter().flatten());
@@ -168,7 +171,7 @@ async fn all(pipe: Option<Receiver>) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use tokio::time::Instant;
 
     use super::*;
 

@@ -31,7 +31,8 @@ mod records;
 mod requests;
 mod resource_watch;
 mod resources;
-#[cfg(all(test, feature = "client"))]
+#[cfg(test)]
+#[cfg(feature = "client")]
 mod scripts;
 mod times;
 mod token_review;

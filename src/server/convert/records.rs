@@ -156,6 +156,7 @@ impl WireReader<'_> {
 
     /// Reads a task of a batch, which needs a name.
     pub(super) fn stored_task(&mut self, task: pb::Task) -> TaskRecord {
+        self.named_by = ResourceNaming::Asked;
         let task = self.derived_task(task);
         if task.name.is_empty() {
             self.record_name(String::new());
@@ -170,7 +171,6 @@ impl WireReader<'_> {
 
     /// Reads a task. Its requests include the pod itself.
     pub(super) fn task(&mut self, task: pb::Task) -> TaskRecord {
-        self.named_by = ResourceNaming::Asked;
         let pb::Task {
             name,
             uid,

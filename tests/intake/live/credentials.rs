@@ -103,6 +103,7 @@ async fn bound_by(folder: &TestDirectory, kubeconfig: &str) -> String {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one table of kubeconfigs")]
 async fn a_kubeconfig_that_cannot_be_used_says_why_and_shows_no_secret() {
     let api = ClusterApi::start();
     let folder = TestDirectory::new();
@@ -291,7 +292,7 @@ fn a_plugin_that_hangs_neither_delays_the_end_of_a_server_nor_outlives_it() {
         .spawn()
         .unwrap();
     until("the plugin runs", || started.exists());
-    let begin = std::time::Instant::now();
+    let begin = tokio::time::Instant::now();
     let sent = std::process::Command::new("kill").arg(server.id().to_string()).status();
     assert!(sent.unwrap().success());
     assert!(server.wait().unwrap().success());

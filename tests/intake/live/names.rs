@@ -40,7 +40,7 @@ fn fits(server: &EmbeddedServer, resource: &str) -> u32 {
 }
 
 #[test]
-fn resources_that_pods_invent_keep_no_node_from_joining() {
+fn resources_that_pods_invent_keep_no_node_out() {
     let api = ClusterApi::start();
     api.put(&node("n1", "x.io/old"));
     for number in 0..8 {
@@ -83,6 +83,7 @@ fn resources_that_pods_invent_keep_no_node_from_joining() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one history from its start to its end")]
 fn resources_of_tasks_and_jobs_take_no_place_of_those_of_nodes_and_queues() {
     let mut config = ServerConfig::on_free_ports();
     config.limits.state.resource_names = 6;

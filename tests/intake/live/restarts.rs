@@ -62,10 +62,12 @@ fn promises(watching: &WatchingServer) -> (usize, usize) {
 }
 
 #[test]
-fn a_restart_while_groups_are_not_told_ends_no_promise() {
+fn a_restart_without_lists_of_groups_ends_no_promise() {
     for status in [404, 403, 503, 0] {
         let api = ClusterApi::start();
-        objects().iter().for_each(|object| api.put(object));
+        for object in objects() {
+            api.put(&object);
+        }
         let directory = TestDirectory::new();
         let config = ServerConfig {
             data_dir: Some(directory.0.join("data")),

@@ -385,7 +385,7 @@ fn an_address_that_floods_reviews_keeps_no_other_waiting() {
                 .spawn(async move { state.list_nodes(pb::ListNodesRequest::default()).await })
         })
         .collect();
-    let before = std::time::Instant::now();
+    let before = tokio::time::Instant::now();
     while server.api.reviews() < 4 {
         std::thread::sleep(Duration::from_millis(10));
     }

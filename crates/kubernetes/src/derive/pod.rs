@@ -67,8 +67,8 @@ impl Pod {
             .chain(init_containers)
             .map(|own| &mut own.resources);
         let of_statuses = status.containers.iter_mut().chain(&mut status.init_containers);
-        let mut allocated = Vec::from_iter(&mut status.allocated);
-        let mut all = Vec::from_iter(of_containers.chain(resources).chain(&mut status.resources));
+        let mut allocated: Vec<_> = status.allocated.iter_mut().collect();
+        let mut all: Vec<_> = of_containers.chain(resources).chain(&mut status.resources).collect();
         for own in of_statuses {
             all.extend(&mut own.resources);
             allocated.extend(&mut own.allocated);

@@ -1,4 +1,4 @@
-//! API server of a script, in this process: it answers rightly, or as its faults say.
+//! API server of a script, in this process: it answers rightly, or as its problems say.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use crate::resources::{ResourceScope, scopes};
 
 /// What an API server, or a gateway before it, does with one resource instead of what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum ApiProblem {
     /// A code for lists and watches.
     Code(u16),
     /// The resource is gone, also from the list of what the group serves.
@@ -36,7 +36,7 @@ pub(super) enum Fault {
     NoVersion,
     /// The body breaks off.
     Cut,
-    /// No answer comes.
+    /// No respond comes.
     Hang,
     /// All is right, and late.
     Late,
@@ -57,45 +57,45 @@ pub(super) enum Fault {
     ErrorEvent(u16),
 }
 
-impl Fault {
-    pub(super) const ALL: [Fault; 32] = [
-        Fault::Code(401),
-        Fault::Code(403),
-        Fault::Code(404),
-        Fault::Code(405),
-        Fault::Code(410),
-        Fault::Code(429),
-        Fault::Code(500),
-        Fault::Code(503),
-        Fault::Uninstalled,
-        Fault::Html,
-        Fault::HtmlLine,
-        Fault::EmptyObject,
-        Fault::StatusObject,
-        Fault::OtherKind,
-        Fault::NullItems,
-        Fault::NoVersion,
-        Fault::Cut,
-        Fault::Hang,
-        Fault::Late,
-        Fault::WatchCode(403),
-        Fault::WatchCode(410),
-        Fault::WatchCode(500),
-        Fault::Silent,
-        Fault::FarBookmark,
-        Fault::OldBookmark,
-        Fault::BareBookmark,
-        Fault::Repeat,
-        Fault::Reorder,
-        Fault::CutLine,
-        Fault::Garbage,
-        Fault::ErrorEvent(410),
-        Fault::ErrorEvent(500),
+impl ApiProblem {
+    pub(super) const ALL: [ApiProblem; 32] = [
+        ApiProblem::Code(401),
+        ApiProblem::Code(403),
+        ApiProblem::Code(404),
+        ApiProblem::Code(405),
+        ApiProblem::Code(410),
+        ApiProblem::Code(429),
+        ApiProblem::Code(500),
+        ApiProblem::Code(503),
+        ApiProblem::Uninstalled,
+        ApiProblem::Html,
+        ApiProblem::HtmlLine,
+        ApiProblem::EmptyObject,
+        ApiProblem::StatusObject,
+        ApiProblem::OtherKind,
+        ApiProblem::NullItems,
+        ApiProblem::NoVersion,
+        ApiProblem::Cut,
+        ApiProblem::Hang,
+        ApiProblem::Late,
+        ApiProblem::WatchCode(403),
+        ApiProblem::WatchCode(410),
+        ApiProblem::WatchCode(500),
+        ApiProblem::Silent,
+        ApiProblem::FarBookmark,
+        ApiProblem::OldBookmark,
+        ApiProblem::BareBookmark,
+        ApiProblem::Repeat,
+        ApiProblem::Reorder,
+        ApiProblem::CutLine,
+        ApiProblem::Garbage,
+        ApiProblem::ErrorEvent(410),
+        ApiProblem::ErrorEvent(500),
     ];
 
     /// True if nothing of the resource arrives while it lasts.
     pub(super) fn hides_changes(self) -> bool {
-        use Fault::{
+        use ApiProblem::{
             Code, Cut, EmptyObject, Hang, Html, HtmlLine, NoVersion, NullItems, OtherKind, Silent, StatusObject,
         };
         matches!(
@@ -116,7 +116,7 @@ impl Fault {
 
     /// True if it concerns watches only.
     fn is_of_watches(self) -> bool {
-        use Fault::{
+        use ApiProblem::{
             BareBookmark, CutLine, ErrorEvent, FarBookmark, Garbage, OldBookmark, Reorder, Repeat, Silent, WatchCode,
         };
         matches!(
@@ -136,21 +136,21 @@ impl Fault {
 }
 
 #[derive(Default)]
-struct Collection {
+struct ScriptCollection {
     objects: BTreeMap<String, Value>,
     /// Events, by their versions.
     events: Vec<(u64, &'static str, Value)>,
     /// Versions up to this one are forgotten.
     forgotten: u64,
-    fault: Option<Fault>,
-    /// Number of the fault: watches that were open before it see it.
-    faults: u64,
+    problem: Option<ApiProblem>,
+    /// Number of the problem: watches that were open before it see it.
+    problems: u64,
 }
 
 #[derive(Default)]
 struct Objects {
     version: u64,
-    collections: BTreeMap<String, Collection>,
+    collections: BTreeMap<String, ScriptCollection>,
     /// Kinds and names of objects that were deleted.
     deleted: BTreeSet<String>,
     /// Kinds that were uninstalled.
@@ -172,7 +172,7 @@ impl ScriptApi {
         let own = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let own = own.clone();
-            async move { Ok::<_, Infallible>(own.answer(request.uri()).await) }
+            async move { Ok::<_, Infallible>(own.respond(request.uri()).await) }
         });
         Client::new(service, "default")
     }
@@ -201,24 +201,24 @@ impl ScriptApi {
         });
     }
 
-    /// Begins a fault of a resource, or ends it.
-    pub(super) fn set_fault(&self, scope: &ResourceScope, fault: Option<Fault>) {
+    /// Begins a problem of a resource, or ends it.
+    pub(super) fn set_problem(&self, scope: &ResourceScope, problem: Option<ApiProblem>) {
         self.0.with(|own| {
-            if fault == Some(Fault::Uninstalled) {
+            if problem == Some(ApiProblem::Uninstalled) {
                 own.uninstalled.insert(scope.resource.kind.name());
             }
             let collection = own.collections.entry(scope.path()).or_default();
-            collection.fault = fault;
-            collection.faults += u64::from(fault.is_some());
+            collection.problem = problem;
+            collection.problems += u64::from(problem.is_some());
         });
     }
 
-    /// Ends all faults.
+    /// Ends all problems.
     pub(super) fn heal(&self) {
         self.0.with(|own| {
-            own.collections
-                .values_mut()
-                .for_each(|collection| collection.fault = None)
+            for collection in own.collections.values_mut() {
+                collection.problem = None;
+            }
         });
     }
 
@@ -240,31 +240,31 @@ impl ScriptApi {
         self.0.with(|own| own.requests)
     }
 
-    async fn answer(&self, uri: &http::Uri) -> Response<ScriptBody> {
+    async fn respond(&self, uri: &http::Uri) -> Response<ScriptBody> {
         let (path, query) = (uri.path(), uri.query().unwrap_or_default());
         let parameter = |name: &str| {
             query
                 .split('&')
                 .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
         };
-        let fault = self.0.with(|own| {
+        let problem = self.0.with(|own| {
             own.requests += 1;
             own.version = own.version.max(1);
-            own.collections.get(path).and_then(|collection| collection.fault)
+            own.collections.get(path).and_then(|collection| collection.problem)
         });
         let Some(scope) = scopes(&[]).into_iter().find(|scope| scope.path() == path) else {
             return self.other_path(path, parameter("fieldSelector"));
         };
         let is_watch = parameter("watch").is_some();
-        if let Some(fault) = fault.filter(|fault| is_watch || !fault.is_of_watches()) {
-            match fault {
-                Fault::Hang => return std::future::pending().await,
-                Fault::Late => tokio::time::sleep(Duration::from_millis(40)).await,
-                fault => {
-                    if let Some(answer) = self.wrong(&scope, fault) {
-                        return answer;
-                    }
-                }
+        if let Some(problem) = problem.filter(|problem| is_watch || !problem.is_of_watches()) {
+            if problem == ApiProblem::Hang {
+                return std::future::pending().await;
+            }
+            if problem == ApiProblem::Late {
+                tokio::time::sleep(Duration::from_millis(40)).await;
+            }
+            if let Some(wrong) = self.wrong(&scope, problem) {
+                return wrong;
             }
         }
         match parameter("resourceVersion").and_then(|version| version.parse().ok()) {
@@ -303,10 +303,10 @@ impl ScriptApi {
             .into_iter()
             .filter(|scope| scope.discovery_path() == path)
             .filter(|scope| {
-                let fault = self
+                let problem = self
                     .0
-                    .with(|own| own.collections.get(&scope.path()).and_then(|own| own.fault));
-                fault != Some(Fault::Uninstalled)
+                    .with(|own| own.collections.get(&scope.path()).and_then(|own| own.problem));
+                problem != Some(ApiProblem::Uninstalled)
             });
         let names: Vec<Value> = served.map(|scope| json!({"name": scope.resource.plural})).collect();
         whole(200, json!({"kind": "APIResourceList", "resources": names}).to_string())
@@ -332,24 +332,24 @@ impl ScriptApi {
         })
     }
 
-    /// Wrong answer; `None`: the fault is of a watch that is open.
-    fn wrong(&self, scope: &ResourceScope, fault: Fault) -> Option<Response<ScriptBody>> {
+    /// Wrong respond; `None`: the problem is of a watch that is open.
+    fn wrong(&self, scope: &ResourceScope, problem: ApiProblem) -> Option<Response<ScriptBody>> {
         let list = |text: &str| whole(200, text.replace("KIND", scope.resource.kind.name()));
         let status = |code: u16| {
             let text = json!({"kind": "Status", "code": code, "message": format!("the script says {code}")});
             whole(code, text.to_string())
         };
-        Some(match fault {
-            Fault::Code(code) | Fault::WatchCode(code) => status(code),
-            Fault::Uninstalled => status(404),
-            Fault::Html => whole(200, "<html>maintenance</html>".to_owned()),
-            Fault::HtmlLine => whole(200, "<html>\nmaintenance\n</html>\n".to_owned()),
-            Fault::EmptyObject => list("{}"),
-            Fault::StatusObject => list(r#"{"kind":"Status","code":401,"metadata":{}}"#),
-            Fault::OtherKind => list(r#"{"kind":"SecretList","metadata":{"resourceVersion":"9"},"items":[]}"#),
-            Fault::NullItems => list(r#"{"kind":"KINDList","metadata":{"resourceVersion":"9"},"items":null}"#),
-            Fault::NoVersion => list(r#"{"kind":"KINDList","metadata":{},"items":[]}"#),
-            Fault::Cut => {
+        Some(match problem {
+            ApiProblem::Code(code) | ApiProblem::WatchCode(code) => status(code),
+            ApiProblem::Uninstalled => status(404),
+            ApiProblem::Html => whole(200, "<html>maintenance</html>".to_owned()),
+            ApiProblem::HtmlLine => whole(200, "<html>\nmaintenance\n</html>\n".to_owned()),
+            ApiProblem::EmptyObject => list("{}"),
+            ApiProblem::StatusObject => list(r#"{"kind":"Status","code":401,"metadata":{}}"#),
+            ApiProblem::OtherKind => list(r#"{"kind":"SecretList","metadata":{"resourceVersion":"9"},"items":[]}"#),
+            ApiProblem::NullItems => list(r#"{"kind":"KINDList","metadata":{"resourceVersion":"9"},"items":null}"#),
+            ApiProblem::NoVersion => list(r#"{"kind":"KINDList","metadata":{},"items":[]}"#),
+            ApiProblem::Cut => {
                 let text = self.list(scope, None);
                 let (sender, body) = ScriptBody::new();
                 let half = text.split_at(text.len() / 2).0.to_owned();
@@ -357,40 +357,50 @@ impl ScriptApi {
                 drop(sender.try_send(Err(std::io::ErrorKind::ConnectionReset.into())));
                 response(200, body)
             }
-            _ => return None,
+            ApiProblem::Hang
+            | ApiProblem::Late
+            | ApiProblem::Silent
+            | ApiProblem::FarBookmark
+            | ApiProblem::OldBookmark
+            | ApiProblem::BareBookmark
+            | ApiProblem::Repeat
+            | ApiProblem::Reorder
+            | ApiProblem::CutLine
+            | ApiProblem::Garbage
+            | ApiProblem::ErrorEvent(_) => return None,
         })
     }
 
     fn watch(&self, scope: &ResourceScope, version: u64, initial: String) -> Response<ScriptBody> {
-        let (current, forgotten, faults) = self.0.with(|own| {
+        let (current, forgotten, problems) = self.0.with(|own| {
             let current = own.version;
             let collection = own.collections.entry(scope.path()).or_default();
-            (current, collection.forgotten, collection.faults)
+            (current, collection.forgotten, collection.problems)
         });
-        let refusal = |code: u16, message: &str| {
+        let rejected = |code: u16, message: &str| {
             whole(
                 code,
                 json!({"kind": "Status", "code": code, "message": message}).to_string(),
             )
         };
         if version > current {
-            return refusal(504, "Timeout: Too large resource version");
+            return rejected(504, "Timeout: Too large resource version");
         }
         if version < forgotten {
-            return refusal(410, "too old resource version");
+            return rejected(410, "too old resource version");
         }
         let (sender, body) = ScriptBody::new();
         drop(sender.try_send(Ok(initial.into())));
-        tokio::spawn(self.clone().send_events(scope.path(), version, faults, sender));
+        tokio::spawn(self.clone().send_events(scope.path(), version, problems, sender));
         response(200, body)
     }
 
-    /// Sends the events of a collection, as its fault says, until the watch ends.
+    /// Sends the events of a collection, as its problem says, until the watch ends.
     async fn send_events(
         self,
         path: String,
         mut seen: u64,
-        faults: u64,
+        problems: u64,
         lines: mpsc::Sender<Result<Bytes, std::io::Error>>,
     ) {
         let bookmark = |version: &str| line("BOOKMARK", &json!({"metadata": {"resourceVersion": version}}));
@@ -398,7 +408,7 @@ impl ScriptApi {
         let mut marked = begin;
         while !lines.is_closed() && begin.elapsed() < BOOKMARKS * 10 {
             tokio::time::sleep(LOOK).await;
-            let (events, version, fault, is_new) = self.0.with(|own| {
+            let (events, version, problem, is_new) = self.0.with(|own| {
                 let collection = own.collections.entry(path.clone()).or_default();
                 let from = collection.events.partition_point(|(version, ..)| *version <= seen);
                 let events: Vec<_> = collection.events.get(from..).unwrap_or_default().to_vec();
@@ -406,39 +416,39 @@ impl ScriptApi {
                 (
                     (events, last),
                     own.version,
-                    collection.fault,
-                    collection.faults != faults,
+                    collection.problem,
+                    collection.problems != problems,
                 )
             });
             let (mut events, last) = events;
-            if is_new && fault.is_none_or(|fault| !fault.is_of_watches() && fault != Fault::Late) {
+            if is_new && problem.is_none_or(|problem| !problem.is_of_watches() && problem != ApiProblem::Late) {
                 return;
             }
             let mut text = String::new();
-            match fault {
+            match problem {
                 // Nothing more comes on this watch, also when others are well again.
-                Some(Fault::Silent) => return lines.closed().await,
-                Some(Fault::WatchCode(_)) if is_new => return,
-                Some(Fault::Late) => tokio::time::sleep(Duration::from_millis(25)).await,
-                Some(Fault::Reorder) if events.len() < 2 => continue,
-                Some(Fault::Reorder) => events.reverse(),
-                Some(Fault::Repeat) => {
+                Some(ApiProblem::Silent) => return lines.closed().await,
+                Some(ApiProblem::WatchCode(_)) if is_new => return,
+                Some(ApiProblem::Late) => tokio::time::sleep(Duration::from_millis(25)).await,
+                Some(ApiProblem::Reorder) if events.len() < 2 => continue,
+                Some(ApiProblem::Reorder) => events.reverse(),
+                Some(ApiProblem::Repeat) => {
                     let again = last.iter().filter(|_| !events.is_empty());
                     events.extend(again.cloned().collect::<Vec<_>>());
                 }
-                Some(Fault::CutLine) => {
+                Some(ApiProblem::CutLine) => {
                     text.push_str(r#"{"type":"ADDED","obj"#);
                     drop(lines.send(Ok(text.into())).await);
                     return;
                 }
-                Some(Fault::Garbage) => text.push_str("{\"type\":\"NEWS\",\"object\":{}}\n"),
-                Some(Fault::ErrorEvent(code)) => text.push_str(&line(
+                Some(ApiProblem::Garbage) => text.push_str("{\"type\":\"NEWS\",\"object\":{}}\n"),
+                Some(ApiProblem::ErrorEvent(code)) => text.push_str(&line(
                     "ERROR",
                     &json!({"kind": "Status", "code": code, "message": "no"}),
                 )),
-                Some(Fault::FarBookmark) => text.push_str(&bookmark("999999999999999999999")),
-                Some(Fault::OldBookmark) => text.push_str(&bookmark("1")),
-                Some(Fault::BareBookmark) => text.push_str(&bookmark("")),
+                Some(ApiProblem::FarBookmark) => text.push_str(&bookmark("999999999999999999999")),
+                Some(ApiProblem::OldBookmark) => text.push_str(&bookmark("1")),
+                Some(ApiProblem::BareBookmark) => text.push_str(&bookmark("")),
                 Some(_) | None => {}
             }
             text.extend(events.iter().map(|(_, kind, object)| line(kind, object)));
@@ -454,7 +464,7 @@ impl ScriptApi {
     }
 }
 
-/// Body of an answer, which comes in parts.
+/// Body of an respond, which comes in parts.
 pub(super) struct ScriptBody(mpsc::Receiver<Result<Bytes, std::io::Error>>);
 
 impl ScriptBody {

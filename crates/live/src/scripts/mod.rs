@@ -1,7 +1,7 @@
 //! Random scripts: what an API server does, right and wrong, against what the watch makes of it.
 //!
 //! Once all is well, the source has what a fresh load has. No record goes whose object nobody deleted. What hides the changes of a
-//! resource is told. This crate's times are a hundredth in its tests ([`paced`](crate::times::paced)), and many scripts run at a time.
+//! resource is reported. This crate's times are a hundredth in its tests ([`paced`](crate::times::paced)), and many scripts run at a time.
 //! `PUMICE_LIVE_SCRIPTS` is their number, `PUMICE_LIVE_SEED` the first.
 
 mod api;
@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::api::{Fault, ScriptApi};
+use self::api::{ApiProblem, ScriptApi};
 use self::source::ScriptSource;
 use crate::cluster_watch::{ClusterWatch, SILENCE, WatchOptions};
 use crate::condition::ClusterCondition;
@@ -26,19 +26,17 @@ use crate::times::paced;
 
 /// Scripts that run at a time.
 const AT_A_TIME: usize = 150;
-/// Time in which a state that hides changes has to be told: 150 s, with room for a machine that is busy.
-const TOLD: Duration = Duration::from_secs(6);
+/// Time in which a state that hides changes has to be reported: 150 s, with room for a machine that is busy.
+const REPORTED: Duration = Duration::from_secs(6);
 /// Time in which all has to be well again, with the same room.
 const HEALED: Duration = Duration::from_secs(20);
 /// Most requests of a script: a watch that fails at once is not begun again without a wait.
 const REQUESTS: usize = 1_000;
 
-static MOST: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+/// ScriptNumbers that look random and follow from a seed.
+struct ScriptNumbers(u64);
 
-/// Numbers that look random and follow from a seed.
-struct Numbers(u64);
-
-impl Numbers {
+impl ScriptNumbers {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -67,8 +65,12 @@ fn resource(name: &str) -> ResourceScope {
     all.find(|scope| scope.resource.name().starts_with(name)).unwrap()
 }
 
+fn any_resource(numbers: &mut ScriptNumbers) -> ResourceScope {
+    resource(numbers.pick::<&str>(&RESOURCES))
+}
+
 /// Name and content of a random object of a resource.
-fn object(scope: &ResourceScope, numbers: &mut Numbers) -> (String, Value) {
+fn object(scope: &ResourceScope, numbers: &mut ScriptNumbers) -> (String, Value) {
     let (number, size) = (numbers.below(3), numbers.below(8) + 1);
     let kind = scope.resource.kind.name();
     let metadata =
@@ -123,8 +125,8 @@ fn object(scope: &ResourceScope, numbers: &mut Numbers) -> (String, Value) {
 }
 
 /// Changes some objects of a resource, or one several times.
-fn change(api: &ScriptApi, scope: &ResourceScope, numbers: &mut Numbers) {
-    for _ in 0..numbers.below(4) + 1 {
+fn change(api: &ScriptApi, scope: &ResourceScope, numbers: &mut ScriptNumbers) {
+    for _ in 0..=numbers.below(4) {
         let (name, content) = object(scope, numbers);
         api.change(scope, &name, (numbers.below(3) > 0).then_some(content));
     }
@@ -174,11 +176,11 @@ fn is_well(condition: &ClusterCondition) -> Result<(), String> {
 }
 
 async fn run(seed: u64) -> Result<(), String> {
-    let mut numbers = Numbers(seed);
+    let mut numbers = ScriptNumbers(seed);
     let api = ScriptApi::default();
     let source = ScriptSource::new(api.clone());
     for _ in 0..numbers.below(8) {
-        change(&api, &resource(*numbers.pick(&RESOURCES)), &mut numbers);
+        change(&api, &any_resource(&mut numbers), &mut numbers);
     }
     let lists = if numbers.below(8) == 0 {
         ListMode::Streamed
@@ -187,38 +189,46 @@ async fn run(seed: u64) -> Result<(), String> {
     };
     let begins_well = numbers.below(4) > 0;
     if !begins_well {
-        let scope = resource(*numbers.pick(&RESOURCES));
-        api.set_fault(&scope, Some(*numbers.pick(&Fault::ALL)));
+        let scope = any_resource(&mut numbers);
+        api.set_problem(&scope, Some(*numbers.pick(&ApiProblem::ALL)));
     }
     let (watching, condition) = start(&api, &source, lists);
     if begins_well {
         until(HEALED, || is_well(&condition)).await?;
     }
+    follow(&api, &source, &mut numbers).await;
+    if numbers.below(3) == 0 {
+        hold_problem(&api, &condition, &mut numbers).await?;
+    }
+    api.heal();
+    until(HEALED, || is_well(&condition)).await?;
+    judge(&api, &source).await?;
+    drop(watching);
+    Ok(())
+}
+
+/// Changes and problems of a script, one after the other.
+async fn follow(api: &ScriptApi, source: &ScriptSource, numbers: &mut ScriptNumbers) {
     let own = *numbers.pick(&RESOURCES);
     for _ in 0..numbers.below(14) + 2 {
         // Most of it concerns one resource.
         let focus = numbers.below(3) > 0;
-        let scope = if focus {
-            resource(own)
-        } else {
-            resource(*numbers.pick(&RESOURCES))
-        };
+        let scope = if focus { resource(own) } else { any_resource(numbers) };
         match numbers.below(10) {
-            0..5 => change(&api, &scope, &mut numbers),
-            5..8 => api.set_fault(&scope, Some(*numbers.pick(&Fault::ALL))),
-            8 => api.set_fault(&scope, None),
+            0..5 => change(api, &scope, numbers),
+            5..8 => api.set_problem(&scope, Some(*numbers.pick(&ApiProblem::ALL))),
+            8 => api.set_problem(&scope, None),
             _ if numbers.below(3) == 0 => source.ask_for_full_sync(),
             _ => api.forget_versions(&scope),
         }
         tokio::time::sleep(Duration::from_millis(numbers.below(50))).await;
     }
-    if numbers.below(3) == 0 {
-        tell(&api, &condition, &mut numbers).await?;
-    }
-    api.heal();
-    until(HEALED, || is_well(&condition)).await?;
+}
+
+/// Compares what the source has with a fresh load.
+async fn judge(api: &ScriptApi, source: &ScriptSource) -> Result<(), String> {
     let fresh = ScriptSource::new(api.clone());
-    let (loading, loaded) = start(&api, &fresh, ListMode::Paged);
+    let (loading, loaded) = start(api, &fresh, ListMode::Paged);
     until(HEALED, || is_well(&loaded)).await?;
     drop(loading);
     let expected = fresh.records();
@@ -240,36 +250,42 @@ async fn run(seed: u64) -> Result<(), String> {
         ))
     })
     .await?;
-    drop(watching);
     let lost = source.lost();
     if !lost.is_empty() {
         return Err(format!("went without a deletion: {lost:?}"));
     }
-    MOST.fetch_max(api.requests(), std::sync::atomic::Ordering::Relaxed);
     match api.requests() {
         0..REQUESTS => Ok(()),
         requests => Err(format!("{requests} requests")),
     }
 }
 
-/// Holds a fault that hides changes, until it is told.
-async fn tell(api: &ScriptApi, condition: &ClusterCondition, numbers: &mut Numbers) -> Result<(), String> {
-    let hiding: Vec<Fault> = Fault::ALL.into_iter().filter(|fault| fault.hides_changes()).collect();
-    let (scope, fault) = (resource(*numbers.pick(&RESOURCES)), *numbers.pick(&hiding));
-    api.set_fault(&scope, Some(fault));
+/// Holds a problem that hides changes, until it is reported.
+async fn hold_problem(
+    api: &ScriptApi,
+    condition: &ClusterCondition,
+    numbers: &mut ScriptNumbers,
+) -> Result<(), String> {
+    let hiding: Vec<ApiProblem> = ApiProblem::ALL
+        .into_iter()
+        .filter(|problem| problem.hides_changes())
+        .collect();
+    let (scope, problem) = (any_resource(numbers), *numbers.pick(&hiding));
+    api.set_problem(&scope, Some(problem));
     let (name, content) = object(&scope, numbers);
     api.change(&scope, &name, Some(content));
     let title = scope.to_string();
-    until(TOLD, || {
+    until(REPORTED, || {
         let status = condition.status();
         if status.behind.is_some() || status.to_string().contains(&title) {
             return Ok(());
         }
-        Err(format!("{fault:?} of {title} is not told: {status}"))
+        Err(format!("{problem:?} of {title} is not reported: {status}"))
     })
     .await
 }
 
+#[expect(clippy::disallowed_methods, reason = "how many scripts a developer asks for")]
 fn number_of(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).map_or(otherwise, |text| text.parse().unwrap())
 }
@@ -301,10 +317,6 @@ fn a_watch_survives_random_scripts() {
         }
         failures
     });
-    eprintln!(
-        "most requests of a script: {}",
-        MOST.load(std::sync::atomic::Ordering::Relaxed)
-    );
     assert!(
         failures.is_empty(),
         "{} of {count} scripts: {:#?}",

@@ -94,7 +94,7 @@ impl ScriptSource {
 
     fn apply(&self, batch: pb::Batch) -> pb::BatchOutcome {
         let kind = batch.kind();
-        let put = records_of(batch.put.unwrap_or_default());
+        let put = records_of(&batch.put.unwrap_or_default());
         let unreadable = batch.unreadable.into_iter().map(|record| (record.kind, record.name));
         let removed = removals_of(batch.remove.unwrap_or_default());
         self.state.with(|own| {
@@ -155,7 +155,7 @@ impl ScriptSource {
     }
 }
 
-fn records_of(cluster: pb::Cluster) -> Vec<(Key, Vec<u8>)> {
+fn records_of(cluster: &pb::Cluster) -> Vec<(Key, Vec<u8>)> {
     let key = |kind: pb::RecordKind, name: &str| (i32::from(kind), name.to_owned());
     let mut records = Vec::new();
     records.extend(
