@@ -31,13 +31,14 @@ replicas: rust ## Run three servers on a real etcd, or API server (STORE=kuberne
 	  PUMICE_REPLICAS_STORE="$(or $(STORE),etcd)" PUMICE_TORTURE_SECONDS="$(or $(SECONDS),20)" \
 	  PUMICE_TORTURE_MEMBERS="$(or $(MEMBERS),1)" PUMICE_TORTURE_SEED="$(or $(SEED),1)" CARGO="$(CARGO)" .ci/replicas $(ONLY)
 
-torture: rust replicas ## Damage what keeps promises for long: replicas on both stores with one and three members, 100 kills, 500 first starts, 20,000 schedules (KILLS, STARTS, SCHEDULES; SECONDS of each store)
+torture: rust replicas ## Damage what keeps promises for long: replicas on both stores with one and three members, 100 kills, 500 first starts, 20,000 schedules, 10,000 scripts of an API server (KILLS, STARTS, SCHEDULES, SCRIPTS; SECONDS of each store)
 	@$(MAKE) --no-print-directory replicas STORE=kubernetes
 	@$(MAKE) --no-print-directory replicas MEMBERS=3 ONLY=torture::servers_keep_every_promise
 	@$(MAKE) --no-print-directory replicas STORE=kubernetes MEMBERS=3 ONLY=torture::servers_keep_every_promise
 	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --workspace --test durable -- ledger::storm --nocapture
 	PUMICE_FIRST_STARTS=$(or $(STARTS),500) $(CARGO) test --locked --workspace --test durable -- ledger::first_start --nocapture
 	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --workspace --lib -- shuttle_tests
+	PUMICE_LIVE_SCRIPTS=$(or $(SCRIPTS),10000) $(CARGO) test --locked --workspace --lib -- scripts::a_watch_survives_random_scripts
 
 hostile: rust ## Attack and overload an optimised server; print times and memory meanwhile (HOSTILE=N: percent of the full attacks; PUMICE_BIN: another program)
 	@[ -n "$(PUMICE_BIN)" ] || $(CARGO) build --release --locked --quiet --bin pumice

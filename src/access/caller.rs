@@ -212,8 +212,11 @@ impl CallerAccess {
         if let (ShownToken::Reviewable(digest, token), Some(table)) = (&self.token, self.keeper.table())
             && !table.audiences.is_empty()
         {
-            let verdict = self.keeper.reviews().verdict((digest, token), &table.audiences).await;
-            self.review = Some(verdict.map_err(Arc::from));
+            let verdict = self
+                .keeper
+                .reviews()
+                .verdict(self.address, (digest, token), &table.audiences);
+            self.review = Some(verdict.await.map_err(Arc::from));
         }
         self
     }
@@ -284,7 +287,18 @@ impl CallerAccess {
             return Ok(());
         };
         let needed = match access_of(path) {
-            Some(MethodAccess::Open) => return Ok(()),
+            // Whoever cannot be told now is not taken for somebody without credentials.
+            Some(MethodAccess::Open) => {
+                let known = self.known_by(&table);
+                return match known.unverified {
+                    None => Ok(()),
+                    Some(_) => Err(AccessRejection {
+                        kind: AccessRejectionKind::Unverified,
+                        message: known.describe(),
+                        needed: RoleSet::default(),
+                    }),
+                };
+            }
             Some(MethodAccess::Probe) if table.probes_open => return Ok(()),
             Some(MethodAccess::Probe) => RoleSet::ALL,
             Some(MethodAccess::Roles(roles)) => roles,

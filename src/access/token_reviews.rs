@@ -2,21 +2,22 @@
 //!
 //! A verdict on a valid token is cached for [`HELD_TIME`], a verdict on an invalid token for [`REJECTED_TIME`], and at
 //! most [`MAX_VERDICTS`] verdicts are cached. All calls with the same token share one request. The number of concurrent
-//! requests is limited, and waiting calls do not block threads.
+//! requests is limited, and each peer has a share of it. Waiting calls do not block threads.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use pumice_engine::short_lock::ShortLock;
 use pumice_live::{ClusterAccess, TokenReviewer, TokenVerdict};
+use pumice_state::peer_of;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use super::identities::TokenDigest;
-use crate::telemetry::Metrics;
+use crate::telemetry::{LogText, Metrics, WarningGate};
 
 /// Time for which a token that holds is not asked about again: as long a revoked token may go on.
 const HELD_TIME: Duration = Duration::from_mins(1);
@@ -26,8 +27,12 @@ const REJECTED_TIME: Duration = Duration::from_secs(5);
 const MAX_VERDICTS: usize = 4_096;
 /// Maximum number of requests to the API server at a time.
 const MAX_REQUESTS: usize = 8;
+/// Maximum number of requests for callers of one address at a time: others find the API server free.
+const MAX_REQUESTS_OF_PEER: usize = MAX_REQUESTS / 2;
 /// Maximum number of calls that wait for a verdict.
 const MAX_WAITING: usize = 512;
+/// Maximum number of calls from one address that wait for a verdict.
+const MAX_WAITING_OF_PEER: usize = MAX_WAITING / 4;
 /// Time that a call waits for a verdict, with the requests before its own.
 const WAIT_TIME: Duration = Duration::from_secs(10);
 /// Longest token that is asked about, in bytes.
@@ -72,8 +77,26 @@ pub(super) struct TokenReviews {
     reviewer: TokenReviewer,
     entries: ShortLock<BTreeMap<TokenDigest, ReviewEntry>>,
     requests: Semaphore,
-    waiting: AtomicUsize,
+    peers: ShortLock<Peers>,
     metrics: Arc<Metrics>,
+    failures: WarningGate,
+}
+
+/// Address or network of a caller; `None`: the Unix socket.
+type Peer = Option<IpAddr>;
+
+/// Shares of peers whose calls wait.
+#[derive(Debug, Default)]
+struct Peers {
+    waiting: usize,
+    shares: BTreeMap<Peer, PeerShare>,
+}
+
+/// Calls of one peer that wait, and its requests.
+#[derive(Debug)]
+struct PeerShare {
+    waiting: usize,
+    requests: Arc<Semaphore>,
 }
 
 /// Review that is under way; without a verdict at its end others ask again.
@@ -97,11 +120,52 @@ impl Drop for OpenReview<'_> {
 }
 
 /// Place of a call that waits.
-struct ReviewPlace<'r>(&'r AtomicUsize);
+struct ReviewPlace<'r> {
+    peers: &'r ShortLock<Peers>,
+    peer: Peer,
+    /// Requests of the peer.
+    requests: Arc<Semaphore>,
+}
+
+impl<'r> ReviewPlace<'r> {
+    /// Takes a place for a call of a peer.
+    ///
+    /// # Errors
+    /// Too many calls wait.
+    fn take(peers: &'r ShortLock<Peers>, peer: Peer) -> Result<Self, String> {
+        let requests = peers.with(|own| {
+            let of_peer = own.shares.get(&peer).map_or(0, |share| share.waiting);
+            if own.waiting >= MAX_WAITING || of_peer >= MAX_WAITING_OF_PEER {
+                let waiting = if own.waiting >= MAX_WAITING {
+                    own.waiting
+                } else {
+                    of_peer
+                };
+                return Err(format!("{waiting} calls wait for verdicts on tokens already"));
+            }
+            own.waiting += 1;
+            let share = own.shares.entry(peer).or_insert_with(|| PeerShare {
+                waiting: 0,
+                requests: Arc::new(Semaphore::new(MAX_REQUESTS_OF_PEER)),
+            });
+            share.waiting += 1;
+            Ok(Arc::clone(&share.requests))
+        })?;
+        Ok(Self { peers, peer, requests })
+    }
+}
 
 impl Drop for ReviewPlace<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.peers.with(|own| {
+            own.waiting = own.waiting.saturating_sub(1);
+            if let Some(share) = own.shares.get_mut(&self.peer) {
+                share.waiting = share.waiting.saturating_sub(1);
+                if share.waiting == 0 {
+                    own.shares.remove(&self.peer);
+                }
+            }
+        });
     }
 }
 
@@ -131,8 +195,9 @@ impl TokenReviews {
             reviewer: TokenReviewer::new(access),
             entries: ShortLock::default(),
             requests: Semaphore::new(MAX_REQUESTS),
-            waiting: AtomicUsize::new(0),
+            peers: ShortLock::default(),
             metrics,
+            failures: WarningGate::new(),
         }
     }
 
@@ -145,20 +210,19 @@ impl TokenReviews {
         })
     }
 
-    /// Verdict on a token, cached or asked.
+    /// Verdict on a token of a caller at an address, cached or asked.
     ///
     /// # Errors
-    /// The API server gives none in time, or too many calls wait for one.
+    /// The API server gives none in time, or too many calls wait for one. The text has nothing of what the API server says: the caller
+    /// may be anybody.
     pub(super) async fn verdict(
         &self,
+        address: Option<IpAddr>,
         (digest, token): (&TokenDigest, &str),
         audiences: &[Arc<str>],
     ) -> Result<CachedVerdict, String> {
-        let place = ReviewPlace(&self.waiting);
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
-            return Err(format!("{MAX_WAITING} calls wait for verdicts on tokens already"));
-        }
-        let found = self.find(key(digest, audiences), token, audiences);
+        let place = ReviewPlace::take(&self.peers, address.map(peer_of))?;
+        let found = self.find(key(digest, audiences), token, audiences, &place.requests);
         let found = tokio::time::timeout(WAIT_TIME, found).await;
         drop(place);
         found.unwrap_or_else(|_| {
@@ -169,7 +233,13 @@ impl TokenReviews {
         })
     }
 
-    async fn find(&self, key: TokenDigest, token: &str, audiences: &[Arc<str>]) -> Result<CachedVerdict, String> {
+    async fn find(
+        &self,
+        key: TokenDigest,
+        token: &str,
+        audiences: &[Arc<str>],
+        of_peer: &Semaphore,
+    ) -> Result<CachedVerdict, String> {
         loop {
             match self.look(key) {
                 ReviewLook::Cached(cached) => return Ok(cached),
@@ -177,7 +247,15 @@ impl TokenReviews {
                 ReviewLook::Wait(mut asking) => {
                     let _ = asking.changed().await;
                 }
-                ReviewLook::Ask(done) => return self.ask(key, done, token, audiences).await,
+                ReviewLook::Ask(done) => {
+                    let review = OpenReview {
+                        reviews: self,
+                        key,
+                        verdict: None,
+                        _done: done,
+                    };
+                    return self.ask(review, token, audiences, of_peer).await;
+                }
             }
         }
     }
@@ -198,22 +276,24 @@ impl TokenReviews {
 
     async fn ask(
         &self,
-        key: TokenDigest,
-        done: watch::Sender<()>,
+        mut review: OpenReview<'_>,
         token: &str,
         audiences: &[Arc<str>],
+        of_peer: &Semaphore,
     ) -> Result<CachedVerdict, String> {
-        let mut review = OpenReview {
-            reviews: self,
-            key,
-            verdict: None,
-            _done: done,
-        };
+        // The peer's own places first: a call that waits for one of them is in nobody's way.
+        let own = of_peer.acquire().await.map_err(|error| error.to_string())?;
         let place = self.requests.acquire().await.map_err(|error| error.to_string())?;
         let reviewed = self.reviewer.review(token, audiences).await;
-        drop(place);
+        drop((own, place));
         self.metrics.security().record_token_review(reviewed.as_ref().ok());
-        let verdict = reviewed.map_err(|error| error.to_string())?;
+        let verdict = reviewed.map_err(|error| {
+            if let Some(suppressed) = self.failures.pass() {
+                let error = error.to_string();
+                tracing::warn!(error = %LogText(&error), suppressed, "a token cannot be verified");
+            }
+            "the API server of the cluster verifies no tokens now; the log of this server says why".to_owned()
+        })?;
         let time = match verdict {
             TokenVerdict::Account(_) => HELD_TIME,
             TokenVerdict::Rejected(_) => REJECTED_TIME,
@@ -305,5 +385,20 @@ mod tests {
         let mut entries = full(Instant::now());
         make_room(&mut entries);
         assert_eq!((entries.len(), accounts(&entries)), (MAX_VERDICTS / 2, 0));
+    }
+    #[test]
+    fn a_peer_takes_its_share_of_places_and_no_more() {
+        let peers = ShortLock::default();
+        let peer = |text: &str| Some(peer_of(text.parse().unwrap()));
+        let one: Vec<_> = (0..MAX_WAITING_OF_PEER)
+            .map(|number| ReviewPlace::take(&peers, peer(&format!("2001:db8::{number:x}"))).unwrap())
+            .collect();
+        let refused = ReviewPlace::take(&peers, peer("2001:db8::ffff")).map(drop).unwrap_err();
+        assert!(refused.contains("128 calls wait"), "{refused}");
+        assert_eq!(peer("::ffff:10.0.0.1"), peer("10.0.0.1"));
+        let other = ReviewPlace::take(&peers, peer("2001:db8:0:1::1")).unwrap();
+        assert_eq!(other.requests.available_permits(), MAX_REQUESTS_OF_PEER);
+        drop((one, other));
+        peers.with(|own| assert_eq!((own.waiting, own.shares.len()), (0, 0)));
     }
 }

@@ -23,7 +23,9 @@ use pumice_protocol::{CallTransport, ClientConnection};
 /// process.
 pub(super) async fn check_access(config: &ServerConfig) -> Result<(), ServeError> {
     if config.cluster.is_watched {
-        config.cluster.access.client().await.map_err(ServeError::Cluster)?;
+        Box::pin(config.cluster.access.client())
+            .await
+            .map_err(ServeError::Cluster)?;
     }
     Ok(())
 }
@@ -99,6 +101,7 @@ impl WatchedCluster {
             heartbeat: config.limits.state.source_stale / 3,
             lists: config.cluster.lists,
             silence: config.cluster.silence,
+            ends_if_fenced: false,
         };
         let watch = ClusterWatch::new(
             config.cluster.access.clone(),

@@ -138,7 +138,13 @@ pub async fn serve(
     config: ServerConfig,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
-    bind(config).await?.run(shutdown).await
+    let (hangup, mut shutdown) = (HangupSignal::new(), Box::pin(shutdown));
+    // A credential plugin may take long.
+    tokio::select! {
+        checked = cluster::check_access(&config) => checked?,
+        () = &mut shutdown => return Ok(()),
+    }
+    bind_checked(config, hangup).await?.run(shutdown).await
 }
 
 /// Loads the policy, starts the state and listens.
@@ -147,6 +153,11 @@ pub async fn serve(
 /// The policy is rejected, or an address cannot be bound.
 pub async fn bind(config: ServerConfig) -> Result<BoundServer, ServeError> {
     let hangup = HangupSignal::new();
+    cluster::check_access(&config).await?;
+    bind_checked(config, hangup).await
+}
+
+async fn bind_checked(config: ServerConfig, hangup: HangupSignal) -> Result<BoundServer, ServeError> {
     let epoch = random_epoch();
     let store = durable_store::open_store(&config, epoch)?;
     bind_with(config, store, epoch, hangup).await
@@ -157,7 +168,9 @@ pub async fn bind(config: ServerConfig) -> Result<BoundServer, ServeError> {
 /// # Errors
 /// The errors of [`bind`].
 pub async fn bind_on(config: ServerConfig, store: Box<dyn Store>) -> Result<BoundServer, ServeError> {
-    bind_with(config, store, random_epoch(), HangupSignal::new()).await
+    let hangup = HangupSignal::new();
+    cluster::check_access(&config).await?;
+    bind_with(config, store, random_epoch(), hangup).await
 }
 
 async fn bind_with(
@@ -169,7 +182,6 @@ async fn bind_with(
     huge_pages::decline();
     file_limit::fit_connections(&mut config.limits.edge);
     warn_of_open_addresses(&config);
-    cluster::check_access(&config).await?;
     let options = StateOptions {
         limits: config.limits.state.clone(),
         epoch,

@@ -49,7 +49,7 @@ pub(super) struct SyncStateArgs {
 
 /// Feeds the source until a signal stops the command, or another process feeds it.
 pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
-    let shutdown = shutdown_signal();
+    let mut shutdown = Box::pin(shutdown_signal());
     let said = |error: &dyn std::fmt::Display| CommandError::message(format!("error: {error}"));
     let access = ClusterAccess {
         kubeconfig: args.kubeconfig,
@@ -57,7 +57,10 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
     };
     let namespaces = namespaces(args.namespaces).map_err(|error| said(&error))?;
     // What is wrong with the credentials shows before anything runs.
-    access.client().await.map_err(|error| said(&error))?;
+    tokio::select! {
+        read = access.client() => drop(read.map_err(|error| said(&error))?),
+        () = &mut shutdown => return Ok(()),
+    }
     let mut connection = ClientConnection::open_with(&args.credentials.read(&args.server)?).await?;
     let source_epoch = next_epoch(&mut connection, &args.source).await?;
     let heartbeat = stale_time(&mut connection).await? / 3;
@@ -77,6 +80,7 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
         heartbeat,
         lists: args.lists,
         silence: pumice_live::SILENCE,
+        ends_if_fenced: true,
     };
     let watch = ClusterWatch::new(access, options, connection, Arc::new(ClusterCondition::default()));
     let ended = tokio::select! {

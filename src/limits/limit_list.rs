@@ -339,7 +339,11 @@ pub static LIMITS: &[LimitDef] = &[
         state.resource_name_age,
         "Time after which a resource name that no record uses is forgotten, once more than half of `resource_names` are taken"
     ),
-    fixed_count!("resource_names", state.resource_names, "Distinct resource names"),
+    fixed_count!(
+        "resource_names",
+        state.resource_names,
+        "Distinct resource names of nodes and queues, and as many that only tasks and jobs ask for"
+    ),
     count!(
         "response_bytes",
         edge.response_bytes,

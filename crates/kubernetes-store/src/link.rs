@@ -10,7 +10,7 @@ use kube_client::api::{DeleteParams, ListParams, ObjectList, PostParams, Precond
 use kube_client::core::PartialObjectMeta;
 use kube_client::{Api, Client, Error};
 use pumice_engine::short_lock::ShortLock;
-use pumice_live::causes;
+use pumice_live::{FreshClient, causes};
 use pumice_state::store::StoreError;
 
 use crate::names::{LogNames, MANAGER};
@@ -115,7 +115,7 @@ pub(crate) struct ApiLink {
     pub(crate) names: LogNames,
     timeout: Duration,
     pace: WritePace,
-    client: ShortLock<Option<Client>>,
+    client: ShortLock<Option<FreshClient>>,
 }
 
 /// Kind of objects of the log: the resource is namespaced, and its objects are read and written as JSON.
@@ -190,8 +190,9 @@ impl ApiLink {
 
     /// Objects of a resource. Credentials are read with the first request, and after a failure.
     pub(crate) async fn api<K: LogResource>(&self) -> Result<Api<K>, ApiError> {
-        let client = match self.client.with(|client| client.clone()) {
-            Some(client) => client,
+        let held = self.client.with(|client| client.clone());
+        let client = match held.filter(|held| !held.is_over()) {
+            Some(held) => held.client,
             None => self.connect().await?,
         };
         Ok(match &self.namespace {
@@ -202,14 +203,17 @@ impl ApiLink {
 
     async fn connect(&self) -> Result<Client, ApiError> {
         let client = match &self.access {
-            ApiAccess::Ready(client) => client.clone(),
+            ApiAccess::Ready(client) => FreshClient {
+                client: client.clone(),
+                until: None,
+            },
             ApiAccess::Credentials(access) => access
                 .client()
                 .await
                 .map_err(|error| ApiError::unreachable(error.to_string()))?,
         };
         self.client.with(|place| *place = Some(client.clone()));
-        Ok(client)
+        Ok(client.client)
     }
 
     /// Drops the client, whose connections may be dead: the next request begins with fresh ones.

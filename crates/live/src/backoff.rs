@@ -3,10 +3,12 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+use crate::times::paced;
+
 /// Shortest wait.
-const LEAST: Duration = Duration::from_millis(200);
+const LEAST: Duration = paced(200);
 /// Longest wait.
-const MOST: Duration = Duration::from_secs(8);
+const MOST: Duration = paced(8_000);
 
 /// Waits between attempts.
 #[derive(Debug, Default)]

@@ -13,6 +13,7 @@ use crate::condition::{ClusterCondition, ResourceCondition};
 use crate::credentials::{ClusterAccess, SharedClient};
 use crate::failure::{caught, reporting};
 use crate::feed::{FeedError, SourceFeed};
+use crate::list_reading::{read_list, read_listed};
 use crate::object_reader::ObjectReader;
 use crate::pages;
 use crate::pages::ListedObjects;
@@ -22,6 +23,7 @@ use crate::records::{ChangeBatches, ChangedObject, RecordChanges};
 use crate::requests::RequestError;
 use crate::resource_watch::{ListMode, ListStep, ResourceWatch, WatchMessage, WatchStart};
 use crate::resources::{ResourceScope, scopes};
+use crate::times::paced;
 use pumice_kubernetes::claims::ClaimedDevices;
 use pumice_kubernetes::object::ObjectKind;
 use pumice_protocol::ClientConnection;
@@ -35,9 +37,9 @@ const BATCH_CHANGES: usize = 512;
 /// Changes that are read on the spot; more are read on a thread of their own.
 const FEW_CHANGES: usize = 8;
 /// Time between the change of an owner or a slice and the look at the records that it changes.
-const LOOK_DELAY: Duration = Duration::from_secs(1);
+const LOOK_DELAY: Duration = paced(1_000);
 /// Time between a look that failed and the next one.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = paced(5_000);
 
 /// Settings of a watch.
 #[derive(Debug, Clone)]
@@ -54,10 +56,12 @@ pub struct WatchOptions {
     pub lists: ListMode,
     /// Longest silence of a watch that counts as current. An API server sends a bookmark every minute.
     pub silence: Duration,
+    /// True if the watch ends once another process feeds the source; false: it waits until the server forgets the source.
+    pub ends_if_fenced: bool,
 }
 
 /// Default of [`WatchOptions::silence`]: two bookmarks did not come.
-pub const SILENCE: Duration = Duration::from_secs(130);
+pub const SILENCE: Duration = paced(130_000);
 
 /// Watch of a cluster, which feeds one source of a server.
 #[derive(Debug)]
@@ -78,7 +82,7 @@ pub struct ClusterWatch {
 
 /// Reason to begin again with lists.
 #[derive(Debug, thiserror::Error)]
-enum WatchError {
+pub(crate) enum WatchError {
     #[error("{0}")]
     Access(#[from] crate::credentials::CredentialError),
     #[error("{0}")]
@@ -131,7 +135,16 @@ impl ClusterWatch {
         }
     }
 
-    /// Watches until another process feeds the source.
+    /// Watch by a client of a test.
+    #[cfg(all(test, feature = "client"))]
+    pub(crate) fn with_client(self, client: crate::Client) -> Self {
+        Self {
+            client: Arc::new(SharedClient::ready(client)),
+            ..self
+        }
+    }
+
+    /// Watches until another process feeds the source, if the options say so.
     ///
     /// # Errors
     /// Another process feeds the source.
@@ -143,7 +156,12 @@ impl ClusterWatch {
             let error = match ended.unwrap_or_else(WatchError::Failed) {
                 WatchError::Feed(error @ FeedError::Fenced(..)) => {
                     self.condition.set_problem(Some(error.to_string()));
-                    return error;
+                    if self.options.ends_if_fenced {
+                        return error;
+                    }
+                    tracing::error!(%error, "the cluster is not watched while another process feeds its source");
+                    self.wait_for_source().await;
+                    continue;
                 }
                 error @ (WatchError::Access(_)
                 | WatchError::Feed(_)
@@ -161,6 +179,19 @@ impl ClusterWatch {
             }
             self.condition.set_problem(Some(error.to_string()));
             tokio::time::sleep(backoff.next()).await;
+        }
+    }
+
+    /// Waits until no other process feeds the source: the server has forgotten the source.
+    async fn wait_for_source(&mut self) {
+        loop {
+            tokio::time::sleep(self.options.heartbeat).await;
+            if !matches!(
+                self.feed.send_delta(RecordChanges::default()).await,
+                Err(FeedError::Fenced(..))
+            ) {
+                return;
+            }
         }
     }
 
@@ -509,54 +540,6 @@ impl ClusterWatch {
             );
         }
     }
-}
-
-/// Reader with the changes that it has found, and the problem of a page that cannot be read.
-type ReadObjects = (ObjectReader, ChangeBatches, Option<RequestError>);
-
-/// Reads a list, and hands parts of it over when they are full. Returns what is left.
-async fn read_list(
-    mut reader: ObjectReader,
-    kind: ObjectKind,
-    mut objects: mpsc::Receiver<ListedObjects>,
-    (mut changes, full): (ChangeBatches, mpsc::Sender<RecordChanges>),
-) -> Result<ReadObjects, WatchError> {
-    while let Some(listed) = objects.recv().await {
-        let problem;
-        (reader, changes, problem) = read_listed(reader, kind, listed, changes).await?;
-        if problem.is_some() {
-            return Ok((reader, changes, problem));
-        }
-        for part in changes.take_full() {
-            if full.send(part).await.is_err() {
-                return Ok((reader, changes, None));
-            }
-        }
-    }
-    Ok((reader, changes, None))
-}
-
-/// Reads listed objects on a thread of their own.
-async fn read_listed(
-    mut reader: ObjectReader,
-    kind: ObjectKind,
-    listed: ListedObjects,
-    mut changes: ChangeBatches,
-) -> Result<ReadObjects, WatchError> {
-    let work = move || {
-        let problem = match &listed {
-            ListedObjects::Page(page) => reader.read_page(kind, page, &mut changes).err(),
-            ListedObjects::Objects(objects) => {
-                for object in objects {
-                    reader.read(kind, false, object, &mut changes);
-                }
-                None
-            }
-        };
-        (reader, changes, problem)
-    };
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| WatchError::Failed(error.to_string()))
 }
 
 async fn sleep_until(moment: Option<Instant>) {

@@ -15,9 +15,12 @@ mod cluster_watch;
 mod condition;
 mod credentials;
 mod events;
+#[cfg(feature = "client")]
+mod exec_plugin;
 mod failure;
 mod feed;
 mod header;
+mod list_reading;
 mod object_reader;
 mod pages;
 mod pod_binder;
@@ -28,13 +31,16 @@ mod records;
 mod requests;
 mod resource_watch;
 mod resources;
+#[cfg(test)]
+#[cfg(feature = "client")]
+mod scripts;
 mod times;
 mod token_review;
 
 pub use api_client::Client;
 pub use cluster_watch::{ClusterWatch, SILENCE, WatchOptions};
 pub use condition::{ClusterCondition, ClusterStatus, ResourceCondition, ResourceStatus};
-pub use credentials::{ClusterAccess, CredentialError, causes};
+pub use credentials::{ClusterAccess, CredentialError, FreshClient, causes};
 pub use feed::FeedError;
 pub use pod_binder::{BindError, PodBinder, PodBinding};
 pub use reasons::{PendingReasons, PodReason, ReasonOptions, ReasonWriter};

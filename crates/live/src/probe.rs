@@ -8,10 +8,11 @@ use crate::credentials::SharedClient;
 use crate::pages::proved_page;
 use crate::requests::{RequestError, get_page, judged};
 use crate::resources::scopes;
+use crate::times::paced;
 use pumice_kubernetes::object::ObjectKind;
 
 /// Time that a probe of the API server has.
-const PROBE_TIME: Duration = Duration::from_secs(10);
+const PROBE_TIME: Duration = paced(10_000);
 
 /// Remedy for an error of a list.
 pub(crate) fn remedy(error: &RequestError) -> &'static str {
@@ -20,6 +21,7 @@ pub(crate) fn remedy(error: &RequestError) -> &'static str {
         RequestError::Refused { code: 401, .. } => "; renew the credentials of the kubeconfig",
         RequestError::Unreachable(_) | RequestError::TimedOut(_) => "; check the address and the network",
         RequestError::Refused { .. }
+        | RequestError::WithoutCredentials(_)
         | RequestError::TooLarge(_)
         | RequestError::Unreadable(_)
         | RequestError::WatchEnded(_) => "",
@@ -32,6 +34,7 @@ pub(crate) async fn probe(client: Arc<SharedClient>, condition: Arc<ClusterCondi
         tokio::time::sleep(interval).await;
         let problem = match tokio::time::timeout(PROBE_TIME, ask_for_a_node(&client)).await {
             Ok(Ok(())) => None,
+            Ok(Err(error @ RequestError::WithoutCredentials(_))) => Some(error.to_string()),
             Ok(Err(error)) => Some(format!("the API server does not answer: {error}{}", remedy(&error))),
             Err(_) => Some(format!(
                 "the API server does not answer within {} s",

@@ -9,13 +9,14 @@ use serde_json::Value;
 
 use crate::api_client::{Body, Client};
 use crate::credentials::{CredentialError, LentClient, SharedClient, causes};
+use crate::times::paced;
 
 /// Format of objects.
 pub(crate) const JSON: &str = "application/json";
 /// Time that the head of a response has.
-const HEAD_TIME: Duration = Duration::from_secs(30);
+const HEAD_TIME: Duration = paced(30_000);
 /// Time that a whole page of a list has.
-const PAGE_TIME: Duration = Duration::from_mins(2);
+const PAGE_TIME: Duration = paced(120_000);
 /// Largest page of a list.
 const PAGE_BYTES: usize = 64 << 20;
 /// Largest response about one thing.
@@ -39,6 +40,9 @@ pub(crate) enum RequestError {
     /// The API server cannot be reached, or the connection broke.
     #[error("{0}")]
     Unreachable(String),
+    /// No request was sent: there are no credentials. The text has the remedy.
+    #[error("{0}")]
+    WithoutCredentials(String),
     /// No response came in time.
     #[error("no response within {0} s")]
     TimedOut(u64),
@@ -55,7 +59,7 @@ pub(crate) enum RequestError {
 
 impl From<CredentialError> for RequestError {
     fn from(error: CredentialError) -> Self {
-        RequestError::Unreachable(error.to_string())
+        RequestError::WithoutCredentials(error.to_string())
     }
 }
 
@@ -75,7 +79,10 @@ impl RequestError {
         match self {
             RequestError::Refused { code, .. } => matches!(code, 401 | 500..),
             RequestError::Unreachable(_) | RequestError::TimedOut(_) => true,
-            RequestError::TooLarge(_) | RequestError::Unreadable(_) | RequestError::WatchEnded(_) => false,
+            RequestError::WithoutCredentials(_)
+            | RequestError::TooLarge(_)
+            | RequestError::Unreadable(_)
+            | RequestError::WatchEnded(_) => false,
         }
     }
 

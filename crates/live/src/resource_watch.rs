@@ -17,19 +17,20 @@ use crate::pages::ListedObjects;
 use crate::records::ChangedObject;
 use crate::requests::{RequestError, get, get_page, judged};
 use crate::resources::ResourceScope;
+use crate::times::paced;
 
 /// Longest time after which the API server ends a watch, in seconds.
 const WATCH_SECONDS: u64 = 290;
 /// Time between looks for a resource that is absent or forbidden.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+const LOOK_INTERVAL: Duration = paced(5_000);
 /// Time between lists of a resource whose changes cannot be watched.
-const POLL_INTERVAL: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = paced(30_000);
 /// Time for which the API server has to say that it does not serve a resource, before the records of the resource are removed.
-const ABSENCE: Duration = Duration::from_mins(1);
+const ABSENCE: Duration = paced(60_000);
 /// Silence after which a streamed list is given up, and asked for page by page.
-const STREAM_SILENCE: Duration = Duration::from_secs(10);
+const STREAM_SILENCE: Duration = paced(10_000);
 /// Shortest life of a watch that is begun again at once.
-const SHORT_LIFE: Duration = Duration::from_secs(1);
+const SHORT_LIFE: Duration = paced(1_000);
 /// Pages of a new list that wait for the reader.
 const PAGES_AHEAD: usize = 2;
 /// Objects of a streamed list that are handed over together.
@@ -280,7 +281,7 @@ impl ResourceWatch {
             absent_since: None,
         };
         // Reason for which changes may not arrive though the list was good.
-        let mut doubt: Option<String> = None;
+        let (mut doubt, mut backoff) = (None::<String>, Backoff::default());
         loop {
             let listed = match start.take() {
                 Some(start) => start,
@@ -289,11 +290,18 @@ impl ResourceWatch {
                     None => return,
                 },
             };
+            let begin = Instant::now();
             match self.follow_from(listed, &mut doubt, &messages).await {
                 Followed::Closed => return,
                 Followed::ListAgain(reason) => {
                     tracing::info!(resource = %self.scope, reason, "the resource is listed again");
                     self.set(ResourceCondition::Interrupted(reason));
+                    // A watch that fails at once would become a list without an end.
+                    if begin.elapsed() > POLL_INTERVAL {
+                        backoff.reset();
+                    } else {
+                        tokio::time::sleep(backoff.next()).await;
+                    }
                 }
                 Followed::Poll(reason) => {
                     if self.set(ResourceCondition::Polled(reason.clone())) {
@@ -390,6 +398,11 @@ impl ResourceWatch {
                 Err(error) => return Err(error),
             };
             let (event, version) = read_event(&line)?;
+            // What was said before it may be older than what it says: only a list tells what is so.
+            if matches!(event, WatchEvent::Put(_) | WatchEvent::Delete(_)) && is_older(&version, &position.version) {
+                let reason = format!("an event has version {version}, after version {}", position.version);
+                return Err(RequestError::Unreadable(reason));
+            }
             let changed = match event {
                 WatchEvent::Error(error) => return Err(RequestError::WatchEnded(error.to_string())),
                 WatchEvent::Bookmark { .. } => None,
@@ -446,6 +459,12 @@ struct WatchPosition {
     heard: Instant,
 }
 
+/// True if a version is older than another one: both are numbers.
+fn is_older(version: &str, than: &str) -> bool {
+    let [own, other] = [version, than].map(|text| text.trim_start_matches('0'));
+    (own.len(), own) < (other.len(), other)
+}
+
 /// True if the watch cannot go on where it was: what was seen last is forgotten, or an event is lost.
 fn needs_list(error: &RequestError) -> bool {
     match error {
@@ -457,7 +476,7 @@ fn needs_list(error: &RequestError) -> bool {
         | RequestError::Unreadable(_) => true,
         // The API server never had this version; it waits for it, and then says so with the code of a time limit.
         RequestError::Refused { message, .. } => message.contains("Too large resource version"),
-        RequestError::Unreachable(_) | RequestError::TimedOut(_) => false,
+        RequestError::Unreachable(_) | RequestError::WithoutCredentials(_) | RequestError::TimedOut(_) => false,
     }
 }
 

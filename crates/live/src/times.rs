@@ -5,6 +5,11 @@ use std::time::{Duration, SystemTime};
 use prost_types::Timestamp;
 use serde::{Deserialize, Deserializer};
 
+/// A time in milliseconds; a hundredth of it in the tests of this crate, which wait for many.
+pub(crate) const fn paced(milliseconds: u64) -> Duration {
+    Duration::from_millis(if cfg!(test) { milliseconds / 100 } else { milliseconds })
+}
+
 /// Time of this machine.
 #[expect(
     clippy::disallowed_methods,

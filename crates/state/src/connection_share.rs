@@ -27,6 +27,15 @@ struct ConnectionHoldings {
     has_ended: AtomicBool,
 }
 
+/// Peer of an address. Of an IPv6 address the network counts: a host has all addresses of it.
+#[must_use]
+pub fn peer_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & NETWORK)),
+        version_4 @ IpAddr::V4(_) => version_4,
+    }
+}
+
 impl PartialEq for ConnectionShare {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -34,15 +43,11 @@ impl PartialEq for ConnectionShare {
 }
 
 impl ConnectionShare {
-    /// Share of a connection from this address. Of an IPv6 address the network counts: a host has all addresses of it.
+    /// Share of a connection from this address.
     #[must_use]
     pub fn of_peer(address: IpAddr) -> Self {
-        let peer = match address.to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & NETWORK)),
-            version_4 @ IpAddr::V4(_) => version_4,
-        };
         Self(Arc::new(ConnectionHoldings {
-            peer: Some(peer),
+            peer: Some(peer_of(address)),
             ..ConnectionHoldings::default()
         }))
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::error::TrySendError;
 
 pub use clock::{Clock, SystemClock};
-pub use connection_share::ConnectionShare;
+pub use connection_share::{ConnectionShare, peer_of};
 pub use error::{PolicyError, StateError};
 pub use intake::batch::{Batch, BatchKind, BatchRecord, RecordLocation, RejectedRecord, SourceKind};
 pub use intake::batch_outcome::{BatchOutcome, ResyncReason, ResyncRequest};

@@ -10,8 +10,8 @@ use cap::Cap;
 use pumice_engine::PolicyInForce;
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
 use pumice_engine::model::{
-    ClusterState, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts, ResourceId, SortedTable, TaskFields,
-    TaskRecord, TextMap,
+    ClusterState, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts, ResourceId, ResourceNaming,
+    SortedTable, TaskFields, TaskRecord, TextMap,
 };
 use pumice_engine::policy::{Compatibility, CompileOptions, compile};
 use pumice_state::{
@@ -103,7 +103,7 @@ fn task_name(number: usize) -> String {
 /// Cluster state of a request's own.
 fn inline_state() -> ClusterState {
     let names = ResourceNames::new(64);
-    let put = records(names.intern("nvidia.com/gpu").unwrap());
+    let put = records(names.intern("nvidia.com/gpu", ResourceNaming::Offered).unwrap());
     let mut index: SortedTable<NodeSlot> = SortedTable::default();
     for record in &put {
         if let BatchRecord::Node(node) = record {
@@ -179,7 +179,10 @@ impl WeighedState {
             ..StateOptions::default()
         };
         let state = SharedState::start(options, Arc::new(SystemClock::default())).unwrap();
-        let gpu = state.resource_names().intern("nvidia.com/gpu").unwrap();
+        let gpu = state
+            .resource_names()
+            .intern("nvidia.com/gpu", ResourceNaming::Offered)
+            .unwrap();
         state.apply_batch(batch(1, records(gpu))).await.unwrap();
         let reload = PolicyReload {
             name: "default".into(),

@@ -7,7 +7,7 @@ use pumice_engine::model::negative_amounts::{NEGATIVE_QUANTITY, NEGATIVE_REMEDY}
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount, amount_in, format_amount, signed_amount};
 use pumice_engine::model::{
-    ProblemKind, ResourceAmounts, ResourceId, ResourceTable, ResourceTotals, TooManyResourcesError,
+    ProblemKind, ResourceAmounts, ResourceId, ResourceNaming, ResourceTable, ResourceTotals, TooManyResourcesError,
 };
 
 use super::reader::{ResourceInterner, WireReader};
@@ -42,9 +42,17 @@ impl ResourceInterner for QueryResourceNames {
         self.table.get(name)
     }
 
-    fn intern(&mut self, name: &str) -> Result<ResourceId, TooManyResourcesError> {
+    fn intern(&mut self, name: &str, _: ResourceNaming) -> Result<ResourceId, TooManyResourcesError> {
         let limit = self.limit;
         Arc::make_mut(&mut self.table).intern(name, limit)
+    }
+
+    fn others(&mut self) -> Option<ResourceId> {
+        None
+    }
+
+    fn offers(&self) -> u64 {
+        self.table.offers()
     }
 }
 
@@ -73,20 +81,60 @@ impl WireReader<'_> {
     fn amounts_of_sign(&mut self, field: &'static str, list: pb::ResourceList, sign: AmountSign) -> ResourceAmounts {
         let pb::ResourceList { items } = list;
         let limit = self.options.limits.list_resources;
-        if items.len() > limit {
+        if items.len() > limit && self.others().is_none() {
             let message = format!("{} resources; limit `list_resources` is {limit}", items.len());
             self.problem(ProblemKind::Exhausted, "TOO_MANY_RESOURCES", field.to_owned(), message);
             return ResourceAmounts::default();
         }
         let mut amounts = ResourceAmounts::default();
-        for (name, text) in &items {
+        for (number, (name, text)) in items.iter().enumerate() {
+            self.is_list_full = number >= limit;
             match self.amount(field, name, text, sign) {
-                Some((id, CountedAmount::EngineUnits(amount))) => amounts.set(id, amount),
+                // Several names may share an id.
+                Some((id, CountedAmount::EngineUnits(amount))) => {
+                    let before = amounts.get(id).unwrap_or_default();
+                    amounts.set(id, amount.saturating_add(before));
+                }
                 Some((id, CountedAmount::WholeUnits(whole))) => amounts.set_whole_units(id, whole),
                 None => {}
             }
         }
         amounts
+    }
+
+    /// Id that names share for which there is no place. `None`: such a name is refused, as in what operators write.
+    fn others(&mut self) -> Option<ResourceId> {
+        match self.named_by {
+            ResourceNaming::Asked => self.resource_names.others(),
+            ResourceNaming::Offered => None,
+        }
+    }
+
+    /// Id of a name; in a list that is full a new name has no place.
+    fn resource_id(
+        &mut self,
+        field: &'static str,
+        name: &str,
+        known: Option<ResourceId>,
+    ) -> Result<ResourceId, TooManyResourcesError> {
+        if let Some(id) = known.filter(|_| self.named_by == ResourceNaming::Asked) {
+            return Ok(id);
+        }
+        let others = if self.is_list_full { self.others() } else { None };
+        let interned = match others {
+            Some(id) => Ok(id),
+            None => self.resource_names.intern(name, self.named_by),
+        };
+        let shared = match interned {
+            Ok(_) => others,
+            Err(_) => self.others(),
+        };
+        let Some(id) = shared else { return interned };
+        self.has_others = true;
+        let others = ResourceTable::OTHERS;
+        let message = format!("there is no place for the name; it counts as `{others}`, which no node has");
+        self.warning("TOO_MANY_RESOURCES", format!("{field}.items[{name}]"), message);
+        Ok(id)
     }
 
     /// Reads a list of amounts that may be absent.
@@ -157,7 +205,7 @@ impl WireReader<'_> {
                 return None;
             }
         };
-        let id = match known.map_or_else(|| self.resource_names.intern(name), Ok) {
+        let id = match self.resource_id(field, name, known) {
             Ok(id) => id,
             Err(error) => {
                 self.problem(ProblemKind::Exhausted, "TOO_MANY_RESOURCES", place(), error.to_string());

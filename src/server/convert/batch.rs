@@ -7,7 +7,7 @@ use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::{CallError, grpc_code};
 use pumice_engine::model::{
-    LabelKinds, Problem, ProblemKind, RecordKind, ResourceId, ResourceTable, TooManyResourcesError, Uid,
+    LabelKinds, Problem, ProblemKind, RecordKind, ResourceId, ResourceNaming, ResourceTable, TooManyResourcesError, Uid,
 };
 use pumice_engine::policy::Compatibility;
 use pumice_kubernetes::object::ObjectKind;
@@ -52,10 +52,22 @@ impl ResourceInterner for SharedResourceNames<'_> {
         self.table.get(name)
     }
 
-    fn intern(&mut self, name: &str) -> Result<ResourceId, TooManyResourcesError> {
-        let id = self.shared.intern(name)?;
+    fn intern(&mut self, name: &str, named_by: ResourceNaming) -> Result<ResourceId, TooManyResourcesError> {
+        let known = self.table.get(name);
+        if let Some(id) = known.filter(|id| self.table.is_offered(*id)) {
+            return Ok(id);
+        }
+        let id = self.shared.intern(name, named_by)?;
         self.table = self.shared.current_table();
         Ok(id)
+    }
+
+    fn others(&mut self) -> Option<ResourceId> {
+        self.shared.intern_others().ok()
+    }
+
+    fn offers(&self) -> u64 {
+        self.first.offers()
     }
 }
 
@@ -147,6 +159,7 @@ pub fn read_batch(
         batch.rejected.push(read_unreadable(record, i, &declared.limits)?);
     }
     let most = limit.saturating_sub(others);
+    let offers = names.offers();
     let mut reader = WireReader::new(names, declared)
         .keeping(stored_labels)
         .judged_under(compatibility);
@@ -155,6 +168,7 @@ pub fn read_batch(
         ClusterReadError::InvalidRules(rules) => invalid_rules("batch.put", rules),
     })?;
     batch.dropped_labels = reader.dropped_labels;
+    batch.others_since = reader.has_others.then_some(offers);
     Ok(batch)
 }
 
@@ -275,9 +289,14 @@ pub(super) fn push_record(put: BatchRecord, reader: &mut WireReader<'_>, batch: 
     }
     let (kind, name) = put.key();
     let node = occupied_node(&put, &found.problems);
+    // Without them the task takes no less of its node, and a node without its task would take no others.
+    let is_beside = !node.is_empty() && found.problems.iter().all(|problem| is_beside_amounts(&problem.field));
     let found = found.within(&place.field_path(kind));
     batch.warnings.extend(found.warnings);
-    if found.problems.is_empty() {
+    if is_beside {
+        batch.warnings.extend(found.problems);
+        batch.put.push((put, place));
+    } else if found.problems.is_empty() {
         batch.put.push((put, place));
     } else {
         batch.rejected.push(RejectedRecord {
@@ -286,6 +305,19 @@ pub(super) fn push_record(put: BatchRecord, reader: &mut WireReader<'_>, batch: 
             node,
         });
     }
+}
+
+/// True for a field of a task that is left out where it cannot be read, and that says nothing about what the task takes of its node.
+fn is_beside_amounts(field: &str) -> bool {
+    const BESIDE: [&str; 6] = [
+        "role",
+        "sub_group",
+        "priority_class_name",
+        "scheduling_gates",
+        "job",
+        "nominated_node",
+    ];
+    BESIDE.contains(&field) || field.starts_with("constraints")
 }
 
 /// Node that a task with problems occupies; a status that cannot be read may be any. Empty: none.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use crate::limits::EdgeLimits;
 use pumice_engine::actions::PREEMPTABLE;
-use pumice_engine::model::{JobRecord, LabelKinds, Problem, ProblemKind, ResourceId, TextMap, TooManyResourcesError};
+use pumice_engine::model::{
+    JobRecord, LabelKinds, Problem, ProblemKind, ResourceId, ResourceNaming, TextMap, TooManyResourcesError,
+};
 use pumice_engine::plugin::{EVERY_LABEL, PluginDef};
 use pumice_engine::policy::Compatibility;
 
@@ -19,7 +21,13 @@ pub trait ResourceInterner {
     ///
     /// # Errors
     /// The table is full.
-    fn intern(&mut self, name: &str) -> Result<ResourceId, TooManyResourcesError>;
+    fn intern(&mut self, name: &str, named_by: ResourceNaming) -> Result<ResourceId, TooManyResourcesError>;
+
+    /// Id that names share which have no place. `None`: such a name is refused.
+    fn others(&mut self) -> Option<ResourceId>;
+
+    /// Number of names that became offered so far.
+    fn offers(&self) -> u64;
 }
 
 /// Options for reading records: only labels and annotations that plugins declare are stored, and everything is within
@@ -111,6 +119,12 @@ pub(super) struct WireReader<'a> {
     stored_labels: LabelKinds,
     /// Labels that were left out, although some plugin of the registry reads them.
     pub(super) dropped_labels: LabelKinds,
+    /// Who names the resources of the record that is being read.
+    pub(super) named_by: ResourceNaming,
+    /// True if the list that is being read has no place for new names.
+    pub(super) is_list_full: bool,
+    /// True if resources share one name, because there is no place for theirs.
+    pub(super) has_others: bool,
 }
 
 impl fmt::Debug for WireReader<'_> {
@@ -132,6 +146,9 @@ impl<'a> WireReader<'a> {
             keeps_negative: false,
             stored_labels: LabelKinds::ALL,
             dropped_labels: LabelKinds::default(),
+            named_by: ResourceNaming::Asked,
+            is_list_full: false,
+            has_others: false,
         }
     }
 

@@ -8,7 +8,7 @@ use pumice_engine::model::resource_name::ResourceKind;
 use pumice_engine::model::{
     ClassPriority, GangMember, GangMinimums, GroupSelector, JobPhase, JobRecord, NamespaceRecord, NodeGroupLists,
     NodeRecord, PreemptionPolicy, PriorityClassRecord, ProblemKind, QueueAffinity, QueueRecord, QueueState,
-    ResourceAmounts, ResourceId, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
+    ResourceAmounts, ResourceId, ResourceNaming, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
 };
 
 use super::amounts::MIN_RESOURCES;
@@ -22,6 +22,7 @@ const MAX_UNEVALUATED_FIELDS: usize = 32;
 impl WireReader<'_> {
     /// Reads a node.
     pub(super) fn node(&mut self, node: pb::Node) -> NodeRecord {
+        self.named_by = ResourceNaming::Offered;
         let pb::Node {
             name,
             uid,
@@ -57,6 +58,7 @@ impl WireReader<'_> {
 
     /// Reads a queue.
     pub(super) fn queue(&mut self, queue: pb::Queue) -> QueueRecord {
+        self.named_by = ResourceNaming::Offered;
         let pb::Queue {
             name,
             uid,
@@ -109,6 +111,7 @@ impl WireReader<'_> {
 
     /// Reads a job.
     pub(super) fn job(&mut self, job: pb::Job) -> JobRecord {
+        self.named_by = ResourceNaming::Asked;
         let pb::Job {
             name,
             uid,
@@ -153,6 +156,7 @@ impl WireReader<'_> {
 
     /// Reads a task of a batch, which needs a name.
     pub(super) fn stored_task(&mut self, task: pb::Task) -> TaskRecord {
+        self.named_by = ResourceNaming::Asked;
         let task = self.derived_task(task);
         if task.name.is_empty() {
             self.record_name(String::new());

@@ -201,6 +201,66 @@ fn what_a_new_list_does_not_show_is_gone() {
     assert_whole(&watching, "after the list");
 }
 
+#[test]
+fn a_running_pod_with_amounts_that_no_record_holds_counts_as_any_other() {
+    let api = cluster();
+    let running = |name: &str| {
+        let mut own = pod(name);
+        own["spec"]["nodeName"] = json!("n1");
+        own["status"]["phase"] = json!("Running");
+        own
+    };
+    let huge = json!({"cpu": "10P", "memory": "100E", "example.com/x": "1e30"});
+    let requests = json!({"cpu": "100m"});
+    let mut of_container = running("container");
+    of_container["spec"]["containers"][0]["resources"] = json!({"requests": requests, "limits": huge});
+    // Their requests beside the limits are as the API server stores them.
+    of_container["spec"]["containers"][0]["resources"]["requests"]["memory"] = json!("1");
+    of_container["spec"]["containers"][0]["resources"]["requests"]["example.com/x"] = json!("0");
+    let mut of_init = of_container.clone();
+    of_init["metadata"]["name"] = json!("init");
+    of_init["spec"]["initContainers"] = of_init["spec"]["containers"].clone();
+    let long = "x".repeat(600);
+    let mut named = running("named");
+    named["metadata"]["annotations"] = json!({"volcano.sh/task-spec": long, "scheduling.k8s.io/group-name": long});
+    named["spec"]["containers"][0]["resources"]["requests"] = requests;
+    for own in [&of_container, &of_init, &named] {
+        api.put(own);
+    }
+    let watching = WatchingServer::start(&api, &[]);
+    assert_eq!(watching.tasks(), 4);
+    let unevaluated = |name: &str| watching.task(&format!("web/{name}")).unevaluated_fields;
+    assert_eq!(
+        (unevaluated("container"), unevaluated("init"), unevaluated("p")),
+        (vec!["resources".to_owned()], vec!["resources".to_owned()], vec![])
+    );
+    let fits = |cores: &str| {
+        let query = pb::FilterRequest {
+            tasks: vec![hypothetical_task(&[("cpu", cores)])],
+            ..pb::FilterRequest::default()
+        };
+        watching
+            .server
+            .wire
+            .filter(query)
+            .unwrap()
+            .result
+            .unwrap()
+            .items
+            .remove(0)
+            .fit_count
+    };
+    assert_eq!((fits("7700m"), fits("7701m")), (1, 0));
+    // Both are told once.
+    let unreadable = || metric_value(watching.server.http, "pumice_cluster_unreadable_objects_total");
+    assert_eq!(unreadable(), 2.0);
+    of_init["metadata"]["labels"] = json!({"a": "b"});
+    api.put(&of_init);
+    api.put(&node("n2"));
+    until("the change arrives", || watching.has_node("n2"));
+    assert_eq!(unreadable(), 2.0);
+}
+
 /// What any user may write: the API server takes 256 KiB of annotations, and labels and terms as far as an object reaches.
 #[test]
 fn a_running_pod_with_much_text_counts_as_any_other() {

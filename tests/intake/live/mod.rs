@@ -5,6 +5,8 @@ mod breaks;
 mod credentials;
 mod devices;
 mod lies;
+mod names;
+mod restarts;
 
 use std::sync::Arc;
 

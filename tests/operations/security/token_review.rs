@@ -319,11 +319,25 @@ fn without_the_api_server_a_token_is_unverified_and_others_are_served() {
         (status.code(), &*reason(&status)),
         (Code::Unavailable, "IDENTITY_UNVERIFIED")
     );
+    // The caller may be anybody: what the API server says is in the log only.
+    assert!(status.message().contains("the log of this server says why"), "{status}");
+    assert!(!status.message().contains("forbidden"), "{status}");
+    let logged = server.program.logged("the reason", |line| {
+        line.to_string()
+            .contains("let the server's account create `tokenreviews`")
+    });
     assert!(
-        status
-            .message()
-            .contains("let the server's account create `tokenreviews`"),
-        "{status}"
+        logged.to_string().contains("tokenreviews is forbidden (403)"),
+        "{logged}"
+    );
+    let mut state = server.connect(Some(&own)).state;
+    let unverified = server
+        .runtime
+        .block_on(state.who_am_i(pb::WhoAmIRequest {}))
+        .unwrap_err();
+    assert_eq!(
+        (unverified.code(), &*reason(&unverified)),
+        (Code::Unavailable, "IDENTITY_UNVERIFIED")
     );
     // Questions that hang keep nobody else from being served.
     server.api.set(ApiMode::Hang);
@@ -352,4 +366,51 @@ fn without_the_api_server_a_token_is_unverified_and_others_are_served() {
     // The next token finds the API server again.
     server.api.set(ApiMode::Respond);
     server.list(Some(&own)).unwrap();
+}
+
+#[test]
+fn an_address_that_floods_reviews_keeps_no_other_waiting() {
+    let server = start();
+    let own = token("scheduler");
+    server
+        .api
+        .add(&own, "system:serviceaccount:volcano-system:scheduler", "pumice");
+    server.api.set(ApiMode::Hang);
+    // Four requests of one address hang for five seconds each, and its other calls wait.
+    let calls: Vec<_> = (0..100)
+        .map(|number| {
+            let mut state = server.connect(Some(&token(&format!("flood{number}")))).state;
+            server
+                .runtime
+                .spawn(async move { state.list_nodes(pb::ListNodesRequest::default()).await })
+        })
+        .collect();
+    let before = tokio::time::Instant::now();
+    while server.api.reviews() < 4 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.api.set(ApiMode::Respond);
+    let request = format!(
+        "GET /kube-scheduler/none HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {own}\r\nConnection: close\r\n\r\n"
+    );
+    let said = send_from([127, 0, 0, 2], server.program.http, &request).unwrap();
+    assert!(!said.contains("503"), "{said}");
+    assert!(before.elapsed() < Duration::from_secs(4), "{:?}", before.elapsed());
+    assert_eq!(server.api.reviews(), 5, "the others of the flood wait for their share");
+    drop(calls);
+}
+
+/// Reply to a request that comes from this address of the machine.
+fn send_from(address: [u8; 4], to: SocketAddr, request: &str) -> std::io::Result<String> {
+    runtime().block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from((address, 0)))?;
+        let stream = socket.connect(to).await?;
+        let mut stream = stream.into_std()?;
+        stream.set_nonblocking(false)?;
+        std::io::Write::write_all(&mut stream, request.as_bytes())?;
+        let mut reply = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut reply)?;
+        Ok(reply)
+    })
 }

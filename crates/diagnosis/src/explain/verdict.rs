@@ -148,7 +148,10 @@ fn missing_job(report: &ExplainReport, focus: &ResolvedTarget) -> Option<Verdict
     Some(verdict_parts(
         VerdictCode::JobUnknown,
         format!("there is no PodGroup {name}"),
-        [hint],
+        [
+            hint,
+            "if the cluster has it, look at `/readyz?verbose`: it says whether PodGroups are watched".to_owned(),
+        ],
     ))
 }
 

@@ -82,7 +82,7 @@ pub use records::{
     JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, TaskFields, TaskRecord, TaskShape, TaskStatus,
 };
 pub use reservation::{NamedAmounts, Reservation};
-pub use resource_table::{NameEra, ResourceTable, TooManyResourcesError};
+pub use resource_table::{NameEra, ResourceNaming, ResourceTable, TooManyResourcesError};
 pub(crate) use resource_vector::UNLIMITED_MARK;
 pub use resource_vector::{ResourceVector, UNLIMITED_AMOUNT, UNLIMITED_SCALAR};
 pub(crate) use shared_content::COUNT_BYTES;

@@ -1,10 +1,13 @@
 //! Names of resources and their ids, and how names are forgotten.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use super::amounts::{ResourceId, WHOLE_UNITS_BIT};
 use super::resource_name::ResourceKind;
+
+/// Most names that are only asked for: half of all ids, so that they never take those of offered names.
+const MOST_ASKED: usize = 16_383;
 
 /// Error: one resource name more than the table may hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +19,19 @@ pub struct TooManyResourcesError {
     pub limit: usize,
 }
 
+/// Who names a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceNaming {
+    /// Nodes that have it, or queues that share it: what operators write.
+    Offered,
+    /// Tasks and jobs only: what any user writes.
+    Asked,
+}
+
 /// Table of resource names and their ids.
+///
+/// Names that are offered have places of their own: names that are only asked for take none of them. Beyond their places, all names
+/// that are only asked for share one, [`ResourceTable::OTHERS`], which nothing offers.
 ///
 /// An id has the same name in all tables of an *era*. Forgetting a name starts a new era. The owner of a lineage reuses
 /// an id for another name only after all tables of eras with the old name have been dropped.
@@ -24,6 +39,10 @@ pub struct TooManyResourcesError {
 pub struct ResourceTable {
     names: Vec<Option<Arc<str>>>,
     ids: BTreeMap<Arc<str>, ResourceId>,
+    /// Ids whose names are offered.
+    offered: BTreeSet<ResourceId>,
+    /// Number of times that a name became an offered one.
+    offers: u64,
     /// Ids without a name that may get one.
     free: Vec<ResourceId>,
     era: Arc<NameEra>,
@@ -36,9 +55,11 @@ pub struct NameEra(());
 impl Default for ResourceTable {
     fn default() -> Self {
         let names = ["cpu", "memory", "pods"].map(Arc::from);
-        let ids = names.iter().cloned().zip((0..).map(ResourceId)).collect();
+        let ids: BTreeMap<_, _> = names.iter().cloned().zip((0..).map(ResourceId)).collect();
         Self {
             names: names.into_iter().map(Some).collect(),
+            offered: ids.values().copied().collect(),
+            offers: 0,
             ids,
             free: Vec::new(),
             era: Arc::default(),
@@ -47,6 +68,19 @@ impl Default for ResourceTable {
 }
 
 impl ResourceTable {
+    /// Name that all resources share which have no place in the table. No node offers it.
+    pub const OTHERS: &str = "pumice/other-resources";
+
+    /// True if nodes or queues have named the resource of an id.
+    pub fn is_offered(&self, id: ResourceId) -> bool {
+        self.offered.contains(&id)
+    }
+
+    /// Number of times that a name became an offered one. After one more, [`Self::OTHERS`] may stand for a resource that a node has.
+    pub fn offers(&self) -> u64 {
+        self.offers
+    }
+
     /// Id of a name. `None`: the table does not have the name.
     pub fn get(&self, name: &str) -> Option<ResourceId> {
         self.ids.get(name).copied()
@@ -74,21 +108,53 @@ impl ResourceTable {
         Ok(self.give(ResourceId(next), name))
     }
 
-    /// Id of a name, which the table learns if it is new: with a free id, if there is one. The table holds at most
-    /// `limit` names. Only the owner of a lineage may call this.
+    /// Id of a name, which the table learns if it is new: with a free id, if there is one. The table holds at most `limit` names that
+    /// are offered, and as many others. Only the owner of a lineage may call this.
     ///
     /// # Errors
-    /// The table is full.
-    pub fn intern_shared(&mut self, name: &str, limit: usize) -> Result<ResourceId, TooManyResourcesError> {
-        if let Some(id) = self.get(name) {
-            return Ok(id);
-        }
-        if self.name_count() >= limit {
+    /// The table has no place for such a name.
+    pub fn intern_shared(
+        &mut self,
+        name: &str,
+        named_by: ResourceNaming,
+        limit: usize,
+    ) -> Result<ResourceId, TooManyResourcesError> {
+        let known = self.get(name);
+        let (taken, limit) = match (named_by, known) {
+            (ResourceNaming::Asked, Some(id)) => return Ok(id),
+            (ResourceNaming::Offered, Some(id)) if self.offered.contains(&id) => return Ok(id),
+            (ResourceNaming::Asked, None) => (self.name_count() - self.offered.len(), limit.min(MOST_ASKED)),
+            (ResourceNaming::Offered, _) => (self.offered.len(), limit),
+        };
+        if taken >= limit || (named_by == ResourceNaming::Offered && name == Self::OTHERS) {
             return Err(TooManyResourcesError {
                 name: name.to_owned(),
                 limit,
             });
         }
+        let id = match known {
+            Some(id) => id,
+            None => self.intern_free(name)?,
+        };
+        if named_by == ResourceNaming::Offered {
+            self.offered.insert(id);
+            self.offers += 1;
+        }
+        Ok(id)
+    }
+
+    /// Id that the names share which have no place of their own. Only the owner of a lineage may call this.
+    ///
+    /// # Errors
+    /// The table has all ids that there are.
+    pub fn intern_others(&mut self) -> Result<ResourceId, TooManyResourcesError> {
+        match self.get(Self::OTHERS) {
+            Some(id) => Ok(id),
+            None => self.intern_free(Self::OTHERS),
+        }
+    }
+
+    fn intern_free(&mut self, name: &str) -> Result<ResourceId, TooManyResourcesError> {
         match self.free.pop() {
             Some(id) => Ok(self.give(id, name)),
             None => self.intern(name, usize::MAX),
@@ -110,6 +176,7 @@ impl ResourceTable {
         for id in ids.into_iter().filter(|id| *id > ResourceId::PODS) {
             if let Some(name) = self.names.get_mut(id.index()).and_then(Option::take) {
                 self.ids.remove(&name);
+                self.offered.remove(&id);
             }
         }
         let old = std::mem::take(&mut self.era);
@@ -192,25 +259,54 @@ mod tests {
     #[test]
     fn a_forgotten_name_leaves_its_id_to_another_when_it_is_freed() {
         let mut table = ResourceTable::default();
-        let [a, b] = ["a", "b"].map(|name| table.intern_shared(name, 5).unwrap());
-        assert!(table.intern_shared("c", 5).is_err());
+        let [a, b] = ["a", "b"].map(|name| table.intern_shared(name, ResourceNaming::Offered, 5).unwrap());
+        assert!(table.intern_shared("c", ResourceNaming::Offered, 5).is_err());
         let before = table.clone();
         let era = table.forget([a, ResourceId::CPU]);
         assert_eq!((table.get("a"), table.name(a), table.name_count()), (None, "", 4));
         assert_eq!(table.get("cpu"), Some(ResourceId::CPU), "it stays");
         assert!(!table.is_of_same_era(&before) && before.get("a") == Some(a));
-        let c = table.intern_shared("c", 5).unwrap();
+        let c = table.intern_shared("c", ResourceNaming::Offered, 5).unwrap();
         assert!(c > b, "the id of `a` is not free yet");
         table.forget([c]);
         assert!(era.upgrade().is_some());
         drop(before);
         assert!(era.upgrade().is_none());
         table.free([a, a, b]);
-        assert_eq!(table.intern_shared("d", 9), Ok(a));
-        assert_ne!(table.intern_shared("e", 9), Ok(b), "it has a name");
+        assert_eq!(table.intern_shared("d", ResourceNaming::Offered, 9), Ok(a));
+        assert_ne!(
+            table.intern_shared("e", ResourceNaming::Offered, 9),
+            Ok(b),
+            "it has a name"
+        );
         let older = table.clone();
         assert!(table.has_same_names(&older));
-        table.intern_shared("f", 9).unwrap();
+        table.intern_shared("f", ResourceNaming::Offered, 9).unwrap();
         assert!(!table.has_same_names(&older) && table.is_of_same_era(&older));
+    }
+    #[test]
+    fn names_that_are_only_asked_for_take_no_place_of_offered_ones() {
+        let mut table = ResourceTable::default();
+        let [a, b] = ["a", "b"].map(|name| table.intern_shared(name, ResourceNaming::Asked, 2).unwrap());
+        assert!(table.intern_shared("c", ResourceNaming::Asked, 2).is_err());
+        let others = table.intern_others().unwrap();
+        assert_eq!(table.intern_others(), Ok(others));
+        assert_eq!(table.intern_shared("a", ResourceNaming::Asked, 2), Ok(a));
+        // An offered name keeps the id that it has.
+        assert_eq!(table.intern_shared("b", ResourceNaming::Offered, 5), Ok(b));
+        assert_eq!(table.intern_shared("b", ResourceNaming::Offered, 4), Ok(b));
+        let d = table.intern_shared("d", ResourceNaming::Offered, 5).unwrap();
+        assert!(table.intern_shared("e", ResourceNaming::Offered, 5).is_err());
+        assert!(
+            table
+                .intern_shared(ResourceTable::OTHERS, ResourceNaming::Offered, 9)
+                .is_err()
+        );
+        assert_eq!(table.offers(), 2);
+        assert!(table.is_offered(d) && table.is_offered(ResourceId::CPU) && !table.is_offered(a));
+        // A forgotten name is no longer offered.
+        table.forget([b]);
+        table.intern_shared("e", ResourceNaming::Offered, 5).unwrap();
+        assert_eq!(table.offers(), 3);
     }
 }

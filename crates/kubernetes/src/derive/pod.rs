@@ -48,6 +48,42 @@ pub struct Pod {
     pub status: PodStatus,
 }
 
+impl Pod {
+    /// Lowers amounts so far that their sums fit in 64 bits of thousandths.
+    pub fn bound_amounts(&mut self) {
+        let Self {
+            containers,
+            init_containers,
+            overhead,
+            resources,
+            status,
+            ..
+        } = self;
+        // Each container counts at most once with its request, and everything with the overhead.
+        let parts = i64::try_from(containers.len() + init_containers.len() + 2).unwrap_or(i64::MAX);
+        let most = Quantity::from_whole(i64::MAX / 1_000 / parts, QuantityFormat::DecimalSi);
+        let of_containers = containers
+            .iter_mut()
+            .chain(init_containers)
+            .map(|own| &mut own.resources);
+        let of_statuses = status.containers.iter_mut().chain(&mut status.init_containers);
+        let mut allocated: Vec<_> = status.allocated.iter_mut().collect();
+        let mut all: Vec<_> = of_containers.chain(resources).chain(&mut status.resources).collect();
+        for own in of_statuses {
+            all.extend(&mut own.resources);
+            allocated.extend(&mut own.allocated);
+        }
+        let lists = all
+            .into_iter()
+            .flat_map(|own| own.requests.iter_mut().chain(&mut own.limits));
+        for list in lists.chain(allocated).chain(overhead) {
+            for quantity in list.values_mut().filter(|own| own.cmp_value(&most).is_gt()) {
+                *quantity = most.clone();
+            }
+        }
+    }
+}
+
 /// A container or init container.
 #[derive(Clone, Debug, Default)]
 pub struct PodContainer {

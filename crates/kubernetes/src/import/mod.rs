@@ -11,7 +11,7 @@ mod relations;
 #[cfg(test)]
 mod tests;
 mod vcjob;
-mod yaml;
+pub mod yaml;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

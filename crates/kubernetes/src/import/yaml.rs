@@ -42,7 +42,7 @@ pub(super) fn documents(text: &str) -> Vec<ImportDocument<'_>> {
 ///
 /// # Errors
 /// The text is not YAML 1.1, or nested too deeply. The error has the line in its own document.
-pub(super) fn read(text: &str) -> Result<Option<Value>, YamlError> {
+pub fn read(text: &str) -> Result<Option<Value>, YamlError> {
     // The file is the caller's own: its length is not bounded, only the text that aliases repeat.
     let limits = YamlLimits {
         bytes: usize::MAX,

@@ -23,9 +23,15 @@ pub enum AmountRules {
     /// Rules of the scheduler that the pod names.
     #[default]
     Auto,
+    /// The rules of [`AmountRules::Auto`], with bounds: an amount that is too large for a record becomes the largest one, and the pod
+    /// lists [`BOUNDED_AMOUNTS`] as not evaluated. So it takes its part of its node, whatever its user writes.
+    Bounded,
     /// Rules of this derivation, for all pods.
     Fixed(RequestDerivation),
 }
+
+/// Field that a pod lists as not evaluated whose amounts are larger than any record holds.
+pub const BOUNDED_AMOUNTS: &str = "resources";
 
 impl AmountRules {
     /// Rules by name: `auto`, or the name of a derivation.
@@ -50,12 +56,21 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
     let annotations = texts(object, "metadata.annotations")?;
     // Errors name the place in the object as it was given.
     let read = Pod::read(&with_default_requests(object));
-    let pod = read.map_err(|error| pod_field_error(Pod::read(object).err().unwrap_or(error)))?;
+    let mut pod = read.map_err(|error| pod_field_error(Pod::read(object).err().unwrap_or(error)))?;
     let derivation = match counting {
-        AmountRules::Auto => RequestDerivation::of(&pod),
+        AmountRules::Auto | AmountRules::Bounded => RequestDerivation::of(&pod),
         AmountRules::Fixed(derivation) => derivation,
     };
-    let effective = derive::effective_task(&pod, derivation).map_err(pod_field_error)?;
+    let mut unevaluated = derive::unevaluated_pod_fields(object);
+    let effective = match derive::effective_task(&pod, derivation) {
+        Err(PodError::Amount(_) | PodError::Sum { .. }) if counting == AmountRules::Bounded => {
+            pod.bound_amounts();
+            unevaluated.push(BOUNDED_AMOUNTS);
+            derive::effective_task(&pod, derivation)
+        }
+        effective => effective,
+    };
+    let effective = effective.map_err(pod_field_error)?;
     let amounts = |items: BTreeMap<String, String>| Some(pb::ResourceList { items });
     // A number of its own is that of the specification, or of the annotation where it counts.
     let annotated = annotations.get(TASK_PRIORITY).and_then(|text| text.parse().ok());
@@ -85,7 +100,7 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         container_nonzero_requests: effective.container_nonzero_requests.and_then(amounts).map(Box::new),
         kubernetes_requests: effective.kubernetes_requests.and_then(amounts).map(Box::new),
         creation_time: time(object, "metadata.creationTimestamp")?,
-        unevaluated_fields: field_names(&derive::unevaluated_pod_fields(object)),
+        unevaluated_fields: field_names(&unevaluated),
         labels: pod.labels,
         constraints: constraints::of_pod(object)?,
         role: effective.role,

@@ -2,7 +2,7 @@
 
 mod object_names;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use prost::Message as _;
@@ -37,6 +37,10 @@ pub(crate) struct ObjectReader {
     claiming: BTreeMap<String, Vec<u8>>,
     /// Records that the API server has to tell again.
     stale: StaleRecords,
+    /// Pods whose amounts are larger than any record holds.
+    bounded: BTreeSet<String>,
+    /// Queues that no object describes.
+    own_queues: BTreeSet<String>,
     /// Objects that could not be read since the last look.
     unreadable: Vec<String>,
     unreadable_count: usize,
@@ -110,7 +114,7 @@ impl ObjectReader {
 
     /// Adds the record of an object to changes.
     pub(crate) fn read(&mut self, kind: ObjectKind, is_deleted: bool, bytes: &[u8], changes: &mut ChangeBatches) {
-        let read = object::read_json_of(kind, bytes, AmountRules::Auto, LIMITS);
+        let read = object::read_json_of(kind, bytes, AmountRules::Bounded, LIMITS);
         if is_deleted {
             self.remove(kind, &read, changes);
         } else {
@@ -140,7 +144,7 @@ impl ObjectReader {
         changes: &mut ChangeBatches,
     ) -> Result<(), RequestError> {
         let mut put = |read| self.put(kind, read, changes);
-        let read = object::read_json_list(kind, page, AmountRules::Auto, LIMITS, &mut put);
+        let read = object::read_json_list(kind, page, AmountRules::Bounded, LIMITS, &mut put);
         read.map_err(|error| RequestError::Unreadable(error.to_string()))
     }
 
@@ -167,6 +171,7 @@ impl ObjectReader {
             }
             Ok(mut record) => {
                 if let ObjectRecord::Task(task, controller, claims) = &mut record {
+                    self.note_bounded(task);
                     let claims = std::mem::take(claims);
                     self.complete_task(task, controller.as_ref(), claims, changes);
                 }
@@ -180,6 +185,9 @@ impl ObjectReader {
                     && job.queue == object::DEFAULT_QUEUE
                 {
                     self.put_own_queue(&job.queue, changes);
+                }
+                if let ObjectRecord::Queue(queue) = &record {
+                    self.own_queues.remove(&queue.name);
                 }
                 changes.put(kind.record_kind(), record);
                 // A list has them at its end.
@@ -230,6 +238,7 @@ impl ObjectReader {
     fn put_own_queue(&mut self, queue: &str, changes: &mut ChangeBatches) {
         // The next list of queues takes it away again, unless it shows a queue of this name.
         self.names.add(ObjectKind::Queue, queue);
+        self.own_queues.insert(queue.to_owned());
         let record = object::plain_queue(queue);
         changes.put(pb::RecordKind::Queue, ObjectRecord::Queue(record));
     }
@@ -252,6 +261,16 @@ impl ObjectReader {
 
     fn remove_named(&mut self, kind: ObjectKind, name: &str, changes: &mut ChangeBatches) {
         self.names.remove(kind, name);
+        if kind == ObjectKind::Queue {
+            self.own_queues.remove(name);
+            // Volcano has no queues without a queue of the cluster.
+            if self.names.of(kind).all(|queue| self.own_queues.contains(queue)) {
+                for own in std::mem::take(&mut self.own_queues) {
+                    self.names.remove(kind, &own);
+                    changes.set(kind.record_kind(), own, ChangedRecord::Remove);
+                }
+            }
+        }
         if kind.owns_pods() {
             if let OwnerChange::Changed(namespace) = self.owners.remove(kind, name) {
                 self.stale.namespaces.insert(namespace);
@@ -265,11 +284,33 @@ impl ObjectReader {
         }
         if kind == ObjectKind::Pod {
             self.claiming.remove(name);
+            self.bounded.remove(name);
             let affected = self.devices.remove_pod(name);
             self.follow(affected, changes);
         }
         if kind.record_kind() != pb::RecordKind::Unspecified {
             changes.set(kind.record_kind(), name.to_owned(), ChangedRecord::Remove);
+        }
+    }
+
+    /// Tells once of a pod whose amounts are larger than any record holds.
+    fn note_bounded(&mut self, task: &pb::Task) {
+        if !task
+            .unevaluated_fields
+            .iter()
+            .any(|field| field == object::BOUNDED_AMOUNTS)
+        {
+            self.bounded.remove(&task.name);
+        } else if self.bounded.insert(task.name.clone()) {
+            let reason = "its amounts are larger than any record holds; the largest one counts";
+            self.count_unreadable(format!("Pod {}: spec: {reason}", task.name));
+        }
+    }
+
+    fn count_unreadable(&mut self, message: String) {
+        self.unreadable_count = self.unreadable_count.saturating_add(1);
+        if self.unreadable.len() < UNREADABLE_REPORTED {
+            self.unreadable.push(message);
         }
     }
 
@@ -290,10 +331,7 @@ impl ObjectReader {
             // The last good record counts, as it is.
             self.claiming.remove(&name);
         }
-        self.unreadable_count = self.unreadable_count.saturating_add(1);
-        if self.unreadable.len() < UNREADABLE_REPORTED {
-            self.unreadable.push(format!("{title}: {error}"));
-        }
+        self.count_unreadable(format!("{title}: {error}"));
         if let Some(RecordIdentity { kind, name, node }) = record {
             let record = pb::UnreadableRecord {
                 kind: kind.into(),

@@ -160,6 +160,8 @@ pub struct Batch {
     pub bytes: usize,
     /// Labels that were left out of the records, because no policy read them.
     pub dropped_labels: LabelKinds,
+    /// Resources of the records share one name, because there was no place for theirs: names that were offered then.
+    pub others_since: Option<u64>,
     /// Connection that the batch came by; `None`: it came by none.
     pub connection: Option<ConnectionShare>,
 }

@@ -16,6 +16,8 @@ pub enum ResyncReason {
     EpochChanged,
     /// A policy reads labels that were left out of the source's records.
     LabelsNeeded,
+    /// A node offers a resource that records may ask for under a shared name.
+    ResourcesNeeded,
 }
 
 impl ResyncReason {
@@ -33,6 +35,7 @@ impl ResyncReason {
             Self::UnknownSource => "UNKNOWN_SOURCE",
             Self::EpochChanged => "EPOCH_CHANGED",
             Self::LabelsNeeded => "LABELS_NEEDED",
+            Self::ResourcesNeeded => "RESOURCES_NEEDED",
         }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct SourceProgress {
     pub(super) bytes: usize,
     /// Labels that were left out of the records in the state.
     pub(super) dropped_labels: LabelKinds,
+    /// Resources of the records in the state share one name: names that were offered when the records were read.
+    pub(super) others_since: Option<u64>,
     /// Time at which the server stops waiting for the source, which had synced before the start.
     pub(super) awaited_until: Option<Duration>,
 }
@@ -45,6 +47,7 @@ impl SourceProgress {
             kind: batch.source_kind,
             bytes: self.bytes,
             dropped_labels: self.dropped_labels,
+            others_since: self.others_since,
             awaited_until: self.awaited_until,
             ..Self::default()
         };

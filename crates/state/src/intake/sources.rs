@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::batch::{Batch, BatchKind, SourceKind};
 use super::batch_outcome::{BatchOutcome, ResyncReason, ResyncRequest};
-use super::full_sync_staging::{StagedElsewhere, make_room, stage_part};
+use super::full_sync_staging::{StagedElsewhere, earlier, make_room, stage_part};
 use super::record_bytes::batch_bytes;
 use super::source_progress::SourceProgress;
 use super::source_status::SourceRegistry;
@@ -98,21 +98,28 @@ impl SourceIntake {
     }
 
     /// Decides about a batch by its position in its source's sequence. `newest`: the revision that is visible now; `read`: the
-    /// labels that policies in force read.
+    /// labels that policies in force read; `offers`: the number of resource names that became offered so far.
     pub(crate) fn intake(
         &mut self,
         batch: Batch,
         newest: Revision,
         read: LabelKinds,
+        offers: u64,
     ) -> Result<IntakeResult, StateError> {
         let known = self.by_name.get(&batch.source).map_or(0, |source| source.epoch);
         check_epoch(batch.source_epoch, known, self.clock.wall())?;
-        let result = self.judge(batch, newest, read);
+        let result = self.judge(batch, newest, read, offers);
         self.publish();
         result
     }
 
-    fn judge(&mut self, batch: Batch, newest: Revision, read: LabelKinds) -> Result<IntakeResult, StateError> {
+    fn judge(
+        &mut self,
+        batch: Batch,
+        newest: Revision,
+        read: LabelKinds,
+        offers: u64,
+    ) -> Result<IntakeResult, StateError> {
         check_batch(&batch)?;
         let mut batch = batch.with_locations();
         let (now, limits) = (self.clock.monotonic(), &self.limits);
@@ -160,6 +167,10 @@ impl SourceIntake {
             source.gap = true;
             return result(source, Some(labels_request()));
         }
+        if batch.kind == BatchKind::Delta && source.others_since.is_some_and(|since| since != offers) {
+            source.gap = true;
+            return result(source, Some(resources_request()));
+        }
         if batch.source_epoch > source.epoch {
             source.begin_epoch(&batch, now);
         }
@@ -173,9 +184,16 @@ impl SourceIntake {
         accept(limits, sources.entry(name).or_default(), batch, newest, elsewhere)
     }
 
-    /// Records that a batch was applied, with its outcome, the bytes of the source's records now, and the labels that were left
-    /// out of it.
-    pub(crate) fn applied(&mut self, kind: BatchKind, outcome: &BatchOutcome, bytes: usize, dropped: LabelKinds) {
+    /// Records that a batch was applied, with its outcome, the bytes of the source's records now, and the labels and
+    /// resources that were left out of it.
+    pub(crate) fn applied(
+        &mut self,
+        kind: BatchKind,
+        outcome: &BatchOutcome,
+        bytes: usize,
+        dropped: LabelKinds,
+        others: Option<u64>,
+    ) {
         let Some(source) = self.by_name.get_mut(&outcome.position.source) else {
             return;
         };
@@ -184,9 +202,12 @@ impl SourceIntake {
             (source.complete, source.awaited_until) = (true, None);
         }
         (source.gap, source.bytes) = (false, bytes);
-        source.dropped_labels = match kind {
-            BatchKind::FullSyncLast => dropped,
-            BatchKind::Delta | BatchKind::FullSyncPart => source.dropped_labels.union(dropped),
+        (source.dropped_labels, source.others_since) = match kind {
+            BatchKind::FullSyncLast => (dropped, others),
+            BatchKind::Delta | BatchKind::FullSyncPart => (
+                source.dropped_labels.union(dropped),
+                earlier(source.others_since, others),
+            ),
         };
         source.store_outcome(outcome.clone(), self.limits.stored_outcomes);
         self.publish();
@@ -299,6 +320,15 @@ fn labels_request() -> ResyncRequest {
             "a policy reads labels that were left out of the records, because no policy read them before: send a full \
                   sync"
                 .to_owned(),
+    }
+}
+
+fn resources_request() -> ResyncRequest {
+    ResyncRequest {
+        reason: ResyncReason::ResourcesNeeded,
+        message: "a node or a queue has a resource that was left out of the records, because there was no place for its name: send a \
+                  full sync"
+            .to_owned(),
     }
 }
 

@@ -6,7 +6,7 @@ use super::commit_fixture::{CommitFixture, QUOTAS, allocate, job, machine, pendi
 use super::commit_tests::rejections;
 use crate::*;
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
-use pumice_engine::model::{NodeRecord, QueueRecord, RecordKind, TaskRecord, TaskStatus, TextMap};
+use pumice_engine::model::{NodeRecord, QueueRecord, RecordKind, ResourceNaming, TaskRecord, TaskStatus, TextMap};
 
 /// Policy without filters: only admission checks cards.
 const ADMISSION: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n    enablePredicate: false\n";
@@ -21,7 +21,11 @@ fn annotations(pairs: &[(&str, &str)]) -> TextMap {
 /// Queue with one `A` and one `B`, a node with each, and two jobs with a task that may use either.
 async fn cards(document: &str) -> CommitFixture {
     let mut fixture = CommitFixture::with(StateLimits::default(), document).await;
-    let gpu = fixture.state.resource_names().intern("nvidia.com/gpu").unwrap();
+    let gpu = fixture
+        .state
+        .resource_names()
+        .intern("nvidia.com/gpu", ResourceNaming::Offered)
+        .unwrap();
     let mut put: Vec<BatchRecord> = [("na", "A"), ("nb", "B")]
         .into_iter()
         .map(|(name, product)| {

@@ -2,7 +2,7 @@
 
 use super::{FakeClock, batch, node};
 use crate::*;
-use pumice_engine::model::{NodeRecord, ResourceAmounts, ResourceId, ResourceTable};
+use pumice_engine::model::{NodeRecord, ResourceAmounts, ResourceId, ResourceNaming, ResourceTable};
 
 const HOUR: u64 = 3_600_000;
 
@@ -22,7 +22,7 @@ fn start(resource_names: usize) -> (Arc<SharedState>, Arc<FakeClock>) {
 
 /// Node with one device of this kind, and the id of the device.
 fn node_with(state: &SharedState, name: &str, device: &str) -> (BatchRecord, ResourceId) {
-    let id = state.resource_names().intern(device).unwrap();
+    let id = state.resource_names().intern(device, ResourceNaming::Offered).unwrap();
     let record = NodeRecord {
         name: name.into(),
         allocatable: ResourceAmounts::from_iter([(ResourceId::CPU, 1_000), (id, 1_000)]),
@@ -53,7 +53,10 @@ async fn an_unused_name_goes_with_time_if_places_are_scarce() {
     let (state, clock) = start(7);
     let (used, _) = node_with(&state, "n1", "x.io/kept");
     put(&state, 1, vec![used]).await.unwrap();
-    state.resource_names().intern("x.io/old").unwrap();
+    state
+        .resource_names()
+        .intern("x.io/old", ResourceNaming::Offered)
+        .unwrap();
     pass(&state, &clock, 2 * HOUR).await;
     pass(&state, &clock, 10_000).await;
     assert_eq!(
@@ -63,7 +66,10 @@ async fn an_unused_name_goes_with_time_if_places_are_scarce() {
     );
     pass(&state, &clock, HOUR).await;
     assert_eq!(names(&state), ["x.io/kept"]);
-    state.resource_names().intern("x.io/new").unwrap();
+    state
+        .resource_names()
+        .intern("x.io/new", ResourceNaming::Offered)
+        .unwrap();
     pass(&state, &clock, 10_000).await;
     put(&state, 2, vec![node("n1", 1)]).await.unwrap();
     pass(&state, &clock, HOUR / 2).await;
@@ -74,7 +80,10 @@ async fn an_unused_name_goes_with_time_if_places_are_scarce() {
     pass(&state, &clock, HOUR / 2).await;
     assert_eq!(names(&state), ["x.io/new"]);
     let (roomy, clock) = start(100);
-    roomy.resource_names().intern("x.io/old").unwrap();
+    roomy
+        .resource_names()
+        .intern("x.io/old", ResourceNaming::Offered)
+        .unwrap();
     for _ in 0..3 {
         pass(&roomy, &clock, 2 * HOUR).await;
     }
@@ -108,7 +117,7 @@ async fn an_id_means_another_resource_only_when_nobody_knows_the_old_one() {
     for _ in 0..1_000 {
         pass(&state, &clock, 10_000).await;
         let mut table = ResourceTable::clone(&state.resource_names().current_table());
-        freed = table.intern_shared("x.io/second", 9) == Ok(id);
+        freed = table.intern_shared("x.io/second", ResourceNaming::Offered, 9) == Ok(id);
         if freed {
             break;
         }
@@ -125,7 +134,10 @@ async fn names_of_a_full_sync_that_is_being_sent_stay() {
     state.apply_batch(part).await.unwrap();
     let error = state.forget_resource("x.io/staged".into()).await.unwrap_err();
     assert!(error.to_string().contains("node n1"), "{error}");
-    state.resource_names().intern("x.io/other").unwrap();
+    state
+        .resource_names()
+        .intern("x.io/other", ResourceNaming::Offered)
+        .unwrap();
     pass(&state, &clock, 10_000).await;
     pass(&state, &clock, HOUR).await;
     assert_eq!(names(&state), ["x.io/staged"]);

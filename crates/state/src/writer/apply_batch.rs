@@ -17,11 +17,11 @@ use pumice_engine::model::{Problem, RecordKind};
 impl Writer {
     /// Applies a batch. Later batches of the group are evaluated after it.
     pub(super) fn apply_to_source(&mut self, batch: Batch) -> BatchOutcome {
-        let (kind, dropped) = (batch.kind, batch.dropped_labels);
+        let (kind, dropped, others) = (batch.kind, batch.dropped_labels, batch.others_since);
         let outcome = self.apply_batch(batch);
         self.changed = true;
         let bytes = self.source_bytes.of(&outcome.position.source);
-        self.sources.applied(kind, &outcome, bytes, dropped);
+        self.sources.applied(kind, &outcome, bytes, dropped, others);
         self.show_dropped_labels();
         outcome
     }
@@ -29,8 +29,8 @@ impl Writer {
     pub(super) fn intake(&mut self, mut batch: Batch) -> Result<IntakeResult, StateError> {
         self.check_names(&batch)?;
         batch.names = None;
-        self.sources
-            .intake(batch, self.visible_revision(), self.next.read_labels())
+        let (read, offers) = (self.next.read_labels(), self.names.current_table().offers());
+        self.sources.intake(batch, self.visible_revision(), read, offers)
     }
 
     /// Stores in the next snapshot which labels its records lack.
@@ -60,6 +60,7 @@ impl Writer {
             names: _,
             bytes: _,
             dropped_labels: _,
+            others_since: _,
             connection: _,
         } = batch;
         self.next.state.set_resources(self.names.current_table());

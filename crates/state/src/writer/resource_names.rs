@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use pumice_engine::model::{ResourceId, ResourceTable, TooManyResourcesError};
+use pumice_engine::model::{ResourceId, ResourceNaming, ResourceTable, TooManyResourcesError};
 
 /// Table of resource names that changes while others read it. Only the writer lets names be forgotten.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct ResourceNames {
 }
 
 impl ResourceNames {
-    /// Empty table for at most `limit` names.
+    /// Empty table for at most `limit` names that are offered, and as many others.
     pub fn new(limit: usize) -> Self {
         Self {
             table: ArcSwap::default(),
@@ -30,11 +30,24 @@ impl ResourceNames {
     /// Id of a name. Adds the name if it is new.
     ///
     /// # Errors
-    /// The table is full.
-    pub fn intern(&self, name: &str) -> Result<ResourceId, TooManyResourcesError> {
-        match self.table.load().get(name) {
+    /// The table has no place for such a name.
+    pub fn intern(&self, name: &str, named_by: ResourceNaming) -> Result<ResourceId, TooManyResourcesError> {
+        let table = self.table.load();
+        let known = table.get(name);
+        match known.filter(|id| named_by == ResourceNaming::Asked || table.is_offered(*id)) {
             Some(id) => Ok(id),
-            None => self.change(|table| table.intern_shared(name, self.limit)),
+            None => self.change(|table| table.intern_shared(name, named_by, self.limit)),
+        }
+    }
+
+    /// Id that the names share which have no place of their own.
+    ///
+    /// # Errors
+    /// The table has all ids that there are.
+    pub fn intern_others(&self) -> Result<ResourceId, TooManyResourcesError> {
+        match self.table.load().get(ResourceTable::OTHERS) {
+            Some(id) => Ok(id),
+            None => self.change(ResourceTable::intern_others),
         }
     }
 
