@@ -45,8 +45,10 @@ const (
 	ReasonEpochChanged   = "EPOCH_CHANGED"
 	ReasonSessionBusy    = "SESSION_BUSY"
 	ReasonResyncNeeded   = "RESYNC_NEEDED"
-	// ReasonStoreFailed is of a server that cannot write to its store. Whether the call had an effect is unknown.
+	// ReasonStoreFailed is of a server that cannot write to its store.
 	ReasonStoreFailed = "STORE_FAILED"
+	// ReasonUnknownOutcome is of a server whose store did not say whether it has the change. Metadata has the "key" that settles it.
+	ReasonUnknownOutcome = "UNKNOWN_OUTCOME"
 	// ReasonSessionUnreachable is set by this client: the server that opened the session does not answer, and another one is in
 	// use. Whether the call had an effect is unknown. The session is lost: open another one.
 	ReasonSessionUnreachable = "SESSION_UNREACHABLE"

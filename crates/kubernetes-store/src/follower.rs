@@ -218,8 +218,8 @@ impl SlotFollower {
 }
 
 /// Problem of the follower in words, without the place: the message that it becomes part of has it.
-fn problem_of(error: &StoreError) -> String {
-    if let StoreError::Failed { message, .. } = error {
+pub(crate) fn problem_of(error: &StoreError) -> String {
+    if let StoreError::Failed { message, .. } | StoreError::Unknown { message, .. } = error {
         return message.clone();
     }
     error.to_string()

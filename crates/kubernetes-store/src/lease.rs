@@ -8,7 +8,6 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube_client::api::ListParams;
 use pumice_state::store::LogServer;
 use tokio::time::Instant;
 
@@ -107,10 +106,8 @@ impl ServerLease {
 
     /// Servers whose Leases are renewed. Leases that have not been for long are removed.
     pub(crate) async fn servers(&mut self, link: &ApiLink) -> Result<Vec<LogServer>, ApiError> {
-        let api = link.api::<Lease>().await?;
         let selector = link.names.selector(LogObjectKind::Server);
-        let asked = ListParams::default().labels(&selector).limit(MAX_SERVERS);
-        let listed = link.call(api.list(&asked)).await?.items;
+        let listed = link.leases(&selector, MAX_SERVERS).await?;
         let (now, mut seen, mut servers) = (Instant::now(), BTreeMap::new(), Vec::new());
         for lease in listed {
             let text = |value: Option<String>| value.unwrap_or_default();

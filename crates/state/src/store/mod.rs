@@ -312,6 +312,14 @@ pub enum StoreError {
         /// Location of the store.
         place: String,
     },
+    /// A write was sent, and no response proves what became of it: the log may have it.
+    #[error("{place}: {message}")]
+    Unknown {
+        /// Location of the store.
+        place: String,
+        /// Last problem on the way.
+        message: String,
+    },
     /// The disk failed, or is full.
     #[error("{place}: {message}")]
     Failed {
@@ -350,8 +358,8 @@ pub trait Store: Debug + Send {
     /// after the entry.
     ///
     /// # Errors
-    /// [`StoreError::Stale`]: the head is another one, and nothing was written. After any other error the entry may be in the
-    /// log all the same, so the caller has to read the log ([`Self::read_after`]) before it appends again.
+    /// [`StoreError::Stale`]: the head is another one, and nothing was written. [`StoreError::Unknown`]: the entry may be in
+    /// the log. After any error the caller has to read the log ([`Self::read_after`]) before it appends again.
     fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError>;
 
     /// Part of the log beyond a head that this process has applied.
