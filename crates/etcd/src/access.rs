@@ -129,19 +129,26 @@ impl LogAccess {
         }
         let transaction = TxnRequest {
             compare,
-            success: vec![put(head, attempt.after.encode(), 0), put(entry, value.clone(), 0)],
+            success: vec![
+                put(head, attempt.after.encode(), 0),
+                put(entry.clone(), value.clone(), 0),
+            ],
             failure,
         };
         let until = Instant::now() + self.link.timeout() * RESOLVE_TIMEOUTS;
+        let mut is_unknown = false;
         loop {
             let reply = match self.link.transact(transaction.clone()).await {
                 Ok(reply) => reply,
-                Err(EtcdError::Unreachable(_)) if !self.rules.waits => return Ok(AppendOutcome::Appended),
-                Err(error @ EtcdError::Unreachable(_)) if Instant::now() >= until => return Err(self.error(&error)),
+                Err(error) if error.is_unknown() && !self.rules.waits => return Ok(AppendOutcome::Appended),
                 // The transaction is sent again: it changes nothing if it was carried out before.
-                Err(EtcdError::Unreachable(_)) => {
+                Err(error) if error.is_unknown() && Instant::now() < until => {
+                    is_unknown = true;
                     tokio::time::sleep(RESOLVE_PAUSE).await;
                     continue;
+                }
+                Err(error) if is_unknown || error.is_unknown() => {
+                    return self.find_appended(&entry, &value, &error).await;
                 }
                 Err(error) => return Err(self.error(&error)),
             };
@@ -164,6 +171,18 @@ impl LogAccess {
                 Some(_) | None => AppendOutcome::Fenced,
             });
         }
+    }
+
+    /// Reads whether an entry is there whose outcome is unknown. It may still come if it is not.
+    async fn find_appended(&self, key: &[u8], value: &[u8], error: &EtcdError) -> Result<AppendOutcome, StoreError> {
+        let found = self.link.range((key.to_vec(), Vec::new()), 1, 0).await;
+        if found.is_ok_and(|found| found.kvs.first().is_some_and(|found| found.value == value)) {
+            return Ok(AppendOutcome::Appended);
+        }
+        Err(StoreError::Unknown {
+            place: self.link.place(),
+            message: error.to_string(),
+        })
     }
 
     /// Value of an entry's key. The parts of a long entry are written first.
@@ -268,7 +287,7 @@ impl LogAccess {
     pub(crate) async fn await_service(&self) {
         let ask = || async {
             match self.link.range((self.keys.head(), Vec::new()), 1, 0).await {
-                Err(error @ EtcdError::Unreachable(_)) => Some(error),
+                Err(error) if error.is_unknown() => Some(error),
                 Ok(_) | Err(_) => None,
             }
         };

@@ -125,6 +125,9 @@ impl Follower {
         if !granted.error.is_empty() {
             return Err(EtcdError::Refused(granted.error));
         }
+        if granted.id == 0 || granted.ttl <= 0 {
+            return Err(EtcdError::Unproved("a response grants no lease".to_owned()));
+        }
         let key = access.keys.replica(&self.name);
         let removed = TxnRequest {
             success: vec![crate::link::delete((key.clone(), Vec::new()))],
@@ -135,11 +138,11 @@ impl Follower {
             success: vec![put(key.clone(), self.record(), granted.id)],
             ..TxnRequest::default()
         };
-        let made = access.link.transact(made).await?;
-        let revision = made.header.map_or(0, |header| header.revision);
+        access.link.transact(made).await?;
         // A transaction that was sent twice has made the key at the first time.
         let found = access.link.range((key.clone(), Vec::new()), 1, 0).await?;
-        let revision = found.kvs.first().map_or(revision, |found| found.create_revision);
+        let made = found.kvs.first().map(|found| found.create_revision);
+        let revision = made.ok_or_else(|| EtcdError::Unproved("the key of this server is not there".to_owned()))?;
         let registration = Registration {
             key,
             revision,
@@ -307,6 +310,9 @@ impl Follower {
         let reply = tokio::time::timeout(access.link.timeout(), replies.message()).await;
         let reply = reply.map_err(|_| EtcdError::Unreachable("the lease is not renewed in time".to_owned()))?;
         match reply.map_err(|status| error_of(&status))? {
+            Some(reply) if self.registration().is_none_or(|own| own.lease != reply.id) => {
+                Err(EtcdError::Unproved("a response renews another lease".to_owned()))
+            }
             Some(reply) if reply.ttl > 0 => Ok(()),
             Some(reply) => {
                 self.registration.with(|own| {
@@ -348,7 +354,12 @@ impl Follower {
             success: vec![put(key, self.record(), lease)],
             ..TxnRequest::default()
         };
-        access.link.transact(progress).await?;
+        if !access.link.transact(progress).await?.succeeded {
+            self.registration.with(|own| {
+                own.take_if(|own| own.lease == lease);
+            });
+            return Err(EtcdError::Unreachable("the key of this server is gone".to_owned()));
+        }
         *published = Some(applied);
         Ok(())
     }
