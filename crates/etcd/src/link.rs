@@ -395,7 +395,12 @@ pub(crate) fn has_value(key: Vec<u8>, value: Vec<u8>) -> Compare {
 
 /// Comparison that holds if the key does not exist.
 pub(crate) fn is_absent(key: Vec<u8>) -> Compare {
-    compare(key, CompareTarget::Version, TargetUnion::Version(0))
+    has_version(key, 0)
+}
+
+/// Comparison that holds if the key was changed this many times since it was made. 0: it does not exist.
+pub(crate) fn has_version(key: Vec<u8>, version: i64) -> Compare {
+    compare(key, CompareTarget::Version, TargetUnion::Version(version))
 }
 
 /// Comparison that holds if the key was made by the transaction of this revision.

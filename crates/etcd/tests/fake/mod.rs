@@ -19,7 +19,13 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Status;
 use tonic::body::Body;
 
-#[expect(clippy::all, clippy::pedantic, dead_code, unused_qualifications, reason = "generated")]
+#[expect(
+    clippy::all,
+    clippy::pedantic,
+    unused_qualifications,
+    unreachable_pub,
+    reason = "generated"
+)]
 #[rustfmt::skip]
 #[path = "../../src/generated/etcdserverpb.rs"]
 mod api;
@@ -96,8 +102,6 @@ struct EtcdState {
     leases: i64,
     replies: BTreeMap<String, Vec<u8>>,
     are_watches_silent: bool,
-    /// Number of calls.
-    calls: usize,
 }
 
 /// etcd with one member.
@@ -352,7 +356,6 @@ impl FakeEtcd {
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
         let call = head.uri.path().rsplit('/').next().unwrap().to_owned();
-        self.0.lock().unwrap().calls += 1;
         let problem = problems(&call);
         let broken = || failed(&Status::unavailable("the connection was cut"));
         match problem {
@@ -484,10 +487,5 @@ impl FakeEtcd {
 
     pub(crate) fn value(&self, key: &str) -> Option<Vec<u8>> {
         Some(self.0.lock().unwrap().get(key.as_bytes(), 0)?.value)
-    }
-
-    /// Number of calls so far.
-    pub(crate) fn calls(&self) -> usize {
-        self.0.lock().unwrap().calls
     }
 }

@@ -372,6 +372,15 @@ pub trait Store: Debug + Send {
     /// appends.
     fn follow(&mut self, news: &Arc<LogNews>) -> bool;
 
+    /// Repairs the log of stopped servers, as far as it proves what is true. Returns what was repaired, line by line.
+    ///
+    /// # Errors
+    /// The log does not prove what is true: the message says what would be lost. With `accept_loss` that is given up.
+    fn repair(&mut self, accept_loss: bool) -> Result<Vec<String>, StoreError> {
+        let _ = accept_loss;
+        Ok(Vec::new())
+    }
+
     /// Complete content, sorted.
     ///
     /// # Errors
