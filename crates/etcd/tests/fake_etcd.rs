@@ -13,7 +13,7 @@ use pumice_etcd::{EtcdOptions, EtcdStore};
 use pumice_state::store::conformance::{check_conformance, check_failed_appends, check_shared_log};
 use pumice_state::store::{LogHead, LogNews, LogRead, Store as _, StoreError, StoreWrite};
 
-use fake::{CallProblem, FakeEtcd, Lie, ProblemPlan};
+use fake::{CallPlan, CallProblem, EtcdLie, FakeEtcd};
 
 fn open(options: &EtcdOptions) -> EtcdStore {
     EtcdStore::new(options.clone()).unwrap()
@@ -48,10 +48,10 @@ fn read_on(store: &mut EtcdStore, head: &mut LogHead) {
 }
 
 /// Plan in which each transaction has a problem, while it is on.
-fn transactions(problem: CallProblem) -> (ProblemPlan, Arc<AtomicBool>) {
+fn transactions(problem: CallProblem) -> (CallPlan, Arc<AtomicBool>) {
     let is_on = Arc::new(AtomicBool::new(false));
     let shown = Arc::clone(&is_on);
-    let plan: ProblemPlan = Arc::new(move |call| {
+    let plan: CallPlan = Arc::new(move |call| {
         if shown.load(Ordering::SeqCst) && call == "Txn" {
             problem
         } else {
@@ -78,7 +78,7 @@ fn the_fake_conforms() {
 
 #[test]
 fn appends_that_fail_leave_an_entry_whole_or_not_at_all() {
-    let lies = Lie::ALL
+    let lies = EtcdLie::ALL
         .into_iter()
         .flat_map(|lie| [CallProblem::Lie(lie), CallProblem::LieAfter(lie)]);
     let others = [
@@ -100,7 +100,7 @@ fn appends_that_fail_leave_an_entry_whole_or_not_at_all() {
 
 #[test]
 fn a_response_that_does_not_prove_the_write_acknowledges_nothing() {
-    for lie in Lie::ALL {
+    for lie in EtcdLie::ALL {
         let (etcd, (plan, is_on)) = (FakeEtcd::default(), transactions(CallProblem::Lie(lie)));
         let mut store = open(&etcd.options_with(plan));
         let mut head = store.append_to_head(&write("made")).unwrap();
@@ -123,7 +123,7 @@ fn a_write_whose_responses_are_lost_is_found_or_said_to_be_unknown() {
     for problem in [
         CallProblem::LoseReply,
         CallProblem::HangAfter,
-        CallProblem::LieAfter(Lie::Empty),
+        CallProblem::LieAfter(EtcdLie::Empty),
     ] {
         let (etcd, (plan, is_on)) = (FakeEtcd::default(), transactions(problem));
         let mut store = open(&etcd.options_with(plan));
@@ -135,7 +135,7 @@ fn a_write_whose_responses_are_lost_is_found_or_said_to_be_unknown() {
     // Everything does.
     let (etcd, is_cut) = (FakeEtcd::default(), Arc::new(AtomicBool::new(false)));
     let shown = Arc::clone(&is_cut);
-    let plan: ProblemPlan = Arc::new(move |_| {
+    let plan: CallPlan = Arc::new(move |_| {
         if shown.load(Ordering::SeqCst) {
             CallProblem::LoseReply
         } else {
@@ -153,11 +153,11 @@ fn a_write_whose_responses_are_lost_is_found_or_said_to_be_unknown() {
 }
 
 #[test]
-fn a_refusal_after_a_lost_response_does_not_say_that_nothing_was_written() {
+fn a_rejection_after_a_lost_response_does_not_say_that_nothing_was_written() {
     let (etcd, turn) = (FakeEtcd::default(), Arc::new(AtomicBool::new(false)));
     let is_on = Arc::new(AtomicBool::new(false));
     let (first, shown) = (Arc::clone(&turn), Arc::clone(&is_on));
-    let plan: ProblemPlan = Arc::new(move |call| match (shown.load(Ordering::SeqCst), call) {
+    let plan: CallPlan = Arc::new(move |call| match (shown.load(Ordering::SeqCst), call) {
         (true, "Txn") if !first.swap(true, Ordering::SeqCst) => CallProblem::LoseReply,
         (true, _) => CallProblem::NoRoom,
         (false, _) => CallProblem::None,
@@ -340,9 +340,9 @@ fn a_server_that_cannot_confirm_that_it_is_current_says_since_when() {
     let (etcd, is_cut) = (FakeEtcd::default(), Arc::new(AtomicBool::new(false)));
     let shown = Arc::clone(&is_cut);
     // Reads of the head and of the servers repeat an old reply; renewals work.
-    let plan: ProblemPlan = Arc::new(move |call| {
+    let plan: CallPlan = Arc::new(move |call| {
         if shown.load(Ordering::SeqCst) && call == "Txn" {
-            CallProblem::Lie(Lie::Repeated)
+            CallProblem::Lie(EtcdLie::Repeated)
         } else {
             CallProblem::None
         }

@@ -16,7 +16,7 @@ const SLOT_BYTES: usize = 128 << 10;
 /// Most bytes of a part. A ConfigMap has 1 MiB at most, and etcd takes requests of 1.5 MiB.
 pub(crate) const PART_BYTES: usize = 768 << 10;
 /// Most parts of an entry.
-const MAX_PARTS: usize = 64;
+pub(crate) const MAX_PARTS: usize = 64;
 /// Number of times that the timeout of a request passes before the outcome of an entry is given up as unknown.
 pub(crate) const RESOLVE_TIMEOUTS: u32 = 3;
 /// Pause between two attempts to learn the outcome of an entry.
@@ -71,7 +71,7 @@ impl SlotAccess {
         let known = self.slots.version(slot);
         let mut expected = match known.filter(|known| known.sequence == self.lap_before(sequence)) {
             Some(version) => version,
-            None => self.read_slot(sequence).await?.version,
+            None => self.read_version(sequence).await?,
         };
         if expected.sequence >= sequence && self.rules.compares {
             return Ok(SlotOutcome::Stale);
@@ -156,7 +156,9 @@ impl SlotAccess {
                 Err(_) => tokio::time::sleep(RESOLVE_PAUSE).await,
             }
         };
-        let SlotRead { version, value } = SlotRead::of(&object).map_err(|what| self.link.damaged(&what))?;
+        let version = SlotVersion::of(&object.metadata).map_err(|what| self.link.damaged(&what))?;
+        // What the entry replaces may be damaged.
+        let value = SlotRead::of(&object).ok().and_then(|read| read.value);
         let here = version.sequence;
         let is_own = value.as_ref().is_some_and(|value| value.author == *author);
         self.note(slot, &version, value.filter(|_| !is_own))?;

@@ -257,8 +257,7 @@ impl ApiLink {
 
     pub(crate) fn damaged(&self, what: &str) -> StoreError {
         self.failed(&format!(
-            "it is damaged: {what}. Import an export under another `kubernetes_store_name`, or begin with an empty log under \
-             another one"
+            "the log is damaged: {what}. Run `pumice store check --repair`, or import an export under another `kubernetes_store_name`"
         ))
     }
 

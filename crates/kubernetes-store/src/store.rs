@@ -224,6 +224,40 @@ impl Store for KubernetesStore {
 
     fn read_after(&mut self, known: &LogHead) -> Result<LogRead, StoreError> {
         self.check_reachable()?;
+        let read = self.read_on(known)?;
+        self.mend()?;
+        Ok(read)
+    }
+
+    fn repair(&mut self, accept_loss: bool) -> Result<Vec<String>, StoreError> {
+        let access = self.access.clone();
+        self.run(async move { access.repair(accept_loss).await })
+    }
+
+    fn follow(&mut self, news: &Arc<LogNews>) -> bool {
+        let follower = SlotFollower::new(&self.options, self.author.server, Arc::clone(news));
+        follower.note_applied(self.content.head().sequence);
+        let lease = ServerLease::new(&self.options, self.author.server);
+        self.runtime
+            .spawn(Arc::clone(&follower).follow(self.access.clone(), lease));
+        self.follower = Some(follower);
+        true
+    }
+}
+
+impl KubernetesStore {
+    /// Covers damaged slots with a snapshot of the content, if there are any.
+    fn mend(&self) -> Result<(), StoreError> {
+        let Some(follower) = self.follower.clone().filter(|follower| follower.is_damaged()) else {
+            return Ok(());
+        };
+        let (access, content) = (self.access.clone(), self.content.clone());
+        self.run(async move { access.mend(content, false).await })?;
+        follower.note_mended();
+        Ok(())
+    }
+
+    fn read_on(&mut self, known: &LogHead) -> Result<LogRead, StoreError> {
         if self.content.head() != *known {
             let (state, head) = self.reload()?;
             return Ok(LogRead::Content(Box::new(state), head));
@@ -252,15 +286,5 @@ impl Store for KubernetesStore {
         }
         self.note_applied();
         Ok(LogRead::Entries(entries, self.content.head()))
-    }
-
-    fn follow(&mut self, news: &Arc<LogNews>) -> bool {
-        let follower = SlotFollower::new(&self.options, self.author.server, Arc::clone(news));
-        follower.note_applied(self.content.head().sequence);
-        let lease = ServerLease::new(&self.options, self.author.server);
-        self.runtime
-            .spawn(Arc::clone(&follower).follow(self.access.clone(), lease));
-        self.follower = Some(follower);
-        true
     }
 }

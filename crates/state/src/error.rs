@@ -194,7 +194,7 @@ impl StateError {
         matches!(self, Self::Store(_) | Self::UnknownOutcome { .. })
     }
 
-    /// The error as that of one of several calls that were written together.
+    /// Error of one of several calls that were written together.
     #[must_use]
     pub fn about(self, key: &str) -> Self {
         match self {

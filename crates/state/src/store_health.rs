@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_read_is_told_until_it_can() {
+    fn a_log_that_cannot_be_read_is_reported_until_it_can() {
         let (inner, clock) = (MemoryStore::default().replica(), Arc::new(FakeClock::default()));
         let (mut store, health) = WatchedStore::new(Box::new(inner), Arc::clone(&clock) as _);
         let head = store.append_to_head(&[]).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_that_cannot_confirm_is_told_since_when() {
+    fn a_follower_that_cannot_confirm_says_since_when() {
         let (inner, clock) = (MemoryStore::default().replica(), Arc::new(FakeClock::default()));
         let (mut store, health) = WatchedStore::new(Box::new(inner), Arc::clone(&clock) as _);
         let news: Arc<LogNews> = Arc::default();

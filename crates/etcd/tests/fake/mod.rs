@@ -50,9 +50,9 @@ pub(crate) enum CallProblem {
     /// The call is carried out, and no reply ever comes.
     HangAfter,
     /// The call is not carried out, and its reply is this.
-    Lie(Lie),
+    Lie(EtcdLie),
     /// The call is carried out, and its reply is this.
-    LieAfter(Lie),
+    LieAfter(EtcdLie),
     /// The call is not carried out: etcd has no room.
     NoRoom,
     /// The call is carried out after this many milliseconds.
@@ -61,7 +61,7 @@ pub(crate) enum CallProblem {
 
 /// What a reply says in the place of the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lie {
+pub(crate) enum EtcdLie {
     /// Nothing: all fields have their defaults.
     Empty,
     /// A transaction that succeeded, without a header.
@@ -72,21 +72,21 @@ pub(crate) enum Lie {
     OtherCluster,
 }
 
-impl Lie {
+impl EtcdLie {
     pub(crate) const ALL: [Self; 4] = [Self::Empty, Self::Succeeded, Self::Repeated, Self::OtherCluster];
 }
 
 /// Decides about problems: name of the call, such as `Txn`.
-pub(crate) type ProblemPlan = Arc<dyn Fn(&str) -> CallProblem + Send + Sync>;
+pub(crate) type CallPlan = Arc<dyn Fn(&str) -> CallProblem + Send + Sync>;
 
 /// Plan without problems.
-pub(crate) fn no_problems() -> ProblemPlan {
+pub(crate) fn no_problems() -> CallPlan {
     Arc::new(|_| CallProblem::None)
 }
 
 type Stream = mpsc::UnboundedSender<Result<Frame<Bytes>, Status>>;
 
-struct OpenWatch {
+struct KeyWatch {
     key: Vec<u8>,
     end: Vec<u8>,
     events: Stream,
@@ -98,7 +98,7 @@ struct EtcdState {
     revision: i64,
     /// Versions of each key, by revision; `None`: it was deleted.
     keys: BTreeMap<Vec<u8>, Vec<(i64, Option<api::KeyValue>)>>,
-    watches: Vec<OpenWatch>,
+    watches: Vec<KeyWatch>,
     leases: i64,
     replies: BTreeMap<String, Vec<u8>>,
     are_watches_silent: bool,
@@ -270,8 +270,8 @@ impl EtcdState {
                 events,
                 ..api::WatchResponse::default()
             };
-            let is_told = !response.events.is_empty() && !is_silent && !watch.is_silent;
-            !is_told || watch.events.send(Ok(framed(&response.encode_to_vec()))).is_ok()
+            let is_reported = !response.events.is_empty() && !is_silent && !watch.is_silent;
+            !is_reported || watch.events.send(Ok(framed(&response.encode_to_vec()))).is_ok()
         });
     }
 
@@ -306,16 +306,16 @@ impl EtcdState {
         reply
     }
 
-    fn lie(&self, lie: Lie, call: &str) -> Vec<u8> {
+    fn lie(&self, lie: EtcdLie, call: &str) -> Vec<u8> {
         match lie {
-            Lie::Empty => Vec::new(),
-            Lie::Succeeded => api::TxnResponse {
+            EtcdLie::Empty => Vec::new(),
+            EtcdLie::Succeeded => api::TxnResponse {
                 succeeded: call == "Txn",
                 ..api::TxnResponse::default()
             }
             .encode_to_vec(),
-            Lie::Repeated => self.replies.get(call).cloned().unwrap_or_default(),
-            Lie::OtherCluster => {
+            EtcdLie::Repeated => self.replies.get(call).cloned().unwrap_or_default(),
+            EtcdLie::OtherCluster => {
                 let header = Some(api::ResponseHeader {
                     cluster_id: CLUSTER + 1,
                     revision: self.revision + 1,
@@ -340,7 +340,7 @@ impl EtcdState {
 
 impl FakeEtcd {
     /// Channel whose calls have these problems.
-    fn channel(&self, problems: ProblemPlan) -> EtcdChannel {
+    fn channel(&self, problems: CallPlan) -> EtcdChannel {
         let own = self.clone();
         let serve = move |request: Request<Body>| {
             let (own, problems) = (own.clone(), Arc::clone(&problems));
@@ -377,9 +377,9 @@ impl FakeEtcd {
         match problem {
             CallProblem::Lie(lie) => whole(&self.0.lock().unwrap().lie(lie, &call)),
             CallProblem::LieAfter(lie) => {
-                let told = self.0.lock().unwrap().lie(lie, &call);
+                let reported = self.0.lock().unwrap().lie(lie, &call);
                 unary();
-                whole(&told)
+                whole(&reported)
             }
             CallProblem::LoseReply => {
                 unary();
@@ -413,7 +413,7 @@ impl FakeEtcd {
                 };
                 let is_silent = state.are_watches_silent;
                 if let Some(api::watch_request::RequestUnion::CreateRequest(watch)) = asked.request_union {
-                    state.watches.push(OpenWatch {
+                    state.watches.push(KeyWatch {
                         key: watch.key,
                         end: watch.range_end,
                         events: events.clone(),
@@ -444,7 +444,7 @@ impl FakeEtcd {
     }
 
     /// Options of a store whose calls have these problems.
-    pub(crate) fn options_with(&self, problems: ProblemPlan) -> EtcdOptions {
+    pub(crate) fn options_with(&self, problems: CallPlan) -> EtcdOptions {
         EtcdOptions {
             channel: Some(self.channel(problems)),
             timeout: Duration::from_millis(60),

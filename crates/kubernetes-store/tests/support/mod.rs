@@ -96,6 +96,7 @@ struct ApiState {
     history: Vec<(u64, String, &'static str, Value)>,
     forgotten: u64,
     watches: Vec<OpenWatch>,
+    are_watches_silent: bool,
     /// Rest of lists, by the token that continues them.
     pages: BTreeMap<String, (Vec<Value>, u64)>,
     requests: Vec<String>,
@@ -160,6 +161,9 @@ impl ApiState {
         let (collection, _) = path.rsplit_once('/').unwrap();
         self.history
             .push((self.version, collection.to_owned(), event, object.clone()));
+        if self.are_watches_silent {
+            return;
+        }
         let line = Bytes::from(format!("{}\n", json!({"type": event, "object": object})));
         self.watches.retain(|watch| {
             let is_meant = watch.collection == collection && has_labels(object, &watch.selector);
@@ -443,6 +447,33 @@ impl FakeObjectApi {
         let (path, mut object) = found.map(|(path, object)| (path.clone(), object.clone())).unwrap();
         object["metadata"]["labels"]["touched"] = json!("yes");
         state.store(&path, "MODIFIED", object);
+    }
+
+    /// Edits the object at the end of a path, as an operator would.
+    pub(crate) fn edit(&self, end: &str, edit: impl FnOnce(&mut Value)) {
+        let mut state = self.state.lock().unwrap();
+        let found = state.objects.iter().find(|(path, _)| path.ends_with(end));
+        let (path, mut object) = found.map(|(path, object)| (path.clone(), object.clone())).unwrap();
+        edit(&mut object);
+        state.store(&path, "MODIFIED", object);
+    }
+
+    /// Adds an object with the labels of another one, as an operator would.
+    pub(crate) fn copy_as(&self, end: &str, name: &str) {
+        let mut state = self.state.lock().unwrap();
+        let found = state.objects.iter().find(|(path, _)| path.ends_with(end));
+        let (path, mut object) = found.map(|(path, object)| (path.clone(), object.clone())).unwrap();
+        object["metadata"]["name"] = json!(name);
+        object["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+        object["metadata"]["annotations"] = json!({});
+        let (collection, _) = path.rsplit_once('/').unwrap();
+        let path = format!("{collection}/{name}");
+        state.store(&path, "ADDED", object);
+    }
+
+    /// Makes watches show nothing from now on, or all that comes.
+    pub(crate) fn silence_watches(&self, is_silent: bool) {
+        self.state.lock().unwrap().are_watches_silent = is_silent;
     }
 
     /// Copy of all objects, to be restored.
