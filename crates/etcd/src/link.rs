@@ -269,35 +269,52 @@ impl EtcdLink {
         .await
     }
 
-    /// Carries out operations together, if the comparisons hold. A response that does not fit the operations proves nothing.
+    /// Carries out operations together, if the comparisons hold. A response that does not fit the operations proves nothing, nor does one
+    /// that does not show what was put: it is read back with them.
     ///
     /// The call may be sent to several members: its comparisons have to fail once it was carried out.
-    pub(crate) async fn transact(&self, transaction: TxnRequest) -> Result<TxnResponse, EtcdError> {
+    pub(crate) async fn transact(&self, mut transaction: TxnRequest) -> Result<TxnResponse, EtcdError> {
+        let puts = transaction.success.iter().filter_map(|asked| match &asked.request {
+            Some(Operation::Put(put)) => Some(put.clone()),
+            Some(Operation::Range(_) | Operation::DeleteRange(_)) | None => None,
+        });
+        let put = puts.take(1).next();
+        transaction.success.extend(put.iter().map(|put| read(put.key.clone())));
         let check = |reply: &TxnResponse, known| {
             self.check_header(reply.header.as_ref(), known)?;
-            let revision = reply.header.map_or(0, |header| header.revision);
             let asked = if reply.succeeded {
                 &transaction.success
             } else {
                 &transaction.failure
             };
-            let mut pairs = asked.iter().zip(&reply.responses);
-            let has_put = asked
-                .iter()
-                .any(|asked| matches!(asked.request, Some(Operation::Put(_))));
-            if asked.len() == reply.responses.len() && (revision > known || !has_put) {
-                return pairs.try_for_each(|(asked, done)| check_operation(asked, done));
+            let unproved = || EtcdError::Unproved("a response does not show what was asked for".to_owned());
+            if asked.len() != reply.responses.len() {
+                return Err(unproved());
             }
-            Err(EtcdError::Unproved(
-                "a response does not show what was asked for".to_owned(),
-            ))
+            let mut pairs = asked.iter().zip(&reply.responses);
+            pairs.try_for_each(|(asked, done)| check_operation(asked, done))?;
+            let Some(put) = put.as_ref().filter(|_| reply.succeeded) else {
+                return Ok(());
+            };
+            let revision = reply.header.map_or(0, |header| header.revision);
+            let shown = reply.responses.last().and_then(|done| match &done.response {
+                Some(Done::Range(range)) => range.kvs.first(),
+                Some(Done::Put(_) | Done::DeleteRange(_)) | None => None,
+            });
+            let is_shown = shown.is_some_and(|shown| shown.value == put.value && shown.mod_revision == revision);
+            (is_shown && revision > known).then_some(()).ok_or_else(unproved)
         };
-        self.call(
-            transaction.clone(),
-            |mut client, request| async move { client.txn(request).await },
-            check,
-        )
-        .await
+        let mut reply = self
+            .call(
+                transaction.clone(),
+                |mut client, request| async move { client.txn(request).await },
+                check,
+            )
+            .await?;
+        if put.is_some() && reply.succeeded {
+            reply.responses.pop();
+        }
+        Ok(reply)
     }
 }
 

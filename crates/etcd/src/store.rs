@@ -44,6 +44,15 @@ impl EtcdStore {
     /// An address is not one, or a thread cannot be started.
     pub fn new(options: EtcdOptions) -> Result<Self, EtcdError> {
         let runtime = StoreRuntime::start("pumice-etcd").map_err(|error| EtcdError::Address(error.to_string()))?;
+        Self::on(options, runtime)
+    }
+
+    /// Store whose calls run on this runtime.
+    ///
+    /// # Errors
+    /// An address is not one.
+    #[doc(hidden)]
+    pub fn on(options: EtcdOptions, runtime: StoreRuntime) -> Result<Self, EtcdError> {
         let entered = runtime.enter();
         let link = EtcdLink::new(&options)?;
         drop(entered);

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube_client::core::PartialObjectMeta;
 use pumice_state::store::{LogEntry, StoreError, StoredContent, await_service};
 
 use crate::link::ApiError;
-use crate::names::{LogObjectKind, LogRoot, bytes_of};
+use crate::names::{LogObjectKind, LogRoot, bytes_of, sequence_of};
 use crate::read::{EntryRead, SlotAccess};
 use crate::slots::{SlotRead, expected_sequence};
 
@@ -64,6 +65,7 @@ impl SlotAccess {
     /// what was being read.
     pub(crate) async fn load_readable(&self) -> Result<Option<(LogRoot, ReadableContent)>, StoreError> {
         let Some((_, root)) = self.root().await? else {
+            self.check_absent().await?;
             let (content, problem) = (StoredContent::default(), None);
             return Ok(Some((LogRoot::empty(), ReadableContent { content, problem })));
         };
@@ -98,6 +100,25 @@ impl SlotAccess {
         }
         let problem = self.problem_of_slots(&listed, content.head().sequence);
         Ok(Some((root, ReadableContent { content, problem })))
+    }
+
+    /// Checks that a log without a root was not made: no slot has had an entry.
+    async fn check_absent(&self) -> Result<(), StoreError> {
+        let selector = self.link.names.selector(LogObjectKind::Slot);
+        let listed = self.link.list_metadata(&selector).await;
+        let (listed, _) = listed.map_err(|error| self.link.error(&error))?;
+        let has_entry = |object: &PartialObjectMeta<ConfigMap>| {
+            let name = object.metadata.name.as_deref().unwrap_or_default();
+            let is_slot = self.link.names.slot_number(name).is_some();
+            is_slot && sequence_of(&object.metadata).is_none_or(|sequence| sequence > 0)
+        };
+        if listed.iter().any(has_entry) {
+            let root = self.link.names.root();
+            return Err(self
+                .link
+                .damaged(&format!("its root {root} is missing, and its slots are there")));
+        }
+        Ok(())
     }
 
     /// What is wrong with slots, if the log ends with this entry.

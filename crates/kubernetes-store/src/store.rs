@@ -56,10 +56,17 @@ impl KubernetesStore {
     /// # Errors
     /// A thread cannot be started.
     pub fn new(options: KubernetesStoreOptions) -> Result<Self, StoreError> {
+        let started = StoreRuntime::start("pumice-kube");
+        let runtime = started.map_err(|error| ApiLink::new(&options).failed(&error.to_string()))?;
+        Ok(Self::on(options, runtime))
+    }
+
+    /// Store whose requests run on this runtime.
+    #[doc(hidden)]
+    pub fn on(options: KubernetesStoreOptions, runtime: StoreRuntime) -> Self {
         let link = ApiLink::new(&options);
-        let runtime = StoreRuntime::start("pumice-kube").map_err(|error| link.failed(&error.to_string()))?;
         let server = RandomState::new().hash_one(std::process::id());
-        Ok(Self {
+        Self {
             access: SlotAccess {
                 link,
                 slots: Arc::new(SlotTable::default()),
@@ -72,7 +79,7 @@ impl KubernetesStore {
             appended_bytes: 0,
             is_snapshot_under_way: Arc::default(),
             runtime,
-        })
+        }
     }
 
     /// Waits on this thread for work on the store's runtime.

@@ -82,9 +82,21 @@ impl Lie {
 pub(crate) type ProblemPlan = Arc<dyn Fn(&Method, &str) -> RequestProblem + Send + Sync>;
 
 /// API server.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct FakeObjectApi {
     state: Arc<Mutex<ApiState>>,
+}
+
+impl Default for FakeObjectApi {
+    fn default() -> Self {
+        let state = ApiState {
+            version: 1,
+            ..ApiState::default()
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -392,7 +404,8 @@ impl FakeObjectApi {
                 Ok(Response::builder().status(code).body(body).unwrap())
             }
         };
-        let _entered = RUNTIME.enter();
+        // A test with a runtime of its own makes its clients there.
+        let _entered = tokio::runtime::Handle::try_current().is_err().then(|| RUNTIME.enter());
         Client::new(tower::service_fn(serve), "default")
     }
 

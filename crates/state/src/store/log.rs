@@ -214,7 +214,8 @@ impl LogNews {
         }
     }
 
-    pub(super) fn take(&self) -> bool {
+    /// Takes the news, if there are any.
+    pub fn take(&self) -> bool {
         self.waiting.swap(false, Ordering::SeqCst)
     }
 }

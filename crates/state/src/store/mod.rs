@@ -20,6 +20,9 @@ mod disk;
 mod entry;
 #[cfg(any(test, debug_assertions))]
 mod failing;
+#[cfg(any(test, debug_assertions))]
+#[doc(hidden)]
+pub mod fault_scripts;
 mod format;
 #[doc(hidden)]
 #[cfg(debug_assertions)]
