@@ -1,4 +1,4 @@
-//! What callers and operators read of a shared log whose outcome or whose newest entry is not known.
+//! Callers and operators learn that an outcome, or the newest entry of a shared log, is not known.
 
 #![expect(
     clippy::disallowed_types,
@@ -41,7 +41,7 @@ fn feed(server: &EmbeddedServer) {
 }
 
 #[test]
-fn an_unknown_outcome_names_the_key_that_settles_it() {
+fn an_unknown_outcome_names_the_key_of_its_call() {
     let store = FailingStore::default().replica();
     let server = EmbeddedServer::on_store(ServerConfig::on_free_ports(), Box::new(store.clone()));
     feed(&server);

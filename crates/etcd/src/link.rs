@@ -28,7 +28,7 @@ const REPLY_BYTES: usize = 64 << 20;
 /// Time between two probes of a connection.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// Channel of a member.
+/// Way of calls to a member.
 pub type EtcdChannel = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Status>;
 
 /// Error of a call to etcd.

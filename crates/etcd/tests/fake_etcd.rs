@@ -211,11 +211,11 @@ fn keys_that_are_not_entries_do_not_stop_the_log() {
     assert_eq!(etcd.value("/pumice/log/b/head").unwrap(), b"foreign");
 }
 
-/// What another hand does to the keys of a log.
-type Harm = (&'static str, fn(&FakeEtcd));
+/// Change of a log by another hand, and what is reported of it.
+type KeyHarm = (&'static str, fn(&FakeEtcd));
 
 /// Harm to a log of six entries, each with what is said of it.
-const HARM: [Harm; 7] = [
+const HARM: [KeyHarm; 7] = [
     ("/pumice/head was deleted", |etcd| etcd.remove("/pumice/head")),
     ("its key /pumice/head: the checksum is wrong", |etcd| {
         etcd.put("/pumice/head", b"garbage");
@@ -239,11 +239,8 @@ fn a_server_that_has_the_newest_entry_mends_the_log_before_it_acknowledges_more(
     for (said, harm) in HARM {
         let etcd = FakeEtcd::default();
         let (mut store, mut head, news) = followed_log(&etcd);
-        let (mut late, mut late_at, _) = {
-            let mut late = open(&etcd.options());
-            let (_, at) = late.load().unwrap();
-            (late, at, ())
-        };
+        let mut late = open(&etcd.options());
+        let (_, mut late_at) = late.load().unwrap();
         harm(&etcd);
         let damage = until("the damage is told", || news.damage());
         assert!(damage.contains(said), "{said}: {damage}");

@@ -1,4 +1,4 @@
-//! Random scripts of faults of an etcd of this process. `PUMICE_SCRIPTS` sets their number, and `PUMICE_SCRIPT_SEED` the first seed.
+//! Random scripts of problems of an etcd of this process. `PUMICE_SCRIPTS` sets their number, and `PUMICE_SCRIPT_SEED` the first seed.
 
 #![cfg(test)]
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pumice_etcd::{EtcdOptions, EtcdStore};
-use pumice_state::store::fault_scripts::{FaultyLog, ScriptDice, check_fault_script};
+use pumice_state::store::problem_scripts::{ScriptDice, TroubledLog, check_problem_script};
 use pumice_state::store::{AppendRules, Store, StoreRuntime};
 use tokio::runtime::Runtime;
 
@@ -65,7 +65,7 @@ impl ScriptEtcd {
     }
 }
 
-impl FaultyLog for ScriptEtcd {
+impl TroubledLog for ScriptEtcd {
     fn open(&mut self, server: usize) -> Box<dyn Store> {
         let (dice, share) = (
             Arc::clone(&self.dice),
@@ -87,7 +87,7 @@ impl FaultyLog for ScriptEtcd {
         self.open_on(no_problems(), &virtual_time())
     }
 
-    fn set_faults(&mut self, server: usize, share: u64) {
+    fn set_problems(&mut self, server: usize, share: u64) {
         self.shares.entry(server).or_default().store(share, Ordering::SeqCst);
     }
 
@@ -118,11 +118,12 @@ fn number_of(variable: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn whatever_the_answers_acknowledged_entries_stay_and_doubts_are_reported() {
+#[expect(clippy::print_stdout, reason = "a long run says what it did")]
+fn whatever_the_responses_acknowledged_entries_stay_and_doubts_are_reported() {
     let (first, count) = (number_of("PUMICE_SCRIPT_SEED", 1), number_of("PUMICE_SCRIPTS", 40));
     let mut sums = [0; 3];
     for seed in first..first + count {
-        let counts = check_fault_script(&mut ScriptEtcd::new(seed, AppendRules::default()), seed);
+        let counts = check_problem_script(&mut ScriptEtcd::new(seed, AppendRules::default()), seed);
         sums = [0, 1, 2].map(|kind| sums[kind] + counts[kind]);
     }
     let [appended, nothing, unknown] = sums;
@@ -135,7 +136,7 @@ fn the_scripts_notice_a_rule_that_is_left_out() {
     for (compares, waits) in [(false, true), (true, false)] {
         let noticed = (1..200).find(|seed| {
             let rules = AppendRules { compares, waits };
-            std::panic::catch_unwind(|| check_fault_script(&mut ScriptEtcd::new(*seed, rules), *seed)).is_err()
+            std::panic::catch_unwind(|| check_problem_script(&mut ScriptEtcd::new(*seed, rules), *seed)).is_err()
         });
         assert!(noticed.is_some(), "compares {compares}, waits {waits}");
     }

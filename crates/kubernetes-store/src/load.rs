@@ -121,7 +121,7 @@ impl SlotAccess {
         Ok(())
     }
 
-    /// What is wrong with slots, if the log ends with this entry.
+    /// Problems of slots, if the log ends with this entry.
     fn problem_of_slots(&self, listed: &ListedSlots, newest: u64) -> Option<(String, Vec<u64>)> {
         let (mut problems, slots) = (Vec::new(), self.slots.slots());
         let next = newest + 1;

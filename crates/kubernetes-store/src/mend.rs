@@ -93,7 +93,9 @@ impl SlotAccess {
                  Otherwise --accept-loss goes on without them"
             )));
         }
-        slots.iter().for_each(|slot| self.slots.note_damaged(*slot));
+        for slot in &slots {
+            self.slots.note_damaged(*slot);
+        }
         self.mend(content, true).await?;
         Ok(vec![
             format!("found: {what}"),

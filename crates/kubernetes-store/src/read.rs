@@ -18,7 +18,7 @@ pub(crate) struct SlotAccess {
     pub(crate) rules: AppendRules,
 }
 
-/// Entry of a value.
+/// Entry as it could be read.
 pub(crate) enum EntryRead {
     Entry(Box<LogEntry>),
     /// A part is gone: a snapshot covers the entry, or it is damaged.

@@ -1,7 +1,6 @@
 //! Logs that another hand has changed: what servers say, mend and refuse.
 
 #![cfg(test)]
-#![expect(clippy::disallowed_methods, reason = "times are waited for")]
 
 mod steps;
 #[expect(dead_code, reason = "other tests use more of it")]
@@ -43,28 +42,28 @@ fn bytes(api: &FakeObjectApi, slot: &str, bytes: &str) {
     api.edit(slot, |object| object["binaryData"]["bytes"] = json!(bytes));
 }
 
-/// What another hand does to the slots of a log.
+/// Change of a log by another hand, and what is reported of it.
 type Harm = (&'static str, fn(&FakeObjectApi));
 
 /// Harm to a log of six entries that a server with all of them mends, each with what is said of it.
 const HARM: [Harm; 6] = [
     ("pumice-log-0003: entry 3 is cut short", |api| {
-        bytes(api, "-log-0003", "AAAA")
+        bytes(api, "-log-0003", "AAAA");
     }),
     ("pumice-log-0006: entry 6 is cut short", |api| {
-        bytes(api, "-log-0006", "AAAA")
+        bytes(api, "-log-0006", "AAAA");
     }),
     ("pumice-log-0003: entry 3 was written again by another hand", |api| {
         bytes(api, "-log-0003", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
     }),
     ("pumice-log-0003: it says entry 35, and had entry 3", |api| {
-        number(api, "-log-0003", 35)
+        number(api, "-log-0003", 35);
     }),
     ("pumice-log-0006: it says entry 38, and had entry 6", |api| {
-        number(api, "-log-0006", 38)
+        number(api, "-log-0006", 38);
     }),
     ("pumice-log-0009: entry 41 is cut short", |api| {
-        number(api, "-log-0009", 41)
+        number(api, "-log-0009", 41);
     }),
 ];
 
@@ -102,11 +101,17 @@ fn what_nothing_proves_stops_acknowledgements() {
     // The slot of the next entry may have had it.
     type Harm = fn(&FakeObjectApi);
     let harm: [(&str, Harm); 4] = [
-        ("pumice-log-0007", |api| number(api, "-log-0007", 39)),
-        ("pumice-log-0003", |api| api.remove("-log-0003")),
-        ("pumice-log-0006", |api| api.remove("-log-0006")),
+        ("pumice-log-0007", |api| {
+            number(api, "-log-0007", 39);
+        }),
+        ("pumice-log-0003", |api| {
+            api.remove("-log-0003");
+        }),
+        ("pumice-log-0006", |api| {
+            api.remove("-log-0006");
+        }),
         ("root has no `slots`", |api| {
-            api.edit("pumice-log", |object| object["data"] = json!({"format": "1"}))
+            api.edit("pumice-log", |object| object["data"] = json!({"format": "1"}));
         }),
     ];
     for (said, harm) in harm {
@@ -194,7 +199,7 @@ fn a_silent_watch_does_not_keep_entries_from_a_server() {
 }
 
 #[test]
-fn a_server_that_sees_old_answers_only_says_since_when() {
+fn a_server_that_sees_old_responses_only_says_since_when() {
     let (api, is_old) = (FakeObjectApi::default(), Arc::new(AtomicBool::new(false)));
     open(&api.options()).append_to_head(&write("made")).unwrap();
     let shown = Arc::clone(&is_old);

@@ -162,7 +162,7 @@ pub enum StateError {
     /// The store did not say whether it has the change. It takes effect if the log has it.
     #[error("it is not known whether this was written ({error}): {key} settles it: repeat the call, or look for it")]
     UnknownOutcome {
-        /// What the call is known by, such as the job and its attempt.
+        /// Key of the call, such as the job and its attempt.
         key: String,
         /// Error of the store.
         error: StoreError,
@@ -197,13 +197,11 @@ impl StateError {
     /// Error of one of several calls that were written together.
     #[must_use]
     pub fn about(self, key: &str) -> Self {
-        match self {
-            Self::UnknownOutcome { error, .. } => Self::UnknownOutcome {
-                key: key.to_owned(),
-                error,
-            },
-            other => other,
+        if let Self::UnknownOutcome { error, .. } = self {
+            let key = key.to_owned();
+            return Self::UnknownOutcome { key, error };
         }
+        self
     }
 
     /// Reason code for programs.

@@ -21,6 +21,7 @@ use tonic::body::Body;
 
 #[expect(
     clippy::all,
+    clippy::allow_attributes_without_reason,
     clippy::pedantic,
     unused_qualifications,
     unreachable_pub,
@@ -34,7 +35,7 @@ use api::compare::TargetUnion;
 use api::request_op::Request as Operation;
 use api::response_op::Response as Done;
 
-/// Number of the cluster.
+/// Cluster that responds.
 const CLUSTER: u64 = 77;
 
 /// Problem of one call.
@@ -59,14 +60,14 @@ pub(crate) enum CallProblem {
     Late(u64),
 }
 
-/// What a reply says in the place of the truth.
+/// Reply in the place of the true one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EtcdLie {
     /// Nothing: all fields have their defaults.
     Empty,
     /// A transaction that succeeded, without a header.
     Succeeded,
-    /// What was replied to the last call of this kind.
+    /// Reply to the last call of this kind.
     Repeated,
     /// The reply of another etcd.
     OtherCluster,
@@ -156,11 +157,11 @@ fn failed(status: &Status) -> Response<Body> {
 }
 
 impl EtcdState {
-    fn header(&self) -> Option<api::ResponseHeader> {
-        Some(api::ResponseHeader {
+    fn header(&self) -> api::ResponseHeader {
+        api::ResponseHeader {
             cluster_id: CLUSTER,
             revision: self.revision,
-        })
+        }
     }
 
     fn get(&self, key: &[u8], revision: i64) -> Option<api::KeyValue> {
@@ -181,7 +182,7 @@ impl EtcdState {
             kvs.truncate(most);
         }
         api::RangeResponse {
-            header: self.header(),
+            header: Some(self.header()),
             kvs,
             more,
         }
@@ -221,7 +222,9 @@ impl EtcdState {
                         r#type: 0,
                         kv: Some(kv),
                     });
-                    Done::Put(api::PutResponse { header: self.header() })
+                    Done::Put(api::PutResponse {
+                        header: Some(self.header()),
+                    })
                 }
                 Operation::DeleteRange(range) => {
                     let keys: Vec<_> = self
@@ -244,7 +247,9 @@ impl EtcdState {
                             });
                         }
                     }
-                    Done::DeleteRange(api::DeleteRangeResponse { header: self.header() })
+                    Done::DeleteRange(api::DeleteRangeResponse {
+                        header: Some(self.header()),
+                    })
                 }
             });
         }
@@ -258,7 +263,7 @@ impl EtcdState {
     }
 
     fn tell(&mut self, events: &[api::Event]) {
-        let header = self.header();
+        let header = Some(self.header());
         let is_silent = self.are_watches_silent;
         self.watches.retain(|watch| {
             let meant = events
@@ -279,7 +284,7 @@ impl EtcdState {
         let succeeded = asked.compare.iter().all(|compare| self.holds(compare));
         let responses = self.carry_out(if succeeded { &asked.success } else { &asked.failure });
         api::TxnResponse {
-            header: self.header(),
+            header: Some(self.header()),
             succeeded,
             responses,
         }
@@ -299,7 +304,10 @@ impl EtcdState {
                 }
                 .encode_to_vec()
             }
-            "LeaseRevoke" => api::LeaseRevokeResponse { header: self.header() }.encode_to_vec(),
+            "LeaseRevoke" => api::LeaseRevokeResponse {
+                header: Some(self.header()),
+            }
+            .encode_to_vec(),
             other => panic!("{other}"),
         };
         self.replies.insert(call.to_owned(), reply.clone());
@@ -365,7 +373,11 @@ impl FakeEtcd {
                 return failed(&Status::resource_exhausted("etcdserver: mvcc: database space exceeded"));
             }
             CallProblem::Late(time) => tokio::time::sleep(Duration::from_millis(time)).await,
-            _ => {}
+            CallProblem::None
+            | CallProblem::LoseReply
+            | CallProblem::HangAfter
+            | CallProblem::Lie(_)
+            | CallProblem::LieAfter(_) => {}
         }
         match &*call {
             "Watch" => return self.watch(body),
@@ -389,7 +401,11 @@ impl FakeEtcd {
                 unary();
                 std::future::pending().await
             }
-            _ => whole(&unary()),
+            CallProblem::None
+            | CallProblem::LoseRequest
+            | CallProblem::HangBefore
+            | CallProblem::NoRoom
+            | CallProblem::Late(_) => whole(&unary()),
         }
     }
 
@@ -401,7 +417,7 @@ impl FakeEtcd {
             while let Some(Ok(bytes)) = requests.next().await {
                 let asked = api::WatchRequest::decode(bytes.slice(5..)).unwrap();
                 let mut state = own.0.lock().unwrap();
-                let header = state.header();
+                let header = Some(state.header());
                 let created = matches!(
                     asked.request_union,
                     Some(api::watch_request::RequestUnion::CreateRequest(_))

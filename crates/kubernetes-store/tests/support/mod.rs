@@ -55,9 +55,9 @@ pub(crate) enum RequestProblem {
 pub(crate) enum Lie {
     /// `{}`.
     Empty,
-    /// What the request sent.
+    /// Text that the request sent.
     Echo,
-    /// What was replied to the last request of this kind to this path.
+    /// Reply to the last request of this kind to this path.
     Repeated,
     /// An object of another name.
     Other,

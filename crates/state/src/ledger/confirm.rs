@@ -73,7 +73,7 @@ impl ConfirmItems {
         Self::Unread(Box::new(read))
     }
 
-    /// What the items are known by: the job and attempt of each, as far as a few.
+    /// Key of the items: the job and attempt of each, of a few.
     pub(crate) fn key(&self) -> String {
         let Self::Read(items) = self else {
             return String::new();

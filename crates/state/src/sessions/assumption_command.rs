@@ -62,7 +62,7 @@ impl AssumptionCommand {
         }
     }
 
-    /// What the command is known by.
+    /// Session, placement or task by which the command is found again.
     pub(crate) fn key(&self) -> String {
         let tasks = |tasks: &[Arc<str>]| tasks.first().map_or(String::new(), |task| format!(", task `{task}`"));
         match self {

@@ -56,7 +56,7 @@ pub struct LogNews {
     servers: ShortLock<Arc<[LogServer]>>,
 }
 
-/// What is known about whether this server has the newest entry.
+/// Confirmations that this server has the newest entry.
 #[derive(Debug, Default)]
 struct Currency {
     /// Time of the last confirmation.
@@ -161,7 +161,7 @@ impl LogNews {
                 self.post();
             }
             (Some(damage), None) => {
-                tracing::warn!(%damage, "the log of the store is whole again: a snapshot has taken the place of its entries")
+                tracing::warn!(%damage, "the log of the store is whole again: a snapshot has taken the place of its entries");
             }
             (Some(_) | None, _) => {}
         }

@@ -20,9 +20,6 @@ mod disk;
 mod entry;
 #[cfg(any(test, debug_assertions))]
 mod failing;
-#[cfg(any(test, debug_assertions))]
-#[doc(hidden)]
-pub mod fault_scripts;
 mod format;
 #[doc(hidden)]
 #[cfg(debug_assertions)]
@@ -32,6 +29,9 @@ mod ledger_log;
 mod log;
 mod medium;
 mod memory;
+#[cfg(any(test, debug_assertions))]
+#[doc(hidden)]
+pub mod problem_scripts;
 mod row;
 mod shared_log;
 mod shared_service;

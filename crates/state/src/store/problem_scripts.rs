@@ -1,9 +1,8 @@
-//! Random scripts of faults for logs that several servers share, in the tests of whichever crate has one. Time is virtual, and a seed
+//! Random scripts of problems for logs that several servers share, in the tests of whichever crate has one. Time is virtual, and a seed
 //! always gives the same script.
 
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     clippy::indexing_slicing,
     reason = "checks, which panic when they fail"
 )]
@@ -16,9 +15,9 @@ use std::time::Duration;
 use super::{LogHead, LogNews, LogRead, Store, StoreError, StoreWrite};
 use crate::clock::Clock;
 
-/// Servers of a script.
+/// Number of servers.
 const SERVERS: usize = 3;
-/// Steps of a script.
+/// Number of steps.
 const STEPS: u64 = 24;
 
 /// Numbers that look random and are the same for one seed.
@@ -26,7 +25,7 @@ const STEPS: u64 = 24;
 pub struct ScriptDice(AtomicU64);
 
 impl ScriptDice {
-    /// Dice of a seed.
+    /// Dice whose numbers follow from this seed.
     pub fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)))
     }
@@ -40,25 +39,25 @@ impl ScriptDice {
     }
 }
 
-/// Log with a service whose answers can be wrong, late, cut, repeated and missing.
-pub trait FaultyLog {
-    /// Opens the log for a server, with its faults.
+/// Log with a service whose responses can be wrong, late, cut, repeated and missing.
+pub trait TroubledLog {
+    /// Opens the log for a server, with its problems.
     fn open(&mut self, server: usize) -> Box<dyn Store>;
-    /// Opens the log without faults.
+    /// Opens the log without problems.
     fn open_whole(&mut self) -> Box<dyn Store>;
-    /// Sets how many of 64 requests of a server have a fault.
-    fn set_faults(&mut self, server: usize, share: u64);
+    /// Sets how many of 64 requests of a server have a problem.
+    fn set_problems(&mut self, server: usize, share: u64);
     /// Makes the watches of the service show nothing, or all that comes.
     fn silence_watches(&mut self, is_silent: bool);
     /// Does harmless things beside the log, as another program would.
     fn disturb(&mut self, number: u64);
     /// Lets time pass for a server.
     fn pass(&mut self, server: usize, time: Duration);
-    /// Time of a lease.
+    /// Time after which a server counts as stopped.
     fn lease(&self) -> Duration;
 }
 
-/// Clock of a script.
+/// Time that passes as the script says.
 #[derive(Debug, Default)]
 struct ScriptClock(AtomicU64);
 
@@ -112,7 +111,7 @@ struct Script<'l, L> {
     said: BTreeMap<String, SaidOutcome>,
 }
 
-impl<L: FaultyLog> Script<'_, L> {
+impl<L: TroubledLog> Script<'_, L> {
     fn start(&mut self, server: usize) {
         drop(self.servers.remove(&server));
         let mut store = self.log.open(server);
@@ -177,7 +176,7 @@ impl<L: FaultyLog> Script<'_, L> {
             0..=7 => self.append(server),
             8 | 9 => {
                 let share = [0, 2, 8, 24, 64][usize::try_from(self.dice.roll(5)).unwrap()];
-                self.log.set_faults(server, share);
+                self.log.set_problems(server, share);
             }
             10 => self.start(server),
             11 => {
@@ -220,7 +219,7 @@ impl<L: FaultyLog> Script<'_, L> {
         let seed = self.seed;
         self.log.silence_watches(false);
         for server in 0..SERVERS {
-            self.log.set_faults(server, 0);
+            self.log.set_problems(server, 0);
             if !self.servers.contains_key(&server) {
                 self.start(server);
             }
@@ -262,9 +261,9 @@ impl<L: FaultyLog> Script<'_, L> {
     }
 }
 
-/// Runs a script of faults. Returns the numbers of entries that were acknowledged, said not to be there, and unknown.
+/// Runs a script of problems. Returns the numbers of entries that were acknowledged, said not to be there, and unknown.
 #[doc(hidden)]
-pub fn check_fault_script(log: &mut impl FaultyLog, seed: u64) -> [usize; 3] {
+pub fn check_problem_script(log: &mut impl TroubledLog, seed: u64) -> [usize; 3] {
     let mut script = Script {
         log,
         seed,
