@@ -419,7 +419,7 @@ pub static LIMITS: &[LimitDef] = &[
     row!(
         "store_stale_ms",
         state.store_stale,
-        0..=AGE,
+        Some(LimitRange { least: 0, most: AGE }),
         "Time without a confirmation that the server has the newest entry of a shared store, after which it is not ready and rejects decisions on its own state (STORE_STALE); 0: never",
         from_time,
         Duration::from_millis
