@@ -164,6 +164,12 @@ impl StorePlace {
 pub(super) struct CheckArgs {
     #[command(flatten)]
     place: StorePlace,
+    /// Repair a shared log as far as it proves what is true. Stop its servers first, or restart them afterwards
+    #[arg(long)]
+    repair: bool,
+    /// Also go on without entries that cannot be read
+    #[arg(long, requires = "repair")]
+    accept_loss: bool,
 }
 
 /// Arguments of `pumice store export`.
@@ -199,6 +205,13 @@ pub(super) fn run(command: &StoreCommand) -> Result<(), CommandError> {
 }
 
 fn check(args: &CheckArgs) -> Result<(), CommandError> {
+    if args.repair && args.place.folder().is_none() {
+        let mut store = args.place.open_shared()?;
+        let repaired = store.repair(args.accept_loss).map_err(|error| store_error(&error))?;
+        for line in repaired {
+            output::line(&format!("{}: {line}", args.place.store))?;
+        }
+    }
     let state = args.place.load()?;
     output::line(&format!(
         "{}: every record is whole: {}",

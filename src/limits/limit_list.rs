@@ -420,6 +420,14 @@ pub static LIMITS: &[LimitDef] = &[
         edge.stalled,
         "Time for which a connection, or one response on it, may take none of the bytes that are there for it"
     ),
+    row!(
+        "store_stale_ms",
+        state.store_stale,
+        Some(LimitRange { least: 0, most: AGE }),
+        "Time without a confirmation that the server has the newest entry of a shared store, after which it is not ready and rejects decisions on its own state (STORE_STALE); 0: never",
+        from_time,
+        Duration::from_millis
+    ),
     fixed_count!(
         "stored_outcomes",
         state.stored_outcomes,

@@ -22,6 +22,8 @@ use super::convert::not_evaluated::EvaluatedState;
 use super::pb;
 use super::status::CallError;
 
+/// Reason of warnings and rejections while this server cannot confirm that it has the newest entry of its store.
+pub(super) const STORE_STALE: &str = "STORE_STALE";
 /// Longest metadata in the trailers of an error, where it is sent as base64.
 const METADATA_BYTES: usize = 1_500;
 /// State that a request is evaluated on, held to the end of the call.
@@ -190,7 +192,19 @@ impl EvaluationContext {
                 message,
             )
         };
-        let stale: Vec<Problem> = edge.state.stale_sources().into_iter().map(stale).collect();
+        let mut stale: Vec<Problem> = edge.state.stale_sources().into_iter().map(stale).collect();
+        stale.extend(edge.state.store_unconfirmed().map(|time| {
+            let seconds = time.as_secs();
+            let message = format!(
+                "the store has not confirmed for {seconds} s that this server has its newest entry: promises of other servers may be missing"
+            );
+            Problem::new(
+                ProblemKind::FailedPrecondition,
+                STORE_STALE,
+                "store".to_owned(),
+                message,
+            )
+        }));
         problems(&stale)
     }
 

@@ -201,7 +201,10 @@ impl SentBatch {
         let outcome = match self.commit.outcome().await {
             Ok(outcome) => outcome,
             Err(error) => {
-                fail(self.chosen, &CallError::from(error));
+                for ChosenCall { call, .. } in self.chosen {
+                    let own = error.clone().about(call.call.hold());
+                    call.done(Err(own.into()));
+                }
                 return Vec::new();
             }
         };

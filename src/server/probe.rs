@@ -158,13 +158,13 @@ impl HealthProbe {
         }
     }
 
-    /// Check of the store. A store that fails leaves the server ready, because decisions go on.
+    /// Check of the store. A store that fails leaves the server ready, because decisions go on, unless `store_stale_ms` ends them.
     fn store_check(&self) -> HealthCheck {
         let status = self.state.store_status();
         let durability = status.durability;
         HealthCheck {
             name: "store".to_owned(),
-            passed: true,
+            passed: !self.state.is_store_stale(),
             detail: match status.problem {
                 None => format!("works, {durability}"),
                 Some(problem) => format!("fails: {problem}"),

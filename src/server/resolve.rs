@@ -5,6 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tonic::Code;
 use tonic::metadata::MetadataMap;
 
 use crate::limits::parse_grpc_timeout;
@@ -17,7 +18,7 @@ use pumice_state::{StateError, SteppedSession, WeighedResult};
 use super::ServerContext;
 use super::convert::evaluation_ref::{EvaluationRef, InlineRef, LatestRef, SessionRef};
 use super::convert::{self, inline};
-use super::evaluation::{EvaluationContext, HeldState};
+use super::evaluation::{EvaluationContext, HeldState, STORE_STALE};
 use super::pb;
 use super::status::CallError;
 use super::worker_pool::CancellationToken;
@@ -155,6 +156,10 @@ impl ServerContext {
         evaluation_ref: &LatestRef,
         metadata: &MetadataMap,
     ) -> Result<(Arc<Snapshot>, Arc<PolicyInForce>), CallError> {
+        if self.state.is_store_stale() {
+            let message = "this server cannot confirm that it has the newest entry of its store (limit `store_stale_ms`): ask another one";
+            return Err(CallError::new(Code::Unavailable, STORE_STALE, message));
+        }
         let snapshot = self.resolve_snapshot(evaluation_ref, metadata).await?;
         let Some(policy) = snapshot.policies.get(&evaluation_ref.policy) else {
             let name = Arc::clone(&evaluation_ref.policy);

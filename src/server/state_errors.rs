@@ -46,7 +46,7 @@ fn state_error_code(error: &StateError) -> Code {
         | StateError::BatchInvalid { problem }
         | StateError::QueryRejected { problem } => grpc_code(problem.kind),
         StateError::Limit { .. } => Code::ResourceExhausted,
-        StateError::Store(_) | StateError::ShuttingDown => Code::Unavailable,
+        StateError::Store(_) | StateError::UnknownOutcome { .. } | StateError::ShuttingDown => Code::Unavailable,
     }
 }
 
@@ -103,6 +103,8 @@ impl From<StateError> for CallError {
                     failure
                 }
             }
+            // Without a delay: a client repeats only what it may repeat after a lost response.
+            StateError::UnknownOutcome { key, .. } => failure.with_entry("key", key),
             StateError::Store(_) | StateError::NamesForgotten => failure.retry_after(STORE_RETRY),
             StateError::JobsRepeated
             | StateError::NothingNamed

@@ -4,5 +4,6 @@
 mod fleet;
 mod ledger;
 mod replicas;
+mod shared_log;
 
 use pumice_test_support as support;

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::TxnRequest;
 use crate::api::response_op::Response as Done;
-use crate::keys::{LogKeys, SnapshotRecord};
+use crate::api::{KeyValue, TxnRequest};
+use crate::keys::{KeyRange, LogKeys, SnapshotRecord};
 use crate::link::{EtcdError, EtcdLink, has_value, is_absent, put, read, read_range, was_made_at};
 use pumice_state::store::{
     AppendRules, EntryAuthor, EntryValue, LogEntry, LogHead, StoreError, StoredContent, await_service,
 };
 
 /// Most entries that are read at once.
-const PAGE_ENTRIES: i64 = 64;
+const PAGE_ENTRIES: u64 = 64;
 /// Most bytes that are written under one key: etcd takes 1.5 MiB at once, unless it is set otherwise.
 pub(crate) const PART_BYTES: usize = 1 << 20;
 /// Most parts of an entry.
@@ -87,16 +87,35 @@ impl LogAccess {
         }
     }
 
-    pub(crate) fn damaged(&self, what: String) -> StoreError {
-        StoreError::Damaged {
-            place: self.link.place(),
-            what,
-        }
+    pub(crate) fn damaged(&self, what: &str) -> StoreError {
+        self.failed(&format!(
+            "the log is damaged: {what}. Run `pumice store check --repair`, or import an export under another `etcd_prefix`"
+        ))
+    }
+
+    pub(crate) fn replaced(&self) -> StoreError {
+        self.failed(
+            "it is not the store that was there: another log, or an older copy, has its keys. Put the right one back, or start the \
+             server again to serve this one",
+        )
+    }
+
+    /// Key as text, for messages.
+    pub(crate) fn shown(key: &[u8]) -> String {
+        String::from_utf8_lossy(key).into_owned()
+    }
+
+    /// Head of a value. No value: the log is empty.
+    pub(crate) fn decode_head(&self, value: Option<&[u8]>) -> Result<LogHead, String> {
+        let head = value.map(LogHead::decode).transpose();
+        let key = Self::shown(&self.keys.head());
+        Ok(head
+            .map_err(|what| format!("its key {key}: {what}"))?
+            .unwrap_or_default())
     }
 
     fn read_head(&self, value: Option<&[u8]>) -> Result<LogHead, StoreError> {
-        let head = value.map(LogHead::decode).transpose();
-        Ok(head.map_err(|what| self.damaged(what))?.unwrap_or_default())
+        self.decode_head(value).map_err(|what| self.damaged(&what))
     }
 
     /// Newest head.
@@ -129,19 +148,26 @@ impl LogAccess {
         }
         let transaction = TxnRequest {
             compare,
-            success: vec![put(head, attempt.after.encode(), 0), put(entry, value.clone(), 0)],
+            success: vec![
+                put(head, attempt.after.encode(), 0),
+                put(entry.clone(), value.clone(), 0),
+            ],
             failure,
         };
         let until = Instant::now() + self.link.timeout() * RESOLVE_TIMEOUTS;
+        let mut is_unknown = false;
         loop {
             let reply = match self.link.transact(transaction.clone()).await {
                 Ok(reply) => reply,
-                Err(EtcdError::Unreachable(_)) if !self.rules.waits => return Ok(AppendOutcome::Appended),
-                Err(error @ EtcdError::Unreachable(_)) if Instant::now() >= until => return Err(self.error(&error)),
+                Err(error) if error.is_unknown() && !self.rules.waits => return Ok(AppendOutcome::Appended),
                 // The transaction is sent again: it changes nothing if it was carried out before.
-                Err(EtcdError::Unreachable(_)) => {
+                Err(error) if error.is_unknown() && Instant::now() < until => {
+                    is_unknown = true;
                     tokio::time::sleep(RESOLVE_PAUSE).await;
                     continue;
+                }
+                Err(error) if is_unknown || error.is_unknown() => {
+                    return self.find_appended(&entry, &value, &error).await;
                 }
                 Err(error) => return Err(self.error(&error)),
             };
@@ -164,6 +190,18 @@ impl LogAccess {
                 Some(_) | None => AppendOutcome::Fenced,
             });
         }
+    }
+
+    /// Reads whether an entry is there whose outcome is unknown. It may still come if it is not.
+    async fn find_appended(&self, key: &[u8], value: &[u8], error: &EtcdError) -> Result<AppendOutcome, StoreError> {
+        let found = self.link.range((key.to_vec(), Vec::new()), 1, 0).await;
+        if found.is_ok_and(|found| found.kvs.first().is_some_and(|found| found.value == value)) {
+            return Ok(AppendOutcome::Appended);
+        }
+        Err(StoreError::Unknown {
+            place: self.link.place(),
+            message: error.to_string(),
+        })
     }
 
     /// Value of an entry's key. The parts of a long entry are written first.
@@ -203,35 +241,75 @@ impl LogAccess {
         written.map(drop).map_err(|error| self.error(&error))
     }
 
-    /// Entry of a value, with its parts as they were at a revision.
-    async fn read_entry(&self, sequence: u64, value: &[u8], revision: i64) -> Result<LogEntry, StoreError> {
-        let damaged = |what: &str| self.damaged(format!("entry {sequence}: {what}"));
-        let EntryValue {
+    /// Entry of a value, with its parts as they were at a revision; or what is wrong with it.
+    async fn read_entry(
+        &self,
+        sequence: u64,
+        value: &[u8],
+        revision: i64,
+    ) -> Result<Result<LogEntry, String>, EtcdError> {
+        let key = Self::shown(&self.keys.entry(sequence));
+        let damaged = |what: &str| Ok(Err(format!("entry {sequence} (key {key}): {what}")));
+        let Some(EntryValue {
             author,
             parts,
             mut bytes,
-        } = EntryValue::decode(value).ok_or_else(|| damaged("it is cut short"))?;
-        if parts > 0 {
-            for part in 0..parts {
-                let range = (self.keys.entry_part(sequence, &author, part), Vec::new());
-                let reply = self.link.range(range, 1, revision).await;
-                let reply = reply.map_err(|error| self.error(&error))?;
-                let found = reply
-                    .kvs
-                    .into_iter()
-                    .next()
-                    .ok_or_else(|| damaged("a part is missing"))?;
-                bytes.extend(found.value);
+        }) = EntryValue::decode(value)
+        else {
+            return damaged("it is cut short");
+        };
+        for part in 0..parts.min(MAX_PARTS as u64) {
+            let range = (self.keys.entry_part(sequence, &author, part), Vec::new());
+            let reply = self.link.range(range, 1, revision).await?;
+            match reply.kvs.into_iter().next() {
+                Some(found) => bytes.extend(found.value),
+                None => return damaged("a part is missing"),
             }
         }
-        LogEntry::decode(&bytes).map_err(|what| damaged(&what))
+        match LogEntry::decode(&bytes) {
+            Ok(entry) => Ok(Ok(entry)),
+            Err(what) => damaged(&what),
+        }
+    }
+
+    /// The keys of one page of entries that begins with this number.
+    fn page_of(&self, next: u64) -> KeyRange {
+        self.keys.entries(next, Some(next.saturating_add(PAGE_ENTRIES)))
+    }
+
+    /// Entries of a page, by the numbers in their keys, up to the first that is missing or cannot be read, and what is wrong with that one.
+    /// Keys that are not those of entries are not of this log.
+    async fn read_page(
+        &self,
+        mut next: u64,
+        found: &[KeyValue],
+        revision: i64,
+    ) -> Result<(Vec<LogEntry>, Option<String>), EtcdError> {
+        let mut entries = Vec::new();
+        for found in found {
+            match self.keys.entry_number(&found.key) {
+                None => {}
+                Some(number) if number == next => {
+                    match self.read_entry(next, &found.value, revision).await? {
+                        Ok(entry) => entries.push(entry),
+                        Err(what) => return Ok((entries, Some(what))),
+                    }
+                    next += 1;
+                }
+                Some(_) => break,
+            }
+        }
+        let key = Self::shown(&self.keys.entry(next));
+        let is_whole = entries.len() as u64 == PAGE_ENTRIES;
+        let missing = format!("entry {next} is missing: there is no key {key}");
+        Ok((entries, (!is_whole).then_some(missing)))
     }
 
     /// The next entries after a head.
     pub(crate) async fn page_after(&self, from: LogHead) -> Result<LogPage, StoreError> {
-        let range = self.keys.entries(from.sequence + 1, None);
+        let next = from.sequence + 1;
         let transaction = TxnRequest {
-            success: vec![read(self.keys.head()), read_range(range, PAGE_ENTRIES)],
+            success: vec![read(self.keys.head()), read_range(self.page_of(next), 0)],
             ..TxnRequest::default()
         };
         let reply = self
@@ -244,23 +322,23 @@ impl LogAccess {
             _ => None,
         });
         let (head, found) = (replies.next().unwrap_or_default(), replies.next().unwrap_or_default());
-        let head = self.read_head(head.kvs.first().map(|found| &*found.value))?;
+        let head = head.kvs.first().map(|found| &*found.value);
+        if head.is_none() && from.sequence > 0 && self.rules.compares {
+            let key = Self::shown(&self.keys.head());
+            return Err(self.damaged(&format!("its key {key} is missing")));
+        }
+        let head = self.read_head(head)?;
         let is_other = head.sequence < from.sequence || (head.sequence == from.sequence && head != from);
         if is_other && self.rules.compares {
-            return Err(StoreError::Replaced {
-                place: self.link.place(),
-            });
-        }
-        let first = found.kvs.first().and_then(|found| self.keys.entry_number(&found.key));
-        if head.sequence > from.sequence && first != Some(from.sequence + 1) {
-            return Ok(LogPage::Gone);
+            return Err(self.replaced());
         }
         let revision = reply.header.map_or(0, |header| header.revision);
-        let (mut entries, is_last) = (Vec::new(), !found.more);
-        for (number, found) in found.kvs.iter().enumerate() {
-            let sequence = from.sequence + 1 + number as u64;
-            entries.push(self.read_entry(sequence, &found.value, revision).await?);
+        let page = self.read_page(next, &found.kvs, revision).await;
+        let (entries, _) = page.map_err(|error| self.error(&error))?;
+        if entries.is_empty() && head.sequence > from.sequence {
+            return Ok(LogPage::Gone);
         }
+        let is_last = from.sequence + entries.len() as u64 >= head.sequence;
         Ok(LogPage::Entries(entries, is_last))
     }
 
@@ -268,7 +346,7 @@ impl LogAccess {
     pub(crate) async fn await_service(&self) {
         let ask = || async {
             match self.link.range((self.keys.head(), Vec::new()), 1, 0).await {
-                Err(error @ EtcdError::Unreachable(_)) => Some(error),
+                Err(error) if error.is_unknown() => Some(error),
                 Ok(_) | Err(_) => None,
             }
         };
@@ -294,26 +372,53 @@ impl LogAccess {
         let first = self.link.range((self.keys.head(), Vec::new()), 1, 0).await?;
         let revision = first.header.map_or(0, |header| header.revision);
         let head = self.read_head(first.kvs.first().map(|found| &*found.value))?;
-        let mut content = self.load_snapshot(revision).await?;
-        loop {
-            let next = content.head().sequence + 1;
-            let range = self.keys.entries(next, None);
-            let page = self.link.range(range, PAGE_ENTRIES, revision).await?;
-            for (number, found) in page.kvs.iter().enumerate() {
-                let entry = self.read_entry(next + number as u64, &found.value, revision).await?;
-                content
-                    .apply_checked(&entry, &self.rules)
-                    .map_err(|what| self.damaged(what))?;
-            }
-            if !page.more {
-                break;
-            }
-        }
+        let (content, end) = self.read_content(revision).await?;
         if content.head() == head {
             return Ok(content);
         }
-        let what = format!("its entries lead to {}, and its head is {head}", content.head());
-        Err(LoadError::Store(self.damaged(what)))
+        let key = Self::shown(&self.keys.head());
+        let lead = format!(
+            "its entries lead to {}, and its head (key {key}) is {head}",
+            content.head()
+        );
+        let what = match end.filter(|_| head.sequence > content.head().sequence) {
+            Some(end) => format!("{end}; {lead}"),
+            None => lead,
+        };
+        Err(LoadError::Store(self.damaged(&what)))
+    }
+
+    /// Content at a revision, as far as the entries lead, and why they do not lead further.
+    async fn read_content(&self, revision: i64) -> Result<(StoredContent, Option<String>), LoadError> {
+        let mut content = self.load_snapshot(revision).await?;
+        loop {
+            let next = content.head().sequence + 1;
+            let page = self.link.range(self.page_of(next), 0, revision).await?;
+            let (entries, end) = self.read_page(next, &page.kvs, revision).await?;
+            for entry in entries {
+                let applied = content.apply_checked(&entry, &self.rules);
+                applied.map_err(|what| self.damaged(&what))?;
+            }
+            if end.is_some() {
+                return Ok((content, end));
+            }
+        }
+    }
+
+    /// Content as far as the entries lead, and what would be lost with it: the head says more.
+    pub(crate) async fn load_readable(&self) -> Result<(StoredContent, Option<String>), StoreError> {
+        let read = async {
+            let first = self.link.range((self.keys.head(), Vec::new()), 1, 0).await?;
+            let revision = first.header.map_or(0, |header| header.revision);
+            let head = self.decode_head(first.kvs.first().map(|found| &*found.value));
+            let (content, end) = self.read_content(revision).await?;
+            let is_more = head.is_ok_and(|head| head.sequence > content.head().sequence);
+            Ok::<_, LoadError>((content, end.filter(|_| is_more)))
+        };
+        read.await.map_err(|error| match error {
+            LoadError::Etcd(error) => self.error(&error),
+            LoadError::Store(error) => error,
+        })
     }
 
     async fn load_snapshot(&self, revision: i64) -> Result<StoredContent, LoadError> {
@@ -322,22 +427,22 @@ impl LogAccess {
             return Ok(StoredContent::default());
         };
         let (SnapshotRecord { parts, .. }, head) =
-            SnapshotRecord::read(&found.value).map_err(|what| self.damaged(what))?;
+            SnapshotRecord::read(&found.value).map_err(|what| self.damaged(&what))?;
         let mut bytes = Vec::new();
         for part in 0..parts {
             let range = (self.keys.snapshot_part(head.sequence, part), Vec::new());
             let reply = self.link.range(range, 1, revision).await?;
             let found = reply.kvs.into_iter().next();
-            let found = found.ok_or_else(|| self.damaged(format!("part {part} of its snapshot is missing")))?;
+            let found = found.ok_or_else(|| self.damaged(&format!("part {part} of its snapshot is missing")))?;
             bytes.extend(found.value);
         }
-        let entry = LogEntry::decode(&bytes).map_err(|what| self.damaged(format!("its snapshot: {what}")))?;
+        let entry = LogEntry::decode(&bytes).map_err(|what| self.damaged(&format!("its snapshot: {what}")))?;
         let content = StoredContent::from_writes(&entry.writes, head.sequence);
         if content.head() == head {
             return Ok(content);
         }
         let what = format!("its snapshot has {}, and should have {head}", content.head());
-        Err(LoadError::Store(self.damaged(what)))
+        Err(LoadError::Store(self.damaged(&what)))
     }
 }
 

@@ -1,26 +1,29 @@
 //! Follower of the log: it renews the lease of this server, watches the head, and reports when etcd is unreachable.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use prost::Message as _;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use crate::EtcdOptions;
 use crate::access::LogAccess;
 use crate::access::Registration;
+use crate::api::event::EventType;
 use crate::api::lease_client::LeaseClient;
+use crate::api::response_op::Response as Done;
 use crate::api::watch_client::WatchClient;
 use crate::api::watch_request::RequestUnion;
 use crate::api::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest, TxnRequest,
-    WatchCreateRequest, WatchRequest, WatchResponse,
+    WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
 };
-use crate::keys::ReplicaRecord;
-use crate::link::{EtcdError, error_of, put, was_made_at};
+use crate::keys::{ReplicaRecord, SnapshotRecord};
+use crate::link::{EtcdError, error_of, put, read, read_range, was_made_at};
 use pumice_engine::short_lock::ShortLock;
 use pumice_state::store::{FollowAttempts, LogHead, LogNews, LogServer};
 
@@ -30,6 +33,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_SERVERS: i64 = 1_000;
 /// Number of renewals in the time of a lease.
 const RENEWALS_PER_LEASE: u32 = 4;
+
+/// Number of leases after which a server that cannot confirm that it has the newest entry says so.
+const SILENT_LEASES: u32 = 3;
 
 /// Stream of renewals of a lease, and of the replies to them.
 type Renewals = (mpsc::Sender<LeaseKeepAliveRequest>, Streaming<LeaseKeepAliveResponse>);
@@ -54,10 +60,15 @@ pub(crate) struct Follower {
     applied: AtomicU64,
     /// Head after the entry that this server has sent last.
     sent: ShortLock<Option<LogHead>>,
+    /// Last revision that a watch has shown; 0: none.
+    watched: AtomicI64,
+    /// Number of the last entry of the heads that watches have shown.
+    shown: AtomicU64,
 }
 
 impl Follower {
     pub(crate) fn new(options: &EtcdOptions, server: u64, news: Arc<LogNews>) -> Arc<Self> {
+        news.expect_confirmations(options.lease * SILENT_LEASES);
         Arc::new(Self {
             name: format!("{server:016x}"),
             address: options.address.clone(),
@@ -67,6 +78,8 @@ impl Follower {
             registration: ShortLock::default(),
             applied: AtomicU64::new(0),
             sent: ShortLock::default(),
+            watched: AtomicI64::new(0),
+            shown: AtomicU64::new(0),
         })
     }
 
@@ -96,11 +109,67 @@ impl Follower {
         self.sent.with(|sent| *sent = Some(head));
     }
 
-    /// True if a change of the head is this server's own.
-    fn is_own(&self, change: &WatchResponse) -> bool {
-        let newest = change.events.last().and_then(|event| event.kv.as_ref());
-        let newest = newest.and_then(|head| LogHead::decode(&head.value).ok());
-        newest.is_some() && self.sent.with(|sent| *sent) == newest
+    /// True if the log has damage that this server has to mend.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.news.damage().is_some()
+    }
+
+    /// Notes that a snapshot has taken the place of damaged entries.
+    pub(crate) fn note_mended(&self) {
+        self.news.set_damage(None);
+    }
+
+    /// Takes changes of the head and of entries: news, and damage by a hand that is not a server's.
+    async fn take_changes(&self, access: &LogAccess, change: &WatchResponse) -> Result<(), EtcdError> {
+        if let Some(header) = &change.header {
+            self.watched.store(header.revision, Ordering::Relaxed);
+        }
+        let (mut newest, mut deleted) = (None, None);
+        for event in &change.events {
+            let Some(kv) = &event.kv else { continue };
+            let is_delete = event.r#type == EventType::Delete as i32;
+            let key = LogAccess::shown(&kv.key);
+            if kv.key == access.keys.head() {
+                match access.decode_head((!is_delete).then_some(&*kv.value)) {
+                    Ok(head) if head.sequence >= self.shown.fetch_max(head.sequence, Ordering::Relaxed) => {
+                        newest = Some(head);
+                    }
+                    Ok(_) => self
+                        .news
+                        .set_damage(Some(format!("its key {key} was deleted or set back"))),
+                    Err(what) => self.news.set_damage(Some(what)),
+                }
+            } else if let Some(number) = access.keys.entry_number(&kv.key) {
+                if is_delete {
+                    deleted = deleted.max(Some(number));
+                } else if kv.version != 1 {
+                    let what = format!("entry {number} (key {key}) was written again by another hand");
+                    self.news.set_damage(Some(what));
+                }
+            }
+        }
+        if let Some(number) = deleted {
+            self.check_deleted(access, number).await?;
+        }
+        if newest.is_some() && self.sent.with(|sent| *sent) != newest {
+            self.news.post();
+        }
+        Ok(())
+    }
+
+    /// Checks that a snapshot covers a deleted entry.
+    async fn check_deleted(&self, access: &LogAccess, number: u64) -> Result<(), EtcdError> {
+        let found = access.link.range((access.keys.snapshot(), Vec::new()), 1, 0).await?;
+        let snapshot = found
+            .kvs
+            .first()
+            .and_then(|found| SnapshotRecord::read(&found.value).ok());
+        if snapshot.is_none_or(|(_, head)| head.sequence < number) {
+            let key = LogAccess::shown(&access.keys.entry(number));
+            let what = format!("entry {number} (key {key}) was deleted, and no snapshot covers it");
+            self.news.set_damage(Some(what));
+        }
+        Ok(())
     }
 
     fn record(&self) -> Vec<u8> {
@@ -125,6 +194,9 @@ impl Follower {
         if !granted.error.is_empty() {
             return Err(EtcdError::Refused(granted.error));
         }
+        if granted.id == 0 || granted.ttl <= 0 {
+            return Err(EtcdError::Unproved("a response grants no lease".to_owned()));
+        }
         let key = access.keys.replica(&self.name);
         let removed = TxnRequest {
             success: vec![crate::link::delete((key.clone(), Vec::new()))],
@@ -135,11 +207,11 @@ impl Follower {
             success: vec![put(key.clone(), self.record(), granted.id)],
             ..TxnRequest::default()
         };
-        let made = access.link.transact(made).await?;
-        let revision = made.header.map_or(0, |header| header.revision);
+        access.link.transact(made).await?;
         // A transaction that was sent twice has made the key at the first time.
         let found = access.link.range((key.clone(), Vec::new()), 1, 0).await?;
-        let revision = found.kvs.first().map_or(revision, |found| found.create_revision);
+        let made = found.kvs.first().map(|found| found.create_revision);
+        let revision = made.ok_or_else(|| EtcdError::Unproved("the key of this server is not there".to_owned()))?;
         let registration = Registration {
             key,
             revision,
@@ -192,7 +264,8 @@ impl Follower {
         access: &LogAccess,
         was_connected: &mut bool,
     ) -> Result<std::convert::Infallible, EtcdError> {
-        let (_watch_requests, mut changes) = self.watch(access).await?;
+        let (watch_requests, mut changes) = self.watch(access).await?;
+        let (mut heard, mut is_asked) = (Instant::now(), false);
         let mut place = PlaceInEtcd::default();
         self.keep_place(access, &mut place).await?;
         *was_connected = true;
@@ -202,29 +275,41 @@ impl Follower {
         loop {
             tokio::select! {
                 change = changes.message() => match change {
-                    Ok(Some(change)) if change.canceled => return Err(EtcdError::Unreachable(change.cancel_reason)),
-                    Ok(Some(change)) if self.is_own(&change) => {}
-                    Ok(Some(_)) => self.news.post(),
+                    Ok(Some(change)) if change.canceled => {
+                        self.watched.store(0, Ordering::Relaxed);
+                        return Err(EtcdError::Unreachable(change.cancel_reason));
+                    }
+                    Ok(Some(change)) => {
+                        (heard, is_asked) = (Instant::now(), false);
+                        self.take_changes(access, &change).await?;
+                    }
                     Ok(None) => return Err(EtcdError::Unreachable("the watch ended".to_owned())),
                     Err(status) => return Err(error_of(&status)),
                 },
                 _ = tick.tick() => {
+                    if is_asked && heard.elapsed() > self.lease {
+                        return Err(EtcdError::Unreachable("the watch shows nothing, and does not say how far it is".to_owned()));
+                    }
+                    is_asked |= watch_requests.try_send(progress_request()).is_ok();
                     self.keep_place(access, &mut place).await?;
-                    self.read_servers(access).await?;
+                    self.check_newest(access).await?;
                 }
             }
         }
     }
 
-    /// Watches the head.
+    /// Watches the head and the entries, from where an earlier watch ended.
     async fn watch(
         &self,
         access: &LogAccess,
     ) -> Result<(mpsc::Sender<WatchRequest>, Streaming<WatchResponse>), EtcdError> {
         let (sender, requests) = mpsc::channel(1);
+        let (key, range_end) = access.keys.head_and_entries();
+        let watched = self.watched.load(Ordering::Relaxed);
         let create = WatchCreateRequest {
-            key: access.keys.head(),
-            ..WatchCreateRequest::default()
+            key,
+            range_end,
+            start_revision: if watched > 0 { watched + 1 } else { 0 },
         };
         let request = WatchRequest {
             request_union: Some(RequestUnion::CreateRequest(create)),
@@ -307,6 +392,9 @@ impl Follower {
         let reply = tokio::time::timeout(access.link.timeout(), replies.message()).await;
         let reply = reply.map_err(|_| EtcdError::Unreachable("the lease is not renewed in time".to_owned()))?;
         match reply.map_err(|status| error_of(&status))? {
+            Some(reply) if self.registration().is_none_or(|own| own.lease != reply.id) => {
+                Err(EtcdError::Unproved("a response renews another lease".to_owned()))
+            }
             Some(reply) if reply.ttl > 0 => Ok(()),
             Some(reply) => {
                 self.registration.with(|own| {
@@ -320,17 +408,53 @@ impl Follower {
         }
     }
 
-    /// Reads which servers there are.
-    async fn read_servers(&self, access: &LogAccess) -> Result<(), EtcdError> {
-        let found = access.link.range(access.keys.replicas(), MAX_SERVERS, 0).await?.kvs;
-        let records = found
+    /// Reads the head and which servers there are, and confirms that this server has the newest entry. What it has not is news.
+    async fn check_newest(&self, access: &LogAccess) -> Result<(), EtcdError> {
+        let read_both = TxnRequest {
+            success: vec![
+                read(access.keys.head()),
+                read_range(access.keys.replicas(), MAX_SERVERS),
+            ],
+            ..TxnRequest::default()
+        };
+        let applied = self.applied.load(Ordering::Relaxed);
+        let reply = access.link.transact(read_both).await?;
+        let mut found = reply.responses.into_iter().map(|done| match done.response {
+            Some(Done::Range(range)) => range.kvs,
+            Some(Done::Put(_) | Done::DeleteRange(_)) | None => Vec::new(),
+        });
+        let (head, servers) = (found.next().unwrap_or_default(), found.next().unwrap_or_default());
+        let head = access.decode_head(head.first().map(|found| &*found.value));
+        let records = servers
             .iter()
             .filter_map(|found| ReplicaRecord::decode(&*found.value).ok());
-        let servers = records.map(|record| LogServer {
-            session_prefix: record.session_prefix,
-            address: record.address,
+        let (mut newest, mut servers) = (head.as_ref().map_or(0, |head| head.sequence), Vec::new());
+        for record in records {
+            newest = newest.max(record.applied);
+            servers.push(LogServer {
+                session_prefix: record.session_prefix,
+                address: record.address,
+            });
+        }
+        self.news.set_servers(servers);
+        self.news.confirm(match head {
+            Err(what) => {
+                self.news.set_damage(Some(what.clone()));
+                Err(what)
+            }
+            Ok(head) if head.sequence < applied => {
+                let what = format!("its head was set back from entry {applied} to {head}");
+                self.news.set_damage(Some(what.clone()));
+                Err(what)
+            }
+            Ok(_) if newest > applied => Err(format!(
+                "entry {newest} is there, and this server has applied entry {applied}"
+            )),
+            Ok(_) => Ok(()),
         });
-        self.news.set_servers(servers.collect());
+        if newest > applied || self.is_damaged() {
+            self.news.post();
+        }
         Ok(())
     }
 
@@ -348,8 +472,20 @@ impl Follower {
             success: vec![put(key, self.record(), lease)],
             ..TxnRequest::default()
         };
-        access.link.transact(progress).await?;
+        if !access.link.transact(progress).await?.succeeded {
+            self.registration.with(|own| {
+                own.take_if(|own| own.lease == lease);
+            });
+            return Err(EtcdError::Unreachable("the key of this server is gone".to_owned()));
+        }
         *published = Some(applied);
         Ok(())
+    }
+}
+
+/// Asks a watch how far it is.
+fn progress_request() -> WatchRequest {
+    WatchRequest {
+        request_union: Some(RequestUnion::ProgressRequest(WatchProgressRequest {})),
     }
 }

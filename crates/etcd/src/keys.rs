@@ -46,10 +46,16 @@ impl LogKeys {
         (self.entry(from), end)
     }
 
-    /// Number of the entry that has this key.
+    /// The head and all entries.
+    pub(crate) fn head_and_entries(&self) -> KeyRange {
+        (self.head(), self.entries(0, None).1)
+    }
+
+    /// Number of the entry that has this key. `None`: it is not the key of an entry.
     pub(crate) fn entry_number(&self, key: &[u8]) -> Option<u64> {
         let digits = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
-        u64::from_str_radix(digits.strip_prefix("log/")?, 16).ok()
+        let number = u64::from_str_radix(digits.strip_prefix("log/")?, 16).ok()?;
+        (key == self.entry(number)).then_some(number)
     }
 
     pub(crate) fn entry_part(&self, sequence: u64, author: &EntryAuthor, part: u64) -> Vec<u8> {
@@ -141,6 +147,9 @@ mod tests {
         }
         assert_eq!(keys.entry_number(&keys.entry(77)), Some(77));
         assert_eq!(keys.entry_number(&keys.head()), None);
+        for foreign in ["/a/b/log/4d", "/a/b/log/b/head", "/a/b/log/000000000000004D"] {
+            assert_eq!(keys.entry_number(foreign.as_bytes()), None);
+        }
         assert!(holds(keys.older_snapshots(4), &keys.snapshot_part(3, 200)));
         assert!(!holds(keys.older_snapshots(4), &keys.snapshot_part(4, 0)));
         assert!(!holds(keys.older_snapshots(4), &keys.snapshot()));

@@ -31,6 +31,8 @@ mod api;
 use std::fmt;
 use std::time::Duration;
 
+#[doc(hidden)]
+pub use link::EtcdChannel;
 pub use link::EtcdError;
 use pumice_state::store::AppendRules;
 pub use store::EtcdStore;
@@ -60,6 +62,9 @@ pub struct EtcdOptions {
     /// Rules of safety.
     #[doc(hidden)]
     pub rules: AppendRules,
+    /// Channel of all members, instead of a connection to each.
+    #[doc(hidden)]
+    pub channel: Option<EtcdChannel>,
 }
 
 impl EtcdOptions {
@@ -76,6 +81,7 @@ impl EtcdOptions {
             timeout: Duration::from_secs(2),
             snapshot_every: 1_000,
             rules: AppendRules::default(),
+            channel: None,
         }
     }
 }

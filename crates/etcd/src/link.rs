@@ -1,20 +1,24 @@
 //! Connection to etcd: its members one after the other, the token of the user, and the calls.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use pumice_engine::short_lock::ShortLock;
+use tonic::body::Body;
+use tonic::codegen::http;
 use tonic::metadata::AsciiMetadataValue;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
+use tower::ServiceExt as _;
+use tower::util::BoxCloneSyncService;
 
 use crate::api::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::api::kv_client::KvClient;
 use crate::api::request_op::Request as Operation;
 use crate::api::{
-    AuthenticateRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest,
-    TxnResponse, auth_client::AuthClient,
+    AuthenticateRequest, Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RangeResponse, RequestOp,
+    ResponseHeader, ResponseOp, TxnRequest, TxnResponse, auth_client::AuthClient, response_op::Response as Done,
 };
 use crate::keys::KeyRange;
 use crate::{ClientTlsConfig, EtcdOptions};
@@ -23,6 +27,9 @@ use crate::{ClientTlsConfig, EtcdOptions};
 const REPLY_BYTES: usize = 64 << 20;
 /// Time between two probes of a connection.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// Way of calls to a member.
+pub type EtcdChannel = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Status>;
 
 /// Error of a call to etcd.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,12 +43,20 @@ pub enum EtcdError {
     /// No member was reachable or replied in time. It is unknown whether etcd executed the call.
     #[error("etcd cannot be reached: {0}")]
     Unreachable(String),
+    /// A response does not prove what it says. It is unknown whether etcd executed the call.
+    #[error("etcd gives a response that proves nothing: {0}")]
+    Unproved(String),
     /// The revision to read has been compacted.
     #[error("etcd has compacted what was being read")]
     Compacted,
 }
 
 impl EtcdError {
+    /// True if it is unknown whether etcd executed the call.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Unproved(_))
+    }
+
     /// True if a new token may help.
     pub(crate) fn is_about_token(&self) -> bool {
         let Self::Refused(message) = self else {
@@ -54,7 +69,7 @@ impl EtcdError {
 /// Connection to all members of one etcd.
 #[derive(Debug)]
 pub(crate) struct EtcdLink {
-    members: Vec<(String, Channel)>,
+    members: Vec<(String, EtcdChannel)>,
     /// Member that is asked.
     current: AtomicUsize,
     user: Option<(String, String)>,
@@ -62,6 +77,10 @@ pub(crate) struct EtcdLink {
     timeout: Duration,
     /// Number of calls so far.
     calls: AtomicU64,
+    /// Cluster that responded first. 0: none has.
+    cluster: AtomicU64,
+    /// Newest revision that a response had.
+    revision: AtomicI64,
 }
 
 impl EtcdLink {
@@ -71,7 +90,10 @@ impl EtcdLink {
             return Err(EtcdError::Address("name at least one member".to_owned()));
         }
         let members = options.endpoints.iter().map(|address| {
-            let channel = channel(address, options.tls.as_ref(), options.timeout)?;
+            let channel = match &options.channel {
+                Some(channel) => channel.clone(),
+                None => channel(address, options.tls.as_ref(), options.timeout)?,
+            };
             Ok((address.clone(), channel))
         });
         Ok(Arc::new(Self {
@@ -81,6 +103,8 @@ impl EtcdLink {
             token: ShortLock::default(),
             timeout: options.timeout,
             calls: AtomicU64::new(0),
+            cluster: AtomicU64::new(0),
+            revision: AtomicI64::new(0),
         }))
     }
 
@@ -100,7 +124,7 @@ impl EtcdLink {
     }
 
     /// Channel of the member that is asked now.
-    pub(crate) fn channel(&self) -> Result<Channel, EtcdError> {
+    pub(crate) fn channel(&self) -> Result<EtcdChannel, EtcdError> {
         let number = self.current.load(Ordering::Relaxed) % self.members.len().max(1);
         let member = self.members.get(number).map(|(_, channel)| channel.clone());
         member.ok_or_else(|| EtcdError::Address("no member is named".to_owned()))
@@ -144,40 +168,79 @@ impl EtcdLink {
         self.token.with(|token| *token = None);
     }
 
+    /// Checks that a response comes from the cluster that responded before, and is not older than what was known when its request
+    /// was sent.
+    fn check_header(&self, header: Option<&ResponseHeader>, known: i64) -> Result<(), EtcdError> {
+        let unproved = |what: String| Err(EtcdError::Unproved(what));
+        let Some(ResponseHeader { cluster_id, revision }) = header.copied().filter(|header| header.revision > 0) else {
+            return unproved("a response has no revision".to_owned());
+        };
+        let first = self
+            .cluster
+            .compare_exchange(0, cluster_id, Ordering::SeqCst, Ordering::SeqCst);
+        if let Err(cluster) = first
+            && cluster != cluster_id
+        {
+            return unproved(format!(
+                "cluster {cluster_id:x} responds, and {cluster:x} was there before: start this server again to use the other one"
+            ));
+        }
+        if revision < known {
+            return unproved(format!(
+                "revision {revision} after revision {known}: a repeated response, or an older copy of etcd was put back; then start \
+                 this server again"
+            ));
+        }
+        self.revision.fetch_max(revision, Ordering::SeqCst);
+        Ok(())
+    }
+
     /// Makes a call of one member. What failed before etcd carried it out is tried again with a fresh token, or at the next
-    /// member.
-    async fn call<T, R, F>(&self, message: T, send: impl Fn(KvClient<Channel>, Request<T>) -> F) -> Result<R, EtcdError>
+    /// member. So is a call whose response does not prove what it says: `check` gets the revision that was known before the call.
+    async fn call<T, R, F>(
+        &self,
+        message: T,
+        send: impl Fn(KvClient<EtcdChannel>, Request<T>) -> F,
+        check: impl Fn(&R, i64) -> Result<(), EtcdError>,
+    ) -> Result<R, EtcdError>
     where
         T: Clone,
         F: Future<Output = Result<tonic::Response<R>, Status>>,
     {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let (mut has_failed_over, mut has_new_token) = (0, false);
+        let mut lost = None;
         loop {
             let attempt = async {
                 let client = KvClient::new(self.channel()?).max_decoding_message_size(REPLY_BYTES);
                 let request = self.request(message.clone()).await?;
-                match tokio::time::timeout(self.timeout, send(client, request)).await {
-                    Ok(reply) => reply.map_err(|status| error_of(&status)),
-                    Err(_) => Err(timed_out(self.timeout)),
-                }
+                let known = self.revision.load(Ordering::SeqCst);
+                let reply = match tokio::time::timeout(self.timeout, send(client, request)).await {
+                    Ok(reply) => reply.map_err(|status| error_of(&status))?.into_inner(),
+                    Err(_) => return Err(timed_out(self.timeout)),
+                };
+                check(&reply, known).map(|()| reply)
             };
-            match attempt.await {
-                Ok(reply) => return Ok(reply.into_inner()),
-                Err(error) if error.is_about_token() && !has_new_token => {
-                    has_new_token = true;
-                    self.forget_token();
-                }
-                Err(error @ EtcdError::Unreachable(_)) => {
-                    self.fail_over();
-                    has_failed_over += 1;
-                    if has_failed_over >= self.members.len() {
-                        return Err(error);
-                    }
-                    // A transaction compares: to send it twice does no harm.
-                }
-                Err(error) => return Err(error),
+            let error = match attempt.await {
+                Ok(reply) => return Ok(reply),
+                Err(error) => error,
+            };
+            if error.is_about_token() && !has_new_token {
+                has_new_token = true;
+                self.forget_token();
+                continue;
             }
+            if !error.is_unknown() {
+                // An earlier member may have carried it out.
+                return Err(lost.unwrap_or(error));
+            }
+            self.fail_over();
+            has_failed_over += 1;
+            if has_failed_over >= self.members.len() {
+                return Err(error);
+            }
+            // A transaction compares: to send it twice does no harm.
+            lost = Some(error);
         }
     }
 
@@ -194,23 +257,94 @@ impl EtcdLink {
             limit,
             revision,
         };
-        self.call(asked, |mut client, request| async move { client.range(request).await })
-            .await
-    }
-
-    /// Carries out operations together, if the comparisons hold.
-    ///
-    /// The call may be sent to several members: its comparisons have to fail once it was carried out.
-    pub(crate) async fn transact(&self, transaction: TxnRequest) -> Result<TxnResponse, EtcdError> {
+        let check = |reply: &RangeResponse, known| {
+            self.check_header(reply.header.as_ref(), known)?;
+            check_keys(&asked, &reply.kvs)
+        };
         self.call(
-            transaction,
-            |mut client, request| async move { client.txn(request).await },
+            asked.clone(),
+            |mut client, request| async move { client.range(request).await },
+            check,
         )
         .await
     }
+
+    /// Carries out operations together, if the comparisons hold. A response that does not fit the operations proves nothing, nor does one
+    /// that does not show what was put: it is read back with them.
+    ///
+    /// The call may be sent to several members: its comparisons have to fail once it was carried out.
+    pub(crate) async fn transact(&self, mut transaction: TxnRequest) -> Result<TxnResponse, EtcdError> {
+        let puts = transaction.success.iter().filter_map(|asked| match &asked.request {
+            Some(Operation::Put(put)) => Some(put.clone()),
+            Some(Operation::Range(_) | Operation::DeleteRange(_)) | None => None,
+        });
+        let put = puts.take(1).next();
+        transaction.success.extend(put.iter().map(|put| read(put.key.clone())));
+        let check = |reply: &TxnResponse, known| {
+            self.check_header(reply.header.as_ref(), known)?;
+            let asked = if reply.succeeded {
+                &transaction.success
+            } else {
+                &transaction.failure
+            };
+            let unproved = || EtcdError::Unproved("a response does not show what was asked for".to_owned());
+            if asked.len() != reply.responses.len() {
+                return Err(unproved());
+            }
+            let mut pairs = asked.iter().zip(&reply.responses);
+            pairs.try_for_each(|(asked, done)| check_operation(asked, done))?;
+            let Some(put) = put.as_ref().filter(|_| reply.succeeded) else {
+                return Ok(());
+            };
+            let revision = reply.header.map_or(0, |header| header.revision);
+            let shown = reply.responses.last().and_then(|done| match &done.response {
+                Some(Done::Range(range)) => range.kvs.first(),
+                Some(Done::Put(_) | Done::DeleteRange(_)) | None => None,
+            });
+            let is_shown = shown.is_some_and(|shown| shown.value == put.value && shown.mod_revision == revision);
+            (is_shown && revision > known).then_some(()).ok_or_else(unproved)
+        };
+        let mut reply = self
+            .call(
+                transaction.clone(),
+                |mut client, request| async move { client.txn(request).await },
+                check,
+            )
+            .await?;
+        if put.is_some() && reply.succeeded {
+            reply.responses.pop();
+        }
+        Ok(reply)
+    }
 }
 
-fn channel(address: &str, tls: Option<&ClientTlsConfig>, timeout: Duration) -> Result<Channel, EtcdError> {
+/// Checks that the response of an operation is one of its kind.
+fn check_operation(asked: &RequestOp, done: &ResponseOp) -> Result<(), EtcdError> {
+    match (&asked.request, &done.response) {
+        (Some(Operation::Range(asked)), Some(Done::Range(done))) => check_keys(asked, &done.kvs),
+        (Some(Operation::Put(_)), Some(Done::Put(_)))
+        | (Some(Operation::DeleteRange(_)), Some(Done::DeleteRange(_))) => Ok(()),
+        _ => Err(EtcdError::Unproved(
+            "a response is of another kind than its request".to_owned(),
+        )),
+    }
+}
+
+/// Checks that keys are those of a range.
+fn check_keys(asked: &RangeRequest, found: &[KeyValue]) -> Result<(), EtcdError> {
+    let is_asked = |found: &KeyValue| match &*asked.range_end {
+        [] => found.key == asked.key,
+        end => found.key >= asked.key && &*found.key < end,
+    };
+    if found.iter().all(is_asked) {
+        return Ok(());
+    }
+    Err(EtcdError::Unproved(
+        "a response has keys that were not asked for".to_owned(),
+    ))
+}
+
+fn channel(address: &str, tls: Option<&ClientTlsConfig>, timeout: Duration) -> Result<EtcdChannel, EtcdError> {
     let wrong = |error: &dyn std::fmt::Display| EtcdError::Address(format!("`{address}`: {error}"));
     let mut endpoint = Endpoint::from_shared(address.to_owned()).map_err(|error| wrong(&error))?;
     match address.split_once("://") {
@@ -228,7 +362,10 @@ fn channel(address: &str, tls: Option<&ClientTlsConfig>, timeout: Duration) -> R
         .http2_keep_alive_interval(PROBE_EVERY)
         .keep_alive_timeout(timeout)
         .keep_alive_while_idle(true);
-    Ok(endpoint.connect_lazy())
+    let channel = endpoint.connect_lazy();
+    Ok(EtcdChannel::new(
+        channel.map_err(|error| Status::from_error(Box::new(error))),
+    ))
 }
 
 fn timed_out(timeout: Duration) -> EtcdError {
@@ -275,7 +412,12 @@ pub(crate) fn has_value(key: Vec<u8>, value: Vec<u8>) -> Compare {
 
 /// Comparison that holds if the key does not exist.
 pub(crate) fn is_absent(key: Vec<u8>) -> Compare {
-    compare(key, CompareTarget::Version, TargetUnion::Version(0))
+    has_version(key, 0)
+}
+
+/// Comparison that holds if the key was changed this many times since it was made. 0: it does not exist.
+pub(crate) fn has_version(key: Vec<u8>, version: i64) -> Compare {
+    compare(key, CompareTarget::Version, TargetUnion::Version(version))
 }
 
 /// Comparison that holds if the key was made by the transaction of this revision.

@@ -44,6 +44,15 @@ impl EtcdStore {
     /// An address is not one, or a thread cannot be started.
     pub fn new(options: EtcdOptions) -> Result<Self, EtcdError> {
         let runtime = StoreRuntime::start("pumice-etcd").map_err(|error| EtcdError::Address(error.to_string()))?;
+        Self::on(options, runtime)
+    }
+
+    /// Store whose calls run on this runtime.
+    ///
+    /// # Errors
+    /// An address is not one.
+    #[doc(hidden)]
+    pub fn on(options: EtcdOptions, runtime: StoreRuntime) -> Result<Self, EtcdError> {
         let entered = runtime.enter();
         let link = EtcdLink::new(&options)?;
         drop(entered);
@@ -91,6 +100,7 @@ impl EtcdStore {
     fn reload(&mut self) -> Result<(StoredState, LogHead), StoreError> {
         let access = self.access.clone();
         self.content = self.run(async move { access.load().await })?;
+        self.note_applied();
         Ok((self.content.to_state(), self.content.head()))
     }
 
@@ -199,6 +209,61 @@ impl Store for EtcdStore {
 
     fn read_after(&mut self, known: &LogHead) -> Result<LogRead, StoreError> {
         self.check_reachable()?;
+        // A head that cannot be read keeps the log from being read, and entries after this one from being mended.
+        let before = self.mend();
+        let read = self.read_on(known);
+        if read.is_ok() && before.is_err() {
+            self.mend()?;
+        }
+        read
+    }
+
+    fn repair(&mut self, accept_loss: bool) -> Result<Vec<String>, StoreError> {
+        let access = self.access.clone();
+        let loaded = self.run({
+            let access = access.clone();
+            async move { access.load().await }
+        });
+        let Err(problem) = loaded else {
+            return Ok(Vec::new());
+        };
+        let (content, lost) = self.run({
+            let access = access.clone();
+            async move { access.load_readable().await }
+        })?;
+        let head = content.head();
+        if let Some(lost) = lost.filter(|_| !accept_loss) {
+            return Err(self.failed(&format!(
+                "{lost}: entries that were acknowledged may be lost after {head}. A server that runs has them: let it write once more. \
+                 Otherwise --accept-loss goes on without them"
+            )));
+        }
+        self.run(async move { access.mend(content, true).await })?;
+        Ok(vec![
+            format!("found: {problem}"),
+            format!("a snapshot of {head} has taken the place of the entries"),
+        ])
+    }
+
+    fn follow(&mut self, news: &Arc<LogNews>) -> bool {
+        self.start_following(news);
+        true
+    }
+}
+
+impl EtcdStore {
+    /// Puts a snapshot of the content in the place of damaged entries, if there are any.
+    fn mend(&self) -> Result<(), StoreError> {
+        let Some(follower) = self.follower.clone().filter(|follower| follower.is_damaged()) else {
+            return Ok(());
+        };
+        let (access, content) = (self.access.clone(), self.content.clone());
+        self.run(async move { access.mend(content, false).await })?;
+        follower.note_mended();
+        Ok(())
+    }
+
+    fn read_on(&mut self, known: &LogHead) -> Result<LogRead, StoreError> {
         if self.content.head() != *known {
             let (state, head) = self.reload()?;
             return Ok(LogRead::Content(Box::new(state), head));
@@ -219,7 +284,7 @@ impl Store for EtcdStore {
             };
             for entry in page {
                 let applied = self.content.apply_checked(&entry, &self.access.rules);
-                applied.map_err(|what| self.access.damaged(what))?;
+                applied.map_err(|what| self.access.damaged(&what))?;
                 entries.push(entry.writes);
             }
             if is_last {
@@ -230,7 +295,7 @@ impl Store for EtcdStore {
         Ok(LogRead::Entries(entries, self.content.head()))
     }
 
-    fn follow(&mut self, news: &Arc<LogNews>) -> bool {
+    fn start_following(&mut self, news: &Arc<LogNews>) {
         let follower = Follower::new(&self.options, self.author.server, Arc::clone(news));
         follower.note_applied(self.content.head().sequence);
         let (access, own) = (self.access.clone(), Arc::clone(&follower));
@@ -244,6 +309,5 @@ impl Store for EtcdStore {
         }
         self.runtime.spawn(Arc::clone(&follower).follow(self.access.clone()));
         self.follower = Some(follower);
-        true
     }
 }

@@ -6,7 +6,7 @@ use pumice_state::store::{StoreError, StoredContent};
 use crate::access::{LogAccess, PART_BYTES};
 use crate::api::TxnRequest;
 use crate::keys::{ReplicaRecord, SnapshotRecord};
-use crate::link::{delete, is_absent, put, was_changed_at};
+use crate::link::{delete, has_version, is_absent, put, was_changed_at};
 
 /// Maximum number of servers whose progress is read.
 const MAX_REPLICAS: i64 = 1_000;
@@ -30,18 +30,7 @@ impl LogAccess {
         if newest.is_some_and(|(_, newest)| newest.sequence >= head.sequence) {
             return Ok(());
         }
-        let encoded = tokio::task::spawn_blocking(move || content.to_state().encode(&head)).await;
-        let bytes = encoded.map_err(|error| self.failed(&error.to_string()))?;
-        let mut parts = 0;
-        for part in bytes.chunks(PART_BYTES) {
-            self.write_one(self.keys.snapshot_part(head.sequence, parts), part.to_vec())
-                .await?;
-            parts += 1;
-        }
-        let record = SnapshotRecord {
-            head: head.encode(),
-            parts,
-        };
+        let record = self.write_snapshot_parts(content).await?;
         let key = self.keys.snapshot();
         let compare = match known {
             None => is_absent(key.clone()),
@@ -49,7 +38,7 @@ impl LogAccess {
         };
         let named = TxnRequest {
             compare: vec![compare],
-            success: vec![put(key, record.encode_to_vec(), 0)],
+            success: vec![put(key, record, 0)],
             ..TxnRequest::default()
         };
         let named = self.link.transact(named).await.map_err(|error| self.error(&error))?;
@@ -68,6 +57,65 @@ impl LogAccess {
         };
         self.link.transact(removal).await.map_err(|error| self.error(&error))?;
         Ok(())
+    }
+
+    /// Writes the parts of a snapshot. Returns the record that names them.
+    async fn write_snapshot_parts(&self, content: StoredContent) -> Result<Vec<u8>, StoreError> {
+        let head = content.head();
+        let encoded = tokio::task::spawn_blocking(move || content.to_state().encode(&head)).await;
+        let bytes = encoded.map_err(|error| self.failed(&error.to_string()))?;
+        let mut parts = 0;
+        for part in bytes.chunks(PART_BYTES) {
+            self.write_one(self.keys.snapshot_part(head.sequence, parts), part.to_vec())
+                .await?;
+            parts += 1;
+        }
+        let head = head.encode();
+        Ok(SnapshotRecord { head, parts }.encode_to_vec())
+    }
+
+    /// Puts a snapshot of a content in the place of all entries up to it, whatever they are, and its head in the place of the head. That
+    /// happens only if the log proves that no entry follows: its head is that of the content, or the head cannot be read, and the last
+    /// entry of the content is there and no later one. `is_proved`: the caller knows.
+    pub(crate) async fn mend(&self, content: StoredContent, is_proved: bool) -> Result<(), StoreError> {
+        let head = content.head();
+        let (here, next) = (self.keys.entry(head.sequence), self.keys.entry(head.sequence + 1));
+        let found = self.link.range((self.keys.head(), Vec::new()), 1, 0).await;
+        let found = found.map_err(|error| self.error(&error))?.kvs.into_iter().next();
+        let unchanged = match &found {
+            None => is_absent(self.keys.head()),
+            Some(found) => was_changed_at(self.keys.head(), found.mod_revision),
+        };
+        let mut compare = vec![unchanged];
+        if !is_proved {
+            compare.push(is_absent(next));
+            match self.decode_head(found.as_ref().map(|found| &*found.value)) {
+                Ok(known) if known == head => {}
+                Ok(known) if known.sequence > head.sequence => return Err(self.stale()),
+                // Only an entry as it was appended proves how far the log has come.
+                Ok(_) | Err(_) => compare.push(has_version(here, 1)),
+            }
+        }
+        let record = self.write_snapshot_parts(content).await?;
+        let mended = TxnRequest {
+            compare,
+            success: vec![
+                put(self.keys.head(), head.encode(), 0),
+                put(self.keys.snapshot(), record, 0),
+                delete(
+                    self.keys
+                        .entries(0, is_proved.then_some(u64::MAX).or(Some(head.sequence + 1))),
+                ),
+                delete(self.keys.older_entry_parts(head.sequence + 1)),
+                delete(self.keys.older_snapshots(head.sequence)),
+            ],
+            ..TxnRequest::default()
+        };
+        let mended = self.link.transact(mended).await.map_err(|error| self.error(&error))?;
+        if mended.succeeded {
+            return Ok(());
+        }
+        Err(self.failed("the log does not prove that this server has its newest entry"))
     }
 
     /// Number of the last entry that all servers have applied, at most the number of the snapshot. Servers that are far

@@ -5,6 +5,7 @@ use std::time::Duration;
 use pumice_state::store::{EntryAuthor, EntryValue, LogHead, StoreError};
 use tokio::time::Instant;
 
+use crate::follower::problem_of;
 use crate::link::ApiError;
 use crate::names::LogObjectKind;
 use crate::read::SlotAccess;
@@ -15,7 +16,7 @@ const SLOT_BYTES: usize = 128 << 10;
 /// Most bytes of a part. A ConfigMap has 1 MiB at most, and etcd takes requests of 1.5 MiB.
 pub(crate) const PART_BYTES: usize = 768 << 10;
 /// Most parts of an entry.
-const MAX_PARTS: usize = 64;
+pub(crate) const MAX_PARTS: usize = 64;
 /// Number of times that the timeout of a request passes before the outcome of an entry is given up as unknown.
 pub(crate) const RESOLVE_TIMEOUTS: u32 = 3;
 /// Pause between two attempts to learn the outcome of an entry.
@@ -46,6 +47,20 @@ enum SlotVerdict {
     Lapped,
 }
 
+/// Pause before an update is sent again. The first conflict may come of somebody who touched the object; later ones make the
+/// pauses longer.
+fn pause_after(error: &ApiError, tries: u32) -> Duration {
+    match error {
+        ApiError::Throttled(_, wait) => *wait,
+        ApiError::Conflict(_) if tries == 0 => Duration::ZERO,
+        ApiError::Conflict(_)
+        | ApiError::Absent(_)
+        | ApiError::Expired(_)
+        | ApiError::Refused(_)
+        | ApiError::Unknown { .. } => RESOLVE_PAUSE * (1 << tries.min(4)),
+    }
+}
+
 impl SlotAccess {
     /// Appends an entry. The slot may be written: a snapshot covers the entry that is in it.
     pub(crate) async fn append(&self, attempt: SlotUpdate) -> Result<SlotOutcome, StoreError> {
@@ -56,44 +71,44 @@ impl SlotAccess {
         let known = self.slots.version(slot);
         let mut expected = match known.filter(|known| known.sequence == self.lap_before(sequence)) {
             Some(version) => version,
-            None => self.read_slot(sequence).await?.version,
+            None => self.read_version(sequence).await?,
         };
         if expected.sequence >= sequence && self.rules.compares {
             return Ok(SlotOutcome::Stale);
         }
         self.check_lap(sequence, &expected)?;
-        // True if an update may have been carried out without a reply.
-        let mut is_unknown = false;
+        // True if an update may have been carried out without a response that proves it.
+        let (mut is_unknown, mut tries) = (false, 0);
         loop {
             let error = match self.put(slot, sequence, &value, &expected).await {
                 Ok(()) => return Ok(SlotOutcome::Appended),
                 Err(error) => error,
             };
-            let wait = match &error {
-                ApiError::Unknown { .. } if !self.rules.waits => {
-                    return Ok(SlotOutcome::Appended);
-                }
-                ApiError::Unknown { .. } => {
-                    is_unknown = true;
-                    RESOLVE_PAUSE
-                }
-                ApiError::Throttled(_, wait) => *wait,
-                ApiError::Conflict(_) | ApiError::Absent(_) => {
-                    match self.judge_slot(sequence, &attempt.author, until).await? {
-                        SlotVerdict::Known(outcome) => return Ok(outcome),
-                        SlotVerdict::Lapped if is_unknown => {
-                            return Err(self.link.failed("whether the change was written is not known"));
-                        }
-                        SlotVerdict::Lapped => return Ok(SlotOutcome::Stale),
-                        SlotVerdict::Again(version) => {
-                            expected = version;
-                            Duration::ZERO
-                        }
+            is_unknown |= matches!(error, ApiError::Unknown { .. });
+            if is_unknown && !self.rules.waits {
+                return Ok(SlotOutcome::Appended);
+            }
+            if !matches!(error, ApiError::Throttled(..)) {
+                match self.judge_slot(sequence, &attempt.author, until).await {
+                    Ok(SlotVerdict::Known(outcome)) => return Ok(outcome),
+                    Ok(SlotVerdict::Again(version)) => expected = version,
+                    Ok(SlotVerdict::Lapped) => {
+                        return Err(self.link.unknown("other entries have taken the place of the entry"));
                     }
+                    // A proxy may have sent an update twice: the second one conflicts with the first.
+                    Err(problem) if is_unknown || matches!(error, ApiError::Conflict(_)) => {
+                        return Err(self.link.unknown(&problem_of(&problem)));
+                    }
+                    Err(problem) => return Err(problem),
                 }
-                ApiError::Expired(_) | ApiError::Refused(_) => return Err(self.link.error(&error)),
-            };
-            if Instant::now() + wait >= until {
+            }
+            let wait = pause_after(&error, tries);
+            tries += 1;
+            let is_final = matches!(error, ApiError::Refused(_) | ApiError::Expired(_));
+            if is_unknown && (is_final || Instant::now() + wait >= until) {
+                return Err(self.link.unknown(&error.message()));
+            }
+            if is_final || Instant::now() + wait >= until {
                 return Err(self.link.error(&error));
             }
             tokio::time::sleep(wait).await;
@@ -141,7 +156,9 @@ impl SlotAccess {
                 Err(_) => tokio::time::sleep(RESOLVE_PAUSE).await,
             }
         };
-        let SlotRead { version, value } = SlotRead::of(&object).map_err(|what| self.link.damaged(&what))?;
+        let version = SlotVersion::of(&object.metadata).map_err(|what| self.link.damaged(&what))?;
+        // What the entry replaces may be damaged.
+        let value = SlotRead::of(&object).ok().and_then(|read| read.value);
         let here = version.sequence;
         let is_own = value.as_ref().is_some_and(|value| value.author == *author);
         self.note(slot, &version, value.filter(|_| !is_own))?;

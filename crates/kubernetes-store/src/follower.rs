@@ -10,14 +10,15 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube_client::api::WatchParams;
 use kube_client::core::WatchEvent;
 use pumice_state::store::{FollowAttempts, LogNews, StoreError};
+use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 
 use crate::KubernetesStoreOptions;
-use crate::lease::ServerLease;
+use crate::lease::{ListedServers, ServerLease};
 use crate::link::ApiError;
-use crate::names::LogObjectKind;
+use crate::names::{LogObjectKind, bytes_of};
 use crate::read::SlotAccess;
-use crate::slots::SlotRead;
+use crate::slots::{SlotRead, expected_sequence};
 
 /// Longest pause between two attempts to reach the API server.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -28,6 +29,11 @@ const RENEWALS_PER_LEASE: u32 = 4;
 /// Time after which the API server ends a watch, in seconds. The next watch continues.
 const WATCH_SECONDS: u32 = 240;
 
+/// Number of Leases after which a server that cannot confirm that it has the newest entry says so.
+const SILENT_LEASES: u32 = 3;
+/// Silence of a watch after which the slots are listed again. The API server shows a bookmark every minute.
+const WATCH_SILENCE: Duration = Duration::from_secs(130);
+
 /// Follower of the log for one server.
 #[derive(Debug)]
 pub(crate) struct SlotFollower {
@@ -35,6 +41,8 @@ pub(crate) struct SlotFollower {
     length: Duration,
     news: Arc<LogNews>,
     applied: AtomicU64,
+    /// Number of the newest entry that a list or the watch has shown.
+    shown: AtomicU64,
 }
 
 /// Way in which a watch ended.
@@ -47,11 +55,13 @@ enum WatchEnd {
 
 impl SlotFollower {
     pub(crate) fn new(options: &KubernetesStoreOptions, server: u64, news: Arc<LogNews>) -> Arc<Self> {
+        news.expect_confirmations(options.lease * SILENT_LEASES);
         Arc::new(Self {
             server,
             length: options.lease,
             news,
             applied: AtomicU64::new(0),
+            shown: AtomicU64::new(0),
         })
     }
 
@@ -124,10 +134,32 @@ impl SlotFollower {
     async fn list(&self, access: &SlotAccess) -> Result<String, StoreError> {
         let applied = self.applied();
         let (version, newest) = access.list_slots().await?;
-        if newest < applied {
+        let damaged = access.slots.damaged();
+        if newest < applied && !damaged.contains(&access.slot_of(newest + 1)) {
             return Err(access.link.replaced());
         }
+        self.shown.store(newest.max(applied), Ordering::Relaxed);
+        if let Some(slot) = damaged.first() {
+            let name = access.link.names.slot(*slot);
+            self.note_damage(format!("{name} does not have the entry that belongs there"));
+        }
         Ok(version)
+    }
+
+    fn note_damage(&self, what: String) {
+        if !self.is_damaged() {
+            self.news.set_damage(Some(what));
+        }
+    }
+
+    /// True if the log has damage that this server has to mend.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.news.damage().is_some()
+    }
+
+    /// Notes that a snapshot covers the damage.
+    pub(crate) fn note_mended(&self) {
+        self.news.set_damage(None);
     }
 
     /// Renews the Lease until somebody makes the log.
@@ -136,6 +168,7 @@ impl SlotFollower {
         loop {
             tick.tick().await;
             self.renew(access, lease).await?;
+            self.news.confirm(Ok(()));
             if access.root().await?.is_some() {
                 return Ok(());
             }
@@ -160,9 +193,10 @@ impl SlotFollower {
             Err(error) => return Err(access.link.error(&error)),
         };
         let (mut events, mut tick, mut at) = (pin!(events), self.ticks(), from.to_owned());
+        let mut heard = Instant::now();
         loop {
             tokio::select! {
-                event = events.next() => match event {
+                event = events.next() => match event.inspect(|_| heard = Instant::now()) {
                     None => return Ok(WatchEnd::Resume(at)),
                     Some(Ok(WatchEvent::Added(slot) | WatchEvent::Modified(slot))) => {
                         if let Some(version) = &slot.metadata.resource_version {
@@ -170,31 +204,84 @@ impl SlotFollower {
                         }
                         self.take_news(access, &slot)?;
                     }
-                    Some(Ok(WatchEvent::Deleted(_))) => return Err(access.link.replaced()),
+                    Some(Ok(WatchEvent::Deleted(slot))) => {
+                        let name = slot.metadata.name.as_deref().unwrap_or_default();
+                        access.root().await?;
+                        if access.link.names.slot_number(name).is_some() {
+                            return Err(access.link.damaged(&format!("{name} was deleted")));
+                        }
+                    }
                     Some(Ok(WatchEvent::Bookmark(mark))) => at = mark.metadata.resource_version,
                     // Whatever it was, a list says how things are; it fails if that cannot be said.
                     Some(Ok(WatchEvent::Error(_)) | Err(_)) => return Ok(WatchEnd::ListAgain),
                 },
                 _ = tick.tick() => {
-                    self.renew(access, lease).await?;
+                    let listed = self.renew(access, lease).await?;
                     access.root().await?;
                     access.check_applied(self.applied()).await?;
+                    self.check_newest(access, listed).await?;
+                    if heard.elapsed() > WATCH_SILENCE {
+                        return Ok(WatchEnd::ListAgain);
+                    }
                 }
             }
         }
     }
 
-    /// Takes what the watch brings.
+    /// Takes an object that the watch shows: a new entry, or damage by a hand that is not a server's. An object that only has the labels of a
+    /// slot is not of the log.
     fn take_news(&self, access: &SlotAccess, slot: &ConfigMap) -> Result<(), StoreError> {
-        let SlotRead { version, value } = SlotRead::of(slot).map_err(|what| access.link.damaged(&what))?;
         let name = slot.metadata.name.as_deref().unwrap_or_default();
-        let Some(number) = access.link.names.slot_number(name) else {
+        let (slots, shown) = (access.slots.slots(), self.shown.load(Ordering::Relaxed));
+        let Some(number) = access.link.names.slot_number(name).filter(|number| *number < slots) else {
             return Ok(());
         };
+        let harmed = |what: String| {
+            access.slots.note_damaged(number);
+            self.note_damage(format!("{name}: {what}"));
+            Ok(())
+        };
+        let SlotRead { version, value } = match SlotRead::of(slot) {
+            Ok(read) => read,
+            Err(what) => return harmed(what),
+        };
+        let (sequence, expected) = (version.sequence, expected_sequence(number, shown, slots));
+        let is_new = sequence == shown + 1 && access.slot_of(sequence) == number;
+        if !is_new && sequence != expected {
+            return harmed(format!("it says entry {sequence}, and had entry {expected}"));
+        }
         let is_own = value.as_ref().is_some_and(|value| value.author.server == self.server);
-        let is_new = version.sequence > self.applied();
-        access.note(number, &version, value.filter(|_| !is_own && is_new))?;
-        if !is_own && is_new {
+        let is_news = !is_own && sequence > self.applied();
+        access.note(number, &version, value.filter(|_| is_news))?;
+        let is_same = access.slots.note_bytes(number, sequence, bytes_of(slot));
+        if is_new {
+            self.shown.store(sequence, Ordering::Relaxed);
+        } else if !is_same && sequence > access.slots.snapshot() {
+            return harmed(format!("entry {sequence} was written again by another hand"));
+        }
+        if is_news {
+            self.news.post();
+        }
+        Ok(())
+    }
+
+    /// Confirms that this server has the newest entry: by the slot of the next one, and by the Leases of the others. What it has not is
+    /// news.
+    async fn check_newest(&self, access: &SlotAccess, listed: Option<ListedServers>) -> Result<(), StoreError> {
+        let applied = self.applied();
+        let next = access.read_version(applied + 1).await?.sequence;
+        let next = if next > applied { next } else { 0 };
+        let newest = listed.as_ref().map_or(0, |listed| listed.newest).max(next);
+        self.news.confirm(if listed.is_none_or(|listed| !listed.has_own) {
+            Err("the Leases do not show that this server has renewed its own".to_owned())
+        } else if newest > applied {
+            Err(format!(
+                "entry {newest} is there, and this server has applied entry {applied}"
+            ))
+        } else {
+            Ok(())
+        });
+        if newest > applied || self.is_damaged() {
             self.news.post();
         }
         Ok(())
@@ -202,24 +289,26 @@ impl SlotFollower {
 
     /// Renews the Lease and reads the Leases of other servers. If the API server responds but rejects writes, the
     /// server follows the log without a Lease.
-    async fn renew(&self, access: &SlotAccess, lease: &mut ServerLease) -> Result<(), StoreError> {
+    async fn renew(&self, access: &SlotAccess, lease: &mut ServerLease) -> Result<Option<ListedServers>, StoreError> {
         match lease.renew(&access.link, self.applied()).await {
             Ok(()) => self.news.set_write_problem(None),
             Err(error @ ApiError::Unknown { is_answered: false, .. }) => return Err(access.link.error(&error)),
             Err(error) => self.news.set_write_problem(Some(error.message())),
         }
         match lease.servers(&access.link).await {
-            Ok(servers) => self.news.set_servers(servers),
-            Err(ApiError::Throttled(..)) => {}
-            Err(error) => return Err(access.link.error(&error)),
+            Ok(listed) => {
+                self.news.set_servers(listed.servers.clone());
+                Ok(Some(listed))
+            }
+            Err(ApiError::Throttled(..)) => Ok(None),
+            Err(error) => Err(access.link.error(&error)),
         }
-        Ok(())
     }
 }
 
 /// Problem of the follower in words, without the place: the message that it becomes part of has it.
-fn problem_of(error: &StoreError) -> String {
-    if let StoreError::Failed { message, .. } = error {
+pub(crate) fn problem_of(error: &StoreError) -> String {
+    if let StoreError::Failed { message, .. } | StoreError::Unknown { message, .. } = error {
         return message.clone();
     }
     error.to_string()

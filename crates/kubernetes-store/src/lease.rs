@@ -8,13 +8,12 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube_client::api::ListParams;
 use pumice_state::store::LogServer;
 use tokio::time::Instant;
 
 use crate::KubernetesStoreOptions;
 use crate::link::{ApiError, ApiLink};
-use crate::names::LogObjectKind;
+use crate::names::{LogObjectKind, sequence_of};
 
 /// Annotations of a Lease.
 const ADDRESS: &str = "address";
@@ -23,6 +22,16 @@ const SESSION_PREFIX: &str = "session-prefix";
 const MAX_SERVERS: u32 = 200;
 /// Number of times that a Lease has to pass unrenewed until others remove it.
 const REMOVED_AFTER: u32 = 4;
+
+/// Servers as their Leases show them.
+#[derive(Debug)]
+pub(crate) struct ListedServers {
+    pub(crate) servers: Vec<LogServer>,
+    /// Newest entry that one of them has applied.
+    pub(crate) newest: u64,
+    /// True if the list has the Lease of this server as it was renewed last: it is not an old one.
+    pub(crate) has_own: bool,
+}
 
 /// Lease of this server, and Leases of the other servers.
 #[derive(Debug)]
@@ -105,16 +114,18 @@ impl ServerLease {
         }
     }
 
-    /// Servers whose Leases are renewed. Leases that have not been for long are removed.
-    pub(crate) async fn servers(&mut self, link: &ApiLink) -> Result<Vec<LogServer>, ApiError> {
-        let api = link.api::<Lease>().await?;
+    /// Servers whose Leases are renewed, and the newest entry that one of them has applied. Leases that have not been renewed for long are
+    /// removed.
+    pub(crate) async fn servers(&mut self, link: &ApiLink) -> Result<ListedServers, ApiError> {
         let selector = link.names.selector(LogObjectKind::Server);
-        let asked = ListParams::default().labels(&selector).limit(MAX_SERVERS);
-        let listed = link.call(api.list(&asked)).await?.items;
+        let listed = link.leases(&selector, MAX_SERVERS).await?;
         let (now, mut seen, mut servers) = (Instant::now(), BTreeMap::new(), Vec::new());
+        let (own_name, mut newest, mut has_own) = (link.names.server(self.server), 0, self.own.is_none());
         for lease in listed {
             let text = |value: Option<String>| value.unwrap_or_default();
+            let applied = sequence_of(&lease.metadata).unwrap_or_default();
             let (name, version) = (text(lease.metadata.name), text(lease.metadata.resource_version));
+            has_own |= name == own_name && self.own.as_ref() == Some(&version);
             let first = match self.seen.remove(&name) {
                 Some((known, first)) if known == version => first,
                 Some(_) | None => now,
@@ -131,6 +142,7 @@ impl ServerLease {
                 continue;
             }
             if age <= length {
+                newest = newest.max(applied);
                 let mut annotations = lease.metadata.annotations.unwrap_or_default();
                 servers.push(LogServer {
                     session_prefix: annotations.remove(SESSION_PREFIX).unwrap_or_default(),
@@ -140,7 +152,11 @@ impl ServerLease {
             seen.insert(name, (version, first));
         }
         self.seen = seen;
-        Ok(servers)
+        Ok(ListedServers {
+            servers,
+            newest,
+            has_own,
+        })
     }
 }
 

@@ -25,6 +25,7 @@ mod lease;
 mod link;
 mod load;
 mod make;
+mod mend;
 mod names;
 mod pace;
 mod read;

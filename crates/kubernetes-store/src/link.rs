@@ -10,7 +10,7 @@ use kube_client::api::{DeleteParams, ListParams, ObjectList, PostParams, Precond
 use kube_client::core::PartialObjectMeta;
 use kube_client::{Api, Client, Error};
 use pumice_engine::short_lock::ShortLock;
-use pumice_live::{FreshClient, causes};
+use pumice_live::{FreshClient, causes, is_version};
 use pumice_state::store::StoreError;
 
 use crate::names::{LogNames, MANAGER};
@@ -25,6 +25,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const PAGE: u32 = 250;
 /// Most objects of one page of a list with their content.
 pub(crate) const CONTENT_PAGE: u32 = 64;
+
+/// Kind of a list of metadata.
+const METADATA_LIST: &str = "PartialObjectMetadataList";
 
 /// Error of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +62,13 @@ impl ApiError {
                 is_answered: true,
             } => format!("the API server fails: {message}"),
             Self::Unknown { message, .. } => format!("the API server cannot be reached: {message}"),
+        }
+    }
+
+    fn unproved(message: String) -> Self {
+        Self::Unknown {
+            message,
+            is_answered: true,
         }
     }
 
@@ -129,10 +139,66 @@ pub(crate) trait LogResource:
     + serde::de::DeserializeOwned
     + 'static
 {
+    /// True if this object has what was sent.
+    fn has_content_of(&self, sent: &Self) -> bool;
 }
 
-impl LogResource for ConfigMap {}
-impl LogResource for Lease {}
+/// The object of a response, if it proves that it is the newest version of the object of this name.
+fn proved<K: LogResource>(name: &str, object: K) -> Result<K, ApiError> {
+    let has_text = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    let metadata = object.meta();
+    let has_version = metadata.resource_version.as_deref().is_some_and(is_version);
+    if metadata.name.as_deref() == Some(name) && has_text(&metadata.uid) && has_version {
+        return Ok(object);
+    }
+    Err(ApiError::unproved(format!(
+        "the response is not {name} with its uid and version"
+    )))
+}
+
+/// The object of a response to a write, if it proves that the write was carried out: it has what was sent, and a version that the
+/// object did not have before.
+fn proved_written<K: LogResource>(sent: &K, written: K) -> Result<K, ApiError> {
+    let name = sent.meta().name.clone().unwrap_or_default();
+    let written = proved(&name, written)?;
+    let (before, after) = (sent.meta(), written.meta());
+    let is_same_object = before.uid.is_none() || before.uid == after.uid;
+    let is_new = before.resource_version != after.resource_version;
+    let has_annotations = before.annotations.iter().flatten().all(|(key, value)| {
+        let found = after.annotations.as_ref().and_then(|annotations| annotations.get(key));
+        found == Some(value)
+    });
+    if is_same_object && is_new && has_annotations && written.has_content_of(sent) {
+        return Ok(written);
+    }
+    Err(ApiError::unproved(format!(
+        "the response does not show that {name} was written"
+    )))
+}
+
+/// The page of a response, if it proves that it is one of a list of this kind.
+fn proved_page<T: Clone>(kind: &str, page: ObjectList<T>) -> Result<ObjectList<T>, ApiError> {
+    let version = page.metadata.resource_version.as_deref().unwrap_or_default();
+    if page.types.kind == kind && is_version(version) {
+        return Ok(page);
+    }
+    Err(ApiError::unproved(format!(
+        "the response is not a {kind} with a version"
+    )))
+}
+
+impl LogResource for ConfigMap {
+    fn has_content_of(&self, sent: &Self) -> bool {
+        (&self.data, &self.binary_data) == (&sent.data, &sent.binary_data)
+    }
+}
+
+impl LogResource for Lease {
+    fn has_content_of(&self, sent: &Self) -> bool {
+        let holder = |lease: &Self| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
+        holder(self) == holder(sent)
+    }
+}
 
 impl ApiLink {
     pub(crate) fn new(options: &KubernetesStoreOptions) -> Arc<Self> {
@@ -170,6 +236,14 @@ impl ApiLink {
         self.failed(&error.message())
     }
 
+    /// Error of a write that may have been carried out.
+    pub(crate) fn unknown(&self, message: &str) -> StoreError {
+        StoreError::Unknown {
+            place: self.place(),
+            message: message.to_owned(),
+        }
+    }
+
     pub(crate) fn stale(&self) -> StoreError {
         StoreError::Stale { place: self.place() }
     }
@@ -183,8 +257,7 @@ impl ApiLink {
 
     pub(crate) fn damaged(&self, what: &str) -> StoreError {
         self.failed(&format!(
-            "it is damaged: {what}. Import an export under another `kubernetes_store_name`, or begin with an empty log under \
-             another one"
+            "the log is damaged: {what}. Run `pumice store check --repair`, or import an export under another `kubernetes_store_name`"
         ))
     }
 
@@ -244,7 +317,7 @@ impl ApiLink {
     /// Newest version of an object.
     pub(crate) async fn get<K: LogResource>(&self, name: &str) -> Result<K, ApiError> {
         let api = self.api::<K>().await?;
-        self.call(api.get(name)).await
+        proved(name, self.call(api.get(name)).await?)
     }
 
     /// Newest version of an object; `None`: it is not there.
@@ -260,7 +333,7 @@ impl ApiLink {
     pub(crate) async fn create<K: LogResource>(&self, object: &K, bytes: usize) -> Result<K, ApiError> {
         self.pace.wait(bytes).await;
         let api = self.api::<K>().await?;
-        self.call(api.create(&post(), object)).await
+        proved_written(object, self.call(api.create(&post(), object)).await?)
     }
 
     /// Updates an object on condition that its version is the version in `object`.
@@ -268,7 +341,7 @@ impl ApiLink {
         self.pace.wait(bytes).await;
         let api = self.api::<K>().await?;
         let name = object.meta().name.clone().unwrap_or_default();
-        self.call(api.replace(&name, &post(), object)).await
+        proved_written(object, self.call(api.replace(&name, &post(), object)).await?)
     }
 
     /// Removes an object; with `version`, only if the object has this version. A missing object is not an error.
@@ -297,7 +370,14 @@ impl ApiLink {
         let api = self.api::<ConfigMap>().await?;
         let mut asked = ListParams::default().labels(selector).limit(CONTENT_PAGE);
         asked.continue_token = continuation.map(str::to_owned);
-        self.call(api.list(&asked)).await
+        proved_page("ConfigMapList", self.call(api.list(&asked)).await?)
+    }
+
+    /// All Leases that a selector names, as far as one page has them.
+    pub(crate) async fn leases(&self, selector: &str, limit: u32) -> Result<Vec<Lease>, ApiError> {
+        let api = self.api::<Lease>().await?;
+        let asked = ListParams::default().labels(selector).limit(limit);
+        Ok(proved_page("LeaseList", self.call(api.list(&asked)).await?)?.items)
     }
 
     /// Metadata of all ConfigMaps that a selector names, at one version of the whole list.
@@ -310,7 +390,7 @@ impl ApiLink {
             let api = self.api::<ConfigMap>().await?;
             let mut asked = ListParams::default().labels(selector).limit(PAGE);
             asked.continue_token = continuation;
-            let page = self.call(api.list_metadata(&asked)).await?;
+            let page = proved_page(METADATA_LIST, self.call(api.list_metadata(&asked)).await?)?;
             all.extend(page.items);
             continuation = page.metadata.continue_.filter(|token| !token.is_empty());
             if continuation.is_none() {

@@ -3,20 +3,25 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pumice_state::store::{EntryValue, LogEntry, StoreError, StoredContent, await_service};
+use kube_client::core::PartialObjectMeta;
+use pumice_state::store::{LogEntry, StoreError, StoredContent, await_service};
 
 use crate::link::ApiError;
-use crate::names::{LogObjectKind, LogRoot, bytes_of};
-use crate::read::SlotAccess;
-use crate::slots::SlotRead;
+use crate::names::{LogObjectKind, LogRoot, bytes_of, sequence_of};
+use crate::read::{EntryRead, SlotAccess};
+use crate::slots::{SlotRead, expected_sequence};
 
 /// Number of times that a content is read again because a newer snapshot took the place of what was being read.
 const MAX_LOADS: usize = 8;
 
-/// Entries after a snapshot, by number, and the number of the newest one.
-struct ListedEntries {
-    values: BTreeMap<u64, EntryValue>,
-    newest: u64,
+/// Slots of a list, each as it could be read, or what is wrong with it.
+type ListedSlots = BTreeMap<u64, Result<SlotRead, String>>;
+
+/// Content as far as the log can be read.
+pub(crate) struct ReadableContent {
+    pub(crate) content: StoredContent,
+    /// Problem that keeps it from being all: its text, and its slots.
+    pub(crate) problem: Option<(String, Vec<u64>)>,
 }
 
 impl SlotAccess {
@@ -46,29 +51,106 @@ impl SlotAccess {
 
     /// The content; `None`: a newer snapshot took the place of what was being read.
     async fn load_once(&self) -> Result<Option<StoredContent>, StoreError> {
+        let Some((root, read)) = self.load_readable().await? else {
+            return Ok(None);
+        };
+        match read.problem {
+            None => Ok(Some(read.content)),
+            Some((what, _)) if self.is_newest_root(&root).await? => Err(self.link.damaged(&what)),
+            Some(_) => Ok(None),
+        }
+    }
+
+    /// The content as far as the entries follow each other, with the root that it began at; `None`: a newer snapshot took the place of
+    /// what was being read.
+    pub(crate) async fn load_readable(&self) -> Result<Option<(LogRoot, ReadableContent)>, StoreError> {
         let Some((_, root)) = self.root().await? else {
-            return Ok(Some(StoredContent::default()));
+            self.check_absent().await?;
+            let (content, problem) = (StoredContent::default(), None);
+            return Ok(Some((LogRoot::empty(), ReadableContent { content, problem })));
         };
         let Some(mut content) = self.load_snapshot(&root).await? else {
             return Ok(None);
         };
-        let Some(ListedEntries { mut values, newest }) = self.list_entries(root.snapshot.sequence).await? else {
+        let Some(mut listed) = self.list_contents().await? else {
             return Ok(None);
         };
-        let covered = content.head().sequence;
-        if newest.saturating_sub(root.slots) > covered {
-            return Ok(None);
-        }
-        for sequence in covered + 1..=newest {
-            let value = values
-                .remove(&sequence)
-                .ok_or_else(|| self.link.damaged(&format!("entry {sequence} is missing")))?;
+        loop {
+            let sequence = content.head().sequence + 1;
+            let slot = self.slot_of(sequence);
+            let read = listed.get_mut(&slot).and_then(|read| read.as_mut().ok());
+            let Some(value) = read
+                .filter(|read| read.version.sequence == sequence)
+                .and_then(|read| read.value.take())
+            else {
+                break;
+            };
             match self.read_entry(sequence, value).await? {
-                Some(entry) => self.apply_checked(&mut content, &entry)?,
-                None => return self.unless_newer(&root, sequence).await,
+                EntryRead::Entry(entry) => self.apply_checked(&mut content, &entry)?,
+                EntryRead::Damaged(what) => {
+                    listed.insert(slot, Err(what));
+                    break;
+                }
+                EntryRead::PartGone if self.is_newest_root(&root).await? => {
+                    listed.insert(slot, Err(format!("a part of entry {sequence} is missing")));
+                    break;
+                }
+                EntryRead::PartGone => return Ok(None),
             }
         }
-        Ok(Some(content))
+        let problem = self.problem_of_slots(&listed, content.head().sequence);
+        Ok(Some((root, ReadableContent { content, problem })))
+    }
+
+    /// Checks that a log without a root was not made: no slot has had an entry.
+    async fn check_absent(&self) -> Result<(), StoreError> {
+        let selector = self.link.names.selector(LogObjectKind::Slot);
+        let listed = self.link.list_metadata(&selector).await;
+        let (listed, _) = listed.map_err(|error| self.link.error(&error))?;
+        let has_entry = |object: &PartialObjectMeta<ConfigMap>| {
+            let name = object.metadata.name.as_deref().unwrap_or_default();
+            let is_slot = self.link.names.slot_number(name).is_some();
+            is_slot && sequence_of(&object.metadata).is_none_or(|sequence| sequence > 0)
+        };
+        if listed.iter().any(has_entry) {
+            let root = self.link.names.root();
+            return Err(self
+                .link
+                .damaged(&format!("its root {root} is missing, and its slots are there")));
+        }
+        Ok(())
+    }
+
+    /// Problems of slots, if the log ends with this entry.
+    fn problem_of_slots(&self, listed: &ListedSlots, newest: u64) -> Option<(String, Vec<u64>)> {
+        let (mut problems, slots) = (Vec::new(), self.slots.slots());
+        let next = newest + 1;
+        // The slot of the next entry first: it may have been there.
+        for slot in (0..slots).map(|slot| (slot + self.slot_of(next)) % slots.max(1)) {
+            let (name, expected) = (self.link.names.slot(slot), expected_sequence(slot, newest, slots));
+            let is_next = slot == self.slot_of(next);
+            let problem = match listed.get(&slot) {
+                Some(Ok(read)) if read.version.sequence == expected => continue,
+                // A snapshot covers it, and the next lap writes it again.
+                Some(Err(_)) if !is_next && expected > 0 && expected <= self.slots.snapshot() => continue,
+                Some(Ok(read)) => format!("it says entry {}, and should say {expected}", read.version.sequence),
+                Some(Err(what)) => what.clone(),
+                None if is_next => format!("entry {next} is missing"),
+                None => "it is missing".to_owned(),
+            };
+            problems.push((slot, format!("{name}: {problem}")));
+        }
+        let first = problems.first()?.1.clone();
+        let text = match problems.len() {
+            1 => first,
+            count => format!("{first}; and {} more slots", count - 1),
+        };
+        Some((text, problems.into_iter().map(|(slot, _)| slot).collect()))
+    }
+
+    async fn is_newest_root(&self, read: &LogRoot) -> Result<bool, StoreError> {
+        let newest = self.root().await?;
+        Ok(newest.is_none_or(|(_, root)| root.snapshot == read.snapshot))
     }
 
     /// Part of an entry or of a snapshot is gone: `None` if that is because there is a newer snapshot.
@@ -106,9 +188,9 @@ impl SlotAccess {
     }
 
     /// Lists all slots at one version of the list; `None`: the version is gone before its end.
-    async fn list_entries(&self, after: u64) -> Result<Option<ListedEntries>, StoreError> {
+    async fn list_contents(&self) -> Result<Option<ListedSlots>, StoreError> {
         let selector = self.link.names.selector(LogObjectKind::Slot);
-        let (mut values, mut newest, mut continuation) = (BTreeMap::new(), 0, None::<String>);
+        let (mut slots, mut continuation) = (ListedSlots::new(), None::<String>);
         loop {
             let page = match self.link.page(&selector, continuation.as_deref()).await {
                 Ok(page) => page,
@@ -116,20 +198,20 @@ impl SlotAccess {
                 Err(error) => return Err(self.link.error(&error)),
             };
             for object in page.items {
-                let SlotRead { version, value } = SlotRead::of(&object).map_err(|what| self.link.damaged(&what))?;
                 let name = object.metadata.name.as_deref().unwrap_or_default();
                 let Some(slot) = self.link.names.slot_number(name) else {
-                    return Err(self.link.damaged(&format!("{name} is not one of its slots")));
+                    continue;
                 };
-                self.note(slot, &version, None)?;
-                newest = newest.max(version.sequence);
-                if let Some(value) = value.filter(|_| version.sequence > after) {
-                    values.insert(version.sequence, value);
+                let read = SlotRead::of(&object);
+                if let Ok(read) = &read {
+                    self.note(slot, &read.version, None)?;
+                    self.slots.note_bytes(slot, read.version.sequence, bytes_of(&object));
                 }
+                slots.insert(slot, read);
             }
             continuation = page.metadata.continue_.filter(|token| !token.is_empty());
             if continuation.is_none() {
-                return Ok(Some(ListedEntries { values, newest }));
+                return Ok(Some(slots));
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Making a log: its slots first, its root last.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use pumice_state::store::{LogHead, StoreError};
 use tokio::task::JoinSet;
@@ -7,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::link::ApiError;
 use crate::names::{LogObjectKind, LogRoot};
 use crate::read::SlotAccess;
-use crate::slots::SlotVersion;
+use crate::slots::{SlotVersion, expected_sequence};
 
 /// Number of slots that are made at once.
 const MADE_AT_ONCE: usize = 8;
@@ -81,27 +83,50 @@ impl SlotAccess {
         self.list_slots().await.map(drop)
     }
 
-    /// Learns the versions of all slots. Returns the version of the list, and the number of the newest entry.
+    /// Learns the versions of all slots. Returns the version of the list, and the number of the newest entry. Objects that only have the
+    /// labels of slots are not of the log.
     pub(crate) async fn list_slots(&self) -> Result<(String, u64), StoreError> {
         let selector = self.link.names.selector(LogObjectKind::Slot);
         let listed = self.link.list_metadata(&selector).await;
         let (listed, version_of_list) = listed.map_err(|error| self.link.error(&error))?;
-        let mut newest = 0;
+        let (mut numbers, slots) = (BTreeMap::new(), self.slots.slots());
         for object in &listed {
-            let version = SlotVersion::of(&object.metadata).map_err(|what| self.link.damaged(&what))?;
             let name = object.metadata.name.as_deref().unwrap_or_default();
-            if let Some(slot) = self.link.names.slot_number(name) {
-                newest = newest.max(version.sequence);
-                self.note(slot, &version, None)?;
+            let Some(slot) = self.link.names.slot_number(name).filter(|slot| *slot < slots) else {
+                continue;
+            };
+            match SlotVersion::of(&object.metadata) {
+                Ok(version) => {
+                    numbers.insert(slot, version.sequence);
+                    if version.sequence % slots.max(1) == slot || version.sequence == 0 {
+                        self.note(slot, &version, None)?;
+                    }
+                }
+                Err(_) => drop(numbers.insert(slot, u64::MAX)),
             }
         }
-        if (listed.len() as u64) < self.slots.slots() {
-            return Err(self.link.damaged(&format!(
-                "it has {} slots, and should have {}",
-                listed.len(),
-                self.slots.slots()
-            )));
+        if let Some(missing) = (0..slots).find(|slot| !numbers.contains_key(slot)) {
+            let name = self.link.names.slot(missing);
+            return Err(self
+                .link
+                .damaged(&format!("{name} is missing, which is one of its {slots} slots")));
+        }
+        let newest = newest_of(&numbers, slots);
+        for (slot, found) in &numbers {
+            if *found != expected_sequence(*slot, newest, slots) {
+                self.slots.note_damaged(*slot);
+            }
         }
         Ok((version_of_list, newest))
     }
+}
+
+/// Number of the newest entry: the entry before it is in its slot as well. A number that another hand has raised stands alone.
+fn newest_of(numbers: &BTreeMap<u64, u64>, slots: u64) -> u64 {
+    let is_there = |sequence: u64| {
+        let slot = sequence.checked_rem(slots).unwrap_or_default();
+        numbers.get(&slot) == Some(&sequence)
+    };
+    let follows = |sequence: &&u64| is_there(**sequence) && (**sequence <= 1 || slots == 1 || is_there(**sequence - 1));
+    numbers.values().filter(follows).max().copied().unwrap_or_default()
 }

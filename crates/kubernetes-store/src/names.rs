@@ -66,10 +66,11 @@ impl LogNames {
         format!("{}-log-{slot:04}", self.name)
     }
 
-    /// Number of the slot with this object name. `None`: another object.
+    /// Number of the slot with this object name. `None`: another object, whatever its labels are.
     pub(crate) fn slot_number(&self, name: &str) -> Option<u64> {
         let digits = name.strip_prefix(&*self.name)?.strip_prefix("-log-")?;
-        digits.parse().ok()
+        let number = digits.parse().ok()?;
+        (name == self.slot(number)).then_some(number)
     }
 
     pub(crate) fn entry_part(&self, sequence: u64, author: &EntryAuthor, part: u64) -> String {
@@ -157,6 +158,15 @@ pub(crate) struct LogRoot {
 }
 
 impl LogRoot {
+    /// Root of a log that was not made.
+    pub(crate) fn empty() -> Self {
+        Self {
+            slots: 0,
+            snapshot: LogHead::default(),
+            parts: 0,
+        }
+    }
+
     pub(crate) fn to_object(&self, names: &LogNames) -> ConfigMap {
         let data = [
             ("format", FORMAT.to_owned()),
@@ -246,7 +256,9 @@ mod tests {
         let all = names.all_selector();
         assert_eq!(all, "app.kubernetes.io/instance=a,app.kubernetes.io/managed-by=pumice");
         assert_eq!(names.slot_number(&names.slot(77)), Some(77));
-        assert_eq!(names.slot_number(&names.root()), None);
+        for other in ["a-log", "a-log-7", "a-log-+007", "a-log-00077", "b-log-0007"] {
+            assert_eq!(names.slot_number(other), None);
+        }
         let slots = names.selector(LogObjectKind::Slot);
         assert_eq!(slots, format!("app.kubernetes.io/component=log-slot,{all}"));
     }

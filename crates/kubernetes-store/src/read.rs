@@ -5,8 +5,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap;
 use pumice_state::store::{AppendRules, EntryValue, LogEntry, LogHead, StoreError, StoredContent};
 
+use crate::append::MAX_PARTS;
 use crate::link::{ApiError, ApiLink};
-use crate::names::{LogObjectKind, LogRoot, bytes_of};
+use crate::names::{LogRoot, bytes_of};
 use crate::slots::{SlotRead, SlotTable, SlotVersion};
 
 /// Access to the log, which all parts of the store share.
@@ -15,6 +16,14 @@ pub(crate) struct SlotAccess {
     pub(crate) link: Arc<ApiLink>,
     pub(crate) slots: Arc<SlotTable>,
     pub(crate) rules: AppendRules,
+}
+
+/// Entry as it could be read.
+pub(crate) enum EntryRead {
+    Entry(Box<LogEntry>),
+    /// A part is gone: a snapshot covers the entry, or it is damaged.
+    PartGone,
+    Damaged(String),
 }
 
 /// Entry that follows another one.
@@ -66,6 +75,16 @@ impl SlotAccess {
         Ok(read)
     }
 
+    /// Newest version of the slot of an entry, whatever its bytes are.
+    pub(crate) async fn read_version(&self, sequence: u64) -> Result<SlotVersion, StoreError> {
+        let slot = self.slot_of(sequence);
+        let read = self.find_slot(slot).await.map_err(|error| self.link.error(&error))?;
+        let object = read.ok_or_else(|| self.link.replaced())?;
+        let version = SlotVersion::of(&object.metadata).map_err(|what| self.link.damaged(&what))?;
+        self.note(slot, &version, None)?;
+        Ok(version)
+    }
+
     pub(crate) async fn find_slot(&self, slot: u64) -> Result<Option<ConfigMap>, ApiError> {
         self.link.find::<ConfigMap>(&self.link.names.slot(slot)).await
     }
@@ -90,30 +109,44 @@ impl SlotAccess {
                 }
             }
         };
-        match self.read_entry(sequence, value).await {
-            Ok(Some(entry)) => Ok(NextEntry::Entry(Box::new(entry))),
-            Ok(None) => Ok(NextEntry::Gone),
-            Err(error) => Err(error),
+        match self.read_entry(sequence, value).await? {
+            EntryRead::Entry(entry) => Ok(NextEntry::Entry(entry)),
+            EntryRead::PartGone => Ok(NextEntry::Gone),
+            EntryRead::Damaged(what) => {
+                // A snapshot may have taken the place of an entry that another hand has changed.
+                self.root().await?;
+                if sequence <= self.slots.snapshot() {
+                    return Ok(NextEntry::Gone);
+                }
+                Err(self.link.damaged(&what))
+            }
         }
     }
 
-    /// Entry of a value, with its parts; `None`: a part is gone, because a snapshot covers the entry.
-    pub(crate) async fn read_entry(&self, sequence: u64, value: EntryValue) -> Result<Option<LogEntry>, StoreError> {
+    /// Entry of a value, with its parts.
+    pub(crate) async fn read_entry(&self, sequence: u64, value: EntryValue) -> Result<EntryRead, StoreError> {
         let EntryValue {
             author,
             parts,
             mut bytes,
         } = value;
-        for part in 0..parts {
+        for part in 0..parts.min(MAX_PARTS as u64) {
             let name = self.link.names.entry_part(sequence, &author, part);
             let found = self.link.find::<ConfigMap>(&name).await;
             match found.map_err(|error| self.link.error(&error))? {
                 Some(object) => bytes.extend_from_slice(bytes_of(&object)),
-                None => return Ok(None),
+                None => return Ok(EntryRead::PartGone),
             }
         }
-        let entry = LogEntry::decode(&bytes).map_err(|what| self.link.damaged(&format!("entry {sequence}: {what}")))?;
-        Ok(Some(entry))
+        Ok(match LogEntry::decode(&bytes) {
+            Ok(entry) => EntryRead::Entry(Box::new(entry)),
+            Err(what) => EntryRead::Damaged(format!("{}: entry {sequence}: {what}", self.name_of(sequence))),
+        })
+    }
+
+    /// Name of the slot of an entry.
+    pub(crate) fn name_of(&self, sequence: u64) -> String {
+        self.link.names.slot(self.slot_of(sequence))
     }
 
     /// Newest head. It is `known` if no entry follows it.
@@ -123,8 +156,8 @@ impl SlotAccess {
                 return Ok(LogHead::default());
             }
         } else {
-            let next = self.read_slot(known.sequence + 1).await?;
-            if next.version.sequence <= known.sequence {
+            let next = self.read_version(known.sequence + 1).await?;
+            if next.sequence <= known.sequence {
                 return Ok(known);
             }
         }
@@ -133,13 +166,7 @@ impl SlotAccess {
 
     /// Newest head, by the numbers of all slots.
     async fn newest_head(&self) -> Result<LogHead, StoreError> {
-        let selector = self.link.names.selector(LogObjectKind::Slot);
-        let listed = self.link.list_metadata(&selector).await;
-        let (listed, _) = listed.map_err(|error| self.link.error(&error))?;
-        let numbers = listed
-            .iter()
-            .filter_map(|object| crate::names::sequence_of(&object.metadata));
-        let newest = numbers.max().unwrap_or_default();
+        let (_, newest) = self.list_slots().await?;
         if newest == 0 {
             return Ok(LogHead::default());
         }
@@ -147,12 +174,13 @@ impl SlotAccess {
         let (sequence, value) = (read.version.sequence, read.value);
         let value = value.ok_or_else(|| self.link.damaged(&format!("entry {newest} is missing")))?;
         match self.read_entry(sequence, value).await? {
-            Some(entry) => Ok(entry.after),
+            EntryRead::Entry(entry) => Ok(entry.after),
             // A snapshot covers it by now, so it is not the newest head; whoever asks reads on.
-            None => Ok(LogHead {
+            EntryRead::PartGone => Ok(LogHead {
                 sequence,
                 ..LogHead::default()
             }),
+            EntryRead::Damaged(what) => Err(self.link.damaged(&what)),
         }
     }
 
@@ -161,8 +189,7 @@ impl SlotAccess {
         if sequence == 0 || self.slots.slots() == 0 {
             return Ok(());
         }
-        let read = self.read_slot(sequence).await?;
-        if read.version.sequence < sequence {
+        if self.read_version(sequence).await?.sequence < sequence {
             return Err(self.link.replaced());
         }
         Ok(())

@@ -1,5 +1,8 @@
 //! Known slots of the log: the version of each slot, and entries from the watch.
 
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pumice_engine::short_lock::ShortLock;
@@ -61,9 +64,17 @@ impl SlotRead {
     }
 }
 
+/// Number of the last entry up to `newest` that belongs into a slot; 0: none does.
+pub(crate) fn expected_sequence(slot: u64, newest: u64, slots: u64) -> u64 {
+    let later = (newest % slots.max(1) + slots).saturating_sub(slot) % slots.max(1);
+    newest.saturating_sub(later)
+}
+
 /// Versions of the log's objects, as far as they are known.
 #[derive(Debug, Default)]
 struct KnownObjects {
+    /// Slots whose objects another hand has changed.
+    damaged: BTreeSet<u64>,
     root_uid: String,
     /// Number of the last entry of the newest snapshot, at least.
     snapshot: u64,
@@ -73,6 +84,8 @@ struct KnownObjects {
 #[derive(Clone, Debug, Default)]
 struct KnownSlot {
     version: SlotVersion,
+    /// Checksum of the bytes with that number, if they were seen.
+    checksum: Option<u64>,
     /// Entry that has not been applied yet.
     value: Option<EntryValue>,
 }
@@ -138,11 +151,47 @@ impl SlotTable {
                 let is_new = version.sequence > known.version.sequence;
                 known.version = version.clone();
                 if is_new {
-                    known.value = value;
+                    (known.value, known.checksum) = (value, None);
                 }
             }
             Ok(())
         })
+    }
+
+    /// Notes the bytes of a slot with the number of their entry. False: the entry had other bytes before.
+    pub(crate) fn note_bytes(&self, slot: u64, sequence: u64, bytes: &[u8]) -> bool {
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        let checksum = hasher.finish();
+        self.0.with(|known| {
+            let Some(known) = index(slot).and_then(|slot| known.slots.get_mut(slot)) else {
+                return true;
+            };
+            if known.version.sequence != sequence {
+                return true;
+            }
+            *known.checksum.get_or_insert(checksum) == checksum
+        })
+    }
+
+    /// Notes a slot whose object another hand has changed.
+    pub(crate) fn note_damaged(&self, slot: u64) {
+        self.0.with(|known| known.damaged.insert(slot));
+    }
+
+    /// Slots whose objects another hand has changed.
+    pub(crate) fn damaged(&self) -> Vec<u64> {
+        self.0.with(|known| known.damaged.iter().copied().collect())
+    }
+
+    /// Forgets a damaged slot, and what was known of it.
+    pub(crate) fn note_mended(&self, slot: u64) {
+        let former = self.0.with(|known| {
+            known.damaged.remove(&slot);
+            let known = index(slot).and_then(|slot| known.slots.get_mut(slot));
+            known.map(std::mem::take)
+        });
+        drop(former);
     }
 
     /// Version of a slot; `None`: it is not known.
@@ -187,6 +236,14 @@ mod tests {
             version: format!("v{sequence}"),
             sequence,
         }
+    }
+
+    #[test]
+    fn each_slot_has_the_last_entry_that_belongs_into_it() {
+        let numbers = |newest| [0, 1, 2, 3].map(|slot| expected_sequence(slot, newest, 4));
+        assert_eq!(numbers(0), [0, 0, 0, 0]);
+        assert_eq!(numbers(2), [0, 1, 2, 0]);
+        assert_eq!(numbers(9), [8, 9, 6, 7]);
     }
 
     #[test]

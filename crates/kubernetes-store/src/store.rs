@@ -56,10 +56,17 @@ impl KubernetesStore {
     /// # Errors
     /// A thread cannot be started.
     pub fn new(options: KubernetesStoreOptions) -> Result<Self, StoreError> {
+        let started = StoreRuntime::start("pumice-kube");
+        let runtime = started.map_err(|error| ApiLink::new(&options).failed(&error.to_string()))?;
+        Ok(Self::on(options, runtime))
+    }
+
+    /// Store whose requests run on this runtime.
+    #[doc(hidden)]
+    pub fn on(options: KubernetesStoreOptions, runtime: StoreRuntime) -> Self {
         let link = ApiLink::new(&options);
-        let runtime = StoreRuntime::start("pumice-kube").map_err(|error| link.failed(&error.to_string()))?;
         let server = RandomState::new().hash_one(std::process::id());
-        Ok(Self {
+        Self {
             access: SlotAccess {
                 link,
                 slots: Arc::new(SlotTable::default()),
@@ -72,7 +79,7 @@ impl KubernetesStore {
             appended_bytes: 0,
             is_snapshot_under_way: Arc::default(),
             runtime,
-        })
+        }
     }
 
     /// Waits on this thread for work on the store's runtime.
@@ -224,6 +231,40 @@ impl Store for KubernetesStore {
 
     fn read_after(&mut self, known: &LogHead) -> Result<LogRead, StoreError> {
         self.check_reachable()?;
+        let read = self.read_on(known)?;
+        self.mend()?;
+        Ok(read)
+    }
+
+    fn repair(&mut self, accept_loss: bool) -> Result<Vec<String>, StoreError> {
+        let access = self.access.clone();
+        self.run(async move { access.repair(accept_loss).await })
+    }
+
+    fn follow(&mut self, news: &Arc<LogNews>) -> bool {
+        let follower = SlotFollower::new(&self.options, self.author.server, Arc::clone(news));
+        follower.note_applied(self.content.head().sequence);
+        let lease = ServerLease::new(&self.options, self.author.server);
+        self.runtime
+            .spawn(Arc::clone(&follower).follow(self.access.clone(), lease));
+        self.follower = Some(follower);
+        true
+    }
+}
+
+impl KubernetesStore {
+    /// Covers damaged slots with a snapshot of the content, if there are any.
+    fn mend(&self) -> Result<(), StoreError> {
+        let Some(follower) = self.follower.clone().filter(|follower| follower.is_damaged()) else {
+            return Ok(());
+        };
+        let (access, content) = (self.access.clone(), self.content.clone());
+        self.run(async move { access.mend(content, false).await })?;
+        follower.note_mended();
+        Ok(())
+    }
+
+    fn read_on(&mut self, known: &LogHead) -> Result<LogRead, StoreError> {
         if self.content.head() != *known {
             let (state, head) = self.reload()?;
             return Ok(LogRead::Content(Box::new(state), head));
@@ -252,15 +293,5 @@ impl Store for KubernetesStore {
         }
         self.note_applied();
         Ok(LogRead::Entries(entries, self.content.head()))
-    }
-
-    fn follow(&mut self, news: &Arc<LogNews>) -> bool {
-        let follower = SlotFollower::new(&self.options, self.author.server, Arc::clone(news));
-        follower.note_applied(self.content.head().sequence);
-        let lease = ServerLease::new(&self.options, self.author.server);
-        self.runtime
-            .spawn(Arc::clone(&follower).follow(self.access.clone(), lease));
-        self.follower = Some(follower);
-        true
     }
 }

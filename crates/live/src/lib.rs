@@ -42,6 +42,7 @@ pub use cluster_watch::{ClusterWatch, SILENCE, WatchOptions};
 pub use condition::{ClusterCondition, ClusterStatus, ResourceCondition, ResourceStatus};
 pub use credentials::{ClusterAccess, CredentialError, FreshClient, causes};
 pub use feed::FeedError;
+pub use pages::is_version;
 pub use pod_binder::{BindError, PodBinder, PodBinding};
 pub use reasons::{PendingReasons, PodReason, ReasonOptions, ReasonWriter};
 pub use resource_watch::ListMode;

@@ -61,7 +61,7 @@ pub(crate) fn proved_page(scope: &ResourceScope, page: &[u8]) -> Result<(String,
 }
 
 /// True for the version of an object or a list: a number above 0.
-pub(crate) fn is_version(text: &str) -> bool {
+pub fn is_version(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.bytes().any(|byte| byte != b'0')
 }
 

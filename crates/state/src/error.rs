@@ -159,6 +159,14 @@ pub enum StateError {
     /// The store failed: nothing was changed.
     #[error("nothing was written: {0}")]
     Store(StoreError),
+    /// The store did not say whether it has the change. It takes effect if the log has it.
+    #[error("it is not known whether this was written ({error}): {key} settles it: repeat the call, or look for it")]
+    UnknownOutcome {
+        /// Key of the call, such as the job and its attempt.
+        key: String,
+        /// Error of the store.
+        error: StoreError,
+    },
     /// The server is shutting down.
     #[error("the server is shutting down")]
     ShuttingDown,
@@ -173,6 +181,29 @@ fn elsewhere(server: &str) -> String {
 }
 
 impl StateError {
+    /// Error of a change that the store failed to write. `key`: what its call is known by.
+    pub(crate) fn of_write(error: StoreError, key: impl FnOnce() -> String) -> Self {
+        if matches!(error, StoreError::Unknown { .. }) {
+            return Self::UnknownOutcome { key: key(), error };
+        }
+        Self::Store(error)
+    }
+
+    /// True if the store failed.
+    pub(crate) fn is_of_store(&self) -> bool {
+        matches!(self, Self::Store(_) | Self::UnknownOutcome { .. })
+    }
+
+    /// Error of one of several calls that were written together.
+    #[must_use]
+    pub fn about(self, key: &str) -> Self {
+        if let Self::UnknownOutcome { error, .. } = self {
+            let key = key.to_owned();
+            return Self::UnknownOutcome { key, error };
+        }
+        self
+    }
+
     /// Reason code for programs.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -198,6 +229,7 @@ impl StateError {
                 problem.reason
             }
             Self::Store(_) => "STORE_FAILED",
+            Self::UnknownOutcome { .. } => "UNKNOWN_OUTCOME",
             Self::Limit { .. } => "LIMIT_EXCEEDED",
             Self::ShuttingDown => "SHUTTING_DOWN",
         }
@@ -229,6 +261,7 @@ impl StateError {
             | Self::BatchInvalid { .. }
             | Self::QueryRejected { .. }
             | Self::Store(_)
+            | Self::UnknownOutcome { .. }
             | Self::Limit { .. }
             | Self::ShuttingDown => None,
         }

@@ -279,6 +279,17 @@ impl SharedState {
         self.store_health.status()
     }
 
+    /// Time for which it has not been known whether this server has the newest entry of a shared log; `None`: it is known.
+    pub fn store_unconfirmed(&self) -> Option<std::time::Duration> {
+        self.store_health.unconfirmed().map(|(time, _)| time)
+    }
+
+    /// True if that time is longer than `store_stale_ms` allows.
+    pub fn is_store_stale(&self) -> bool {
+        let most = self.limits.store_stale;
+        !most.is_zero() && self.store_unconfirmed().is_some_and(|time| time >= most)
+    }
+
     /// True as long as the writer runs.
     pub fn is_alive(&self) -> bool {
         !self.commands.is_closed()

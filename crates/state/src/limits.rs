@@ -75,6 +75,9 @@ pub struct StateLimits {
     /// Silence after which a source is stale: leases of its jobs' reservations and of its tasks' assumptions pause.
     /// Default: one minute.
     pub source_stale: Duration,
+    /// Time without a confirmation that this server has the newest entry of a shared log, after which it is not ready and rejects
+    /// decisions on its own state. Zero (the default): never.
+    pub store_stale: Duration,
     /// Silence after which a live source is forgotten, with its records.
     pub source_age: Duration,
     /// Time after a start for which the server waits for a live source that had synced before.
@@ -148,6 +151,7 @@ impl Default for StateLimits {
             reservation_lease_max: Duration::from_hours(24),
             reservation_tombstones: 100_000,
             source_stale: Duration::from_mins(1),
+            store_stale: Duration::ZERO,
             source_age: Duration::from_hours(7 * 24),
             source_return: Duration::from_mins(2),
             policy_names: 64,

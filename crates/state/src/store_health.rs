@@ -19,6 +19,8 @@ pub struct StoreStatus {
     pub failed_writes: u64,
     /// Problem of the store now, for people; `None`: the last write succeeded.
     pub problem: Option<String>,
+    /// Time for which it has not been known whether this server has the newest entry of a shared log. `None`: it is known.
+    pub unconfirmed: Option<Duration>,
 }
 
 /// Writes of a store as they were seen.
@@ -29,6 +31,8 @@ struct WriteRecord {
     began: Option<Duration>,
     /// Start of the present row of failures, and the last error.
     failing: Option<(Duration, StoreError)>,
+    /// Since when the log cannot be read, and the last error.
+    unreadable: Option<(Duration, StoreError)>,
 }
 
 /// Health of the store, shared with probes and metrics.
@@ -48,9 +52,16 @@ impl WriteRecord {
         if let Some(time) = stalled.filter(|time| *time >= STALLED_AFTER) {
             return Some(format!("a write has waited for the disk for {} s", time.as_secs()));
         }
-        let (since, error) = self.failing.as_ref()?;
-        let time = now.saturating_sub(*since).as_secs();
-        Some(format!("writes have failed for {time} s: {error}"))
+        let seconds = |since: &Duration| now.saturating_sub(*since).as_secs();
+        let writes = self.failing.as_ref().map(|(since, error)| {
+            let time = seconds(since);
+            format!("writes have failed for {time} s: {error}")
+        });
+        let reads = self.unreadable.as_ref().map(|(since, error)| {
+            let time = seconds(since);
+            format!("the log has not been readable for {time} s: {error}")
+        });
+        writes.or(reads)
     }
 
     /// Records the end of a write. Returns the failure before it.
@@ -78,11 +89,46 @@ impl StoreHealth {
             self.news
                 .with(|news| news.as_ref().and_then(|news| news.write_problem()))
         };
-        let problem = problem.or_else(reported);
+        let unconfirmed = self.unconfirmed();
+        let silence = || {
+            let (time, doubt) = unconfirmed.as_ref()?;
+            let seconds = time.as_secs();
+            Some(format!(
+                "whether this server has the newest entry has not been known for {seconds} s: {doubt}"
+            ))
+        };
+        let problem = problem.or_else(reported).or_else(silence);
         StoreStatus {
+            unconfirmed: unconfirmed.as_ref().map(|(time, _)| *time),
             durability: self.durability,
             failed_writes,
             problem,
+        }
+    }
+
+    /// Time for which it has not been known whether this server has the newest entry, and the reason; `None`: it is known, or only
+    /// this server appends.
+    pub(super) fn unconfirmed(&self) -> Option<(Duration, String)> {
+        self.news.with(|news| news.as_ref()?.unconfirmed())
+    }
+
+    /// Records a read of the log. The log has a line when an error is new.
+    fn note_read(&self, error: Option<&StoreError>) {
+        let now = self.clock.monotonic();
+        let before = self.record.with(|record| {
+            let before = record.unreadable.take();
+            if let Some(error) = error {
+                let since = before.as_ref().map_or(now, |(since, _)| *since);
+                record.unreadable = Some((since, error.clone()));
+            }
+            before
+        });
+        match (before, error) {
+            (Some(_), None) => tracing::info!("the log of the store can be read again"),
+            (before, Some(error)) if before.as_ref().is_none_or(|(_, known)| known != error) => {
+                tracing::error!(%error, "the log of the store cannot be read: until it can, nothing is confirmed, committed, released or reloaded");
+            }
+            (Some(_) | None, _) => {}
         }
     }
 
@@ -142,7 +188,9 @@ impl Store for WatchedStore {
     }
 
     fn head(&mut self) -> Result<LogHead, StoreError> {
-        self.store.head()
+        let head = self.store.head();
+        self.health.note_read(head.as_ref().err());
+        head
     }
 
     fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError> {
@@ -156,6 +204,7 @@ impl Store for WatchedStore {
 
     fn read_after(&mut self, known: &LogHead) -> Result<LogRead, StoreError> {
         let read = self.store.read_after(known);
+        self.health.note_read(read.as_ref().err());
         // Whoever reads a log in common again has found its store again: there may be nothing to write.
         if matches!(read, Ok(LogRead::Entries(..) | LogRead::Content(..))) {
             self.health.end_write(None);
@@ -164,6 +213,7 @@ impl Store for WatchedStore {
     }
 
     fn follow(&mut self, news: &Arc<LogNews>) -> bool {
+        news.keep_time(Arc::clone(&self.health.clock));
         let is_shared = self.store.follow(news);
         if is_shared {
             self.health.news.with(|followed| *followed = Some(Arc::clone(news)));
@@ -175,7 +225,7 @@ impl Store for WatchedStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{FailingStore, StoreErrorMode};
+    use crate::store::{FailingStore, MemoryStore, StoreErrorMode};
     use crate::tests::FakeClock;
 
     #[test]
@@ -209,5 +259,45 @@ mod tests {
         drop(blocked);
         write.join().unwrap().unwrap();
         assert_eq!(health.status().problem, None);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_read_is_reported_until_it_can() {
+        let (inner, clock) = (MemoryStore::default().replica(), Arc::new(FakeClock::default()));
+        let (mut store, health) = WatchedStore::new(Box::new(inner), Arc::clone(&clock) as _);
+        let head = store.append_to_head(&[]).unwrap();
+        let ahead = LogHead { sequence: 9, ..head };
+        store.read_after(&ahead).unwrap_err();
+        clock.advance(4_000);
+        store.read_after(&ahead).unwrap_err();
+        let problem = health.status().problem.unwrap();
+        assert!(
+            problem.starts_with("the log has not been readable for 4 s: the log in memory"),
+            "{problem}"
+        );
+        assert_eq!(health.status().failed_writes, 0);
+        store.read_after(&head).unwrap();
+        assert_eq!(health.status().problem, None);
+    }
+
+    #[test]
+    fn a_follower_that_cannot_confirm_says_since_when() {
+        let (inner, clock) = (MemoryStore::default().replica(), Arc::new(FakeClock::default()));
+        let (mut store, health) = WatchedStore::new(Box::new(inner), Arc::clone(&clock) as _);
+        let news: Arc<LogNews> = Arc::default();
+        assert!(store.follow(&news));
+        clock.advance(60_000);
+        assert_eq!(health.status().unconfirmed, None, "nobody promised to confirm");
+        news.expect_confirmations(Duration::from_secs(3));
+        clock.advance(3_000);
+        assert_eq!(health.status().problem, None);
+        news.confirm(Err("no reply".to_owned()));
+        clock.advance(1_000);
+        let status = health.status();
+        assert_eq!(status.unconfirmed, Some(Duration::from_secs(4)));
+        let expected = "whether this server has the newest entry has not been known for 4 s: no reply";
+        assert_eq!(status.problem.unwrap(), expected);
+        news.confirm(Ok(()));
+        assert_eq!((health.status().problem, health.status().unconfirmed), (None, None));
     }
 }

@@ -44,15 +44,59 @@ pub(crate) enum RequestProblem {
     StatusAfter(u16),
     /// The request is not carried out, and its reply is this status; 429 asks to wait for a second.
     Status(u16),
+    /// The request is not carried out, and its reply is 200 with this.
+    Lie(Lie),
+    /// The request is carried out, and its reply is 200 with this.
+    LieAfter(Lie),
+}
+
+/// Text that a reply with status 200 has in the place of the true one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lie {
+    /// `{}`.
+    Empty,
+    /// Text that the request sent.
+    Echo,
+    /// Reply to the last request of this kind to this path.
+    Repeated,
+    /// An object of another name.
+    Other,
+    /// A list without items.
+    EmptyList,
+    /// A page of a gateway.
+    Html,
+}
+
+impl Lie {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Empty,
+        Self::Echo,
+        Self::Repeated,
+        Self::Other,
+        Self::EmptyList,
+        Self::Html,
+    ];
 }
 
 /// Decides about problems: method and path of a request.
 pub(crate) type ProblemPlan = Arc<dyn Fn(&Method, &str) -> RequestProblem + Send + Sync>;
 
 /// API server.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct FakeObjectApi {
     state: Arc<Mutex<ApiState>>,
+}
+
+impl Default for FakeObjectApi {
+    fn default() -> Self {
+        let state = ApiState {
+            version: 1,
+            ..ApiState::default()
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -64,9 +108,12 @@ struct ApiState {
     history: Vec<(u64, String, &'static str, Value)>,
     forgotten: u64,
     watches: Vec<OpenWatch>,
+    are_watches_silent: bool,
     /// Rest of lists, by the token that continues them.
     pages: BTreeMap<String, (Vec<Value>, u64)>,
     requests: Vec<String>,
+    /// Last true reply to each method and path.
+    replies: BTreeMap<String, Value>,
 }
 
 struct OpenWatch {
@@ -126,6 +173,9 @@ impl ApiState {
         let (collection, _) = path.rsplit_once('/').unwrap();
         self.history
             .push((self.version, collection.to_owned(), event, object.clone()));
+        if self.are_watches_silent {
+            return;
+        }
         let line = Bytes::from(format!("{}\n", json!({"type": event, "object": object})));
         self.watches.retain(|watch| {
             let is_meant = watch.collection == collection && has_labels(object, &watch.selector);
@@ -158,7 +208,35 @@ impl ApiState {
         Reply::Object(code, object)
     }
 
+    /// Reply with status 200 that does not say what is.
+    fn lie(&self, lie: Lie, (method, path): (&Method, &str), body: &Value) -> Reply {
+        let text = match lie {
+            Lie::Empty => json!({}),
+            Lie::Echo => body.clone(),
+            Lie::Repeated => self
+                .replies
+                .get(&format!("{method} {path}"))
+                .cloned()
+                .unwrap_or_default(),
+            Lie::Other => self.objects.values().next_back().cloned().unwrap_or_default(),
+            Lie::EmptyList => {
+                let version = self.version.to_string();
+                json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": []})
+            }
+            Lie::Html => json!("<html>"),
+        };
+        Reply::Object(StatusCode::OK, text)
+    }
+
     fn serve(&mut self, method: &Method, path: &str, query: &BTreeMap<String, String>, body: &Value) -> Reply {
+        let reply = self.true_reply(method, path, query, body);
+        if let Reply::Object(StatusCode::OK | StatusCode::CREATED, object) = &reply {
+            self.replies.insert(format!("{method} {path}"), object.clone());
+        }
+        reply
+    }
+
+    fn true_reply(&mut self, method: &Method, path: &str, query: &BTreeMap<String, String>, body: &Value) -> Reply {
         let is_collection = path.ends_with("/configmaps") || path.ends_with("/leases");
         match (method.as_str(), is_collection) {
             ("GET", true) if query.contains_key("watch") => self.watch(path, query),
@@ -242,7 +320,12 @@ impl ApiState {
             metadata["continue"] = json!(token);
             self.pages.insert(token, (later, version));
         }
-        let list = json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": rest});
+        let kind = match query.get("accept") {
+            Some(_) => "PartialObjectMetadataList",
+            None if path.ends_with("/leases") => "LeaseList",
+            None => "ConfigMapList",
+        };
+        let list = json!({"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": rest});
         Reply::Object(StatusCode::OK, list)
     }
 
@@ -280,7 +363,11 @@ impl FakeObjectApi {
                 let body: Value = serde_json::from_slice(&body).unwrap_or_default();
                 let query = head.uri.query().unwrap_or_default();
                 let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-                let query = pairs.map(|(key, value)| (key.to_owned(), decode(value))).collect();
+                let mut query: BTreeMap<_, _> = pairs.map(|(key, value)| (key.to_owned(), decode(value))).collect();
+                let accept = head.headers.get("accept").and_then(|accept| accept.to_str().ok());
+                if let Some(accept) = accept.filter(|accept| accept.contains("PartialObjectMetadataList")) {
+                    query.insert("accept".to_owned(), accept.to_owned());
+                }
                 let (method, path) = (head.method, head.uri.path().to_owned());
                 let serve = || {
                     let mut state = state.lock().unwrap();
@@ -304,6 +391,11 @@ impl FakeObjectApi {
                         status(code, "etcdserver: request timed out")
                     }
                     RequestProblem::Status(code) => status(code, "too many requests"),
+                    RequestProblem::Lie(lie) => state.lock().unwrap().lie(lie, (&method, &path), &body),
+                    RequestProblem::LieAfter(lie) => {
+                        serve();
+                        state.lock().unwrap().lie(lie, (&method, &path), &body)
+                    }
                 };
                 let (code, body) = match reply {
                     Reply::Object(code, object) => (code, FakeBody::Whole(Some(object.to_string().into()))),
@@ -312,7 +404,8 @@ impl FakeObjectApi {
                 Ok(Response::builder().status(code).body(body).unwrap())
             }
         };
-        let _entered = RUNTIME.enter();
+        // A test with a runtime of its own makes its clients there.
+        let _entered = tokio::runtime::Handle::try_current().is_err().then(|| RUNTIME.enter());
         Client::new(tower::service_fn(serve), "default")
     }
 
@@ -367,6 +460,33 @@ impl FakeObjectApi {
         let (path, mut object) = found.map(|(path, object)| (path.clone(), object.clone())).unwrap();
         object["metadata"]["labels"]["touched"] = json!("yes");
         state.store(&path, "MODIFIED", object);
+    }
+
+    /// Edits the object at the end of a path, as an operator would.
+    pub(crate) fn edit(&self, end: &str, edit: impl FnOnce(&mut Value)) {
+        let mut state = self.state.lock().unwrap();
+        let found = state.objects.iter().find(|(path, _)| path.ends_with(end));
+        let (path, mut object) = found.map(|(path, object)| (path.clone(), object.clone())).unwrap();
+        edit(&mut object);
+        state.store(&path, "MODIFIED", object);
+    }
+
+    /// Adds an object with the labels of another one, as an operator would.
+    pub(crate) fn copy_as(&self, end: &str, name: &str) {
+        let mut state = self.state.lock().unwrap();
+        let found = state.objects.iter().find(|(path, _)| path.ends_with(end));
+        let (path, mut object) = found.map(|(path, object)| (path.clone(), object.clone())).unwrap();
+        object["metadata"]["name"] = json!(name);
+        object["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+        object["metadata"]["annotations"] = json!({});
+        let (collection, _) = path.rsplit_once('/').unwrap();
+        let path = format!("{collection}/{name}");
+        state.store(&path, "ADDED", object);
+    }
+
+    /// Makes watches show nothing from now on, or all that comes.
+    pub(crate) fn silence_watches(&self, is_silent: bool) {
+        self.state.lock().unwrap().are_watches_silent = is_silent;
     }
 
     /// Copy of all objects, to be restored.

@@ -12,6 +12,8 @@ use pumice_engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, Reser
 use pumice_engine::plugin::{Reason, Resolution};
 use pumice_engine::{PolicyInForce, Revision};
 
+/// Most jobs that an error names.
+const MAX_KEYS: usize = 8;
 /// Plugin name in reasons that the ledger itself gives.
 const LEDGER_PLUGIN: &str = "admission-ledger";
 /// Reason code: the reservation was released, or its job has ended.
@@ -69,6 +71,19 @@ impl ConfirmItems {
     /// Items that a reader takes from the newest state.
     pub fn by(read: impl FnOnce(&ClusterState) -> Vec<Result<ConfirmItem, Problem>> + Send + 'static) -> Self {
         Self::Unread(Box::new(read))
+    }
+
+    /// Key of the items: the job and attempt of each, of a few.
+    pub(crate) fn key(&self) -> String {
+        let Self::Read(items) = self else {
+            return String::new();
+        };
+        let items = items.iter().flatten();
+        let keys: Vec<String> = items
+            .take(MAX_KEYS)
+            .map(|item| format!("job `{}`, attempt {}", item.job.name, item.attempt))
+            .collect();
+        keys.join("; ")
     }
 
     /// The items. The first call reads them.

@@ -117,6 +117,13 @@ impl RepairSubject {
         }
     }
 
+    /// Name of its policy.
+    fn policy(&self) -> &Arc<str> {
+        match self {
+            Self::Version(name, _) | Self::File(name) => name,
+        }
+    }
+
     /// Write that makes the store equal to memory for this subject.
     fn true_write(&self, histories: &PolicyHistories) -> StoreWrite {
         match self {
@@ -159,10 +166,13 @@ impl PendingRepair {
         let mut all = self.writes(histories);
         all.extend(writes);
         if let Err(error) = log.append(&all) {
+            let name = about.first().map(|subject| Arc::clone(subject.policy()));
             if log.needs_repairs() {
                 self.0.extend(about);
             }
-            return Err(StateError::Store(error));
+            return Err(StateError::of_write(error, || {
+                format!("policy `{}`", name.unwrap_or_default())
+            }));
         }
         self.clear();
         Ok(())

@@ -62,7 +62,22 @@ impl AssumptionCommand {
         }
     }
 
-    /// Reports an error: the command had no effect.
+    /// Session, placement or task by which the command is found again.
+    pub(crate) fn key(&self) -> String {
+        let tasks = |tasks: &[Arc<str>]| tasks.first().map_or(String::new(), |task| format!(", task `{task}`"));
+        match self {
+            Self::Commit(commit) => format!("session `{}`", commit.asked.session),
+            Self::Place(placed) => match &**placed.asked.calls {
+                [call] => format!("placement `{}`", call.hold),
+                _ => String::new(),
+            },
+            Self::Recall(recall) => format!("placement `{}`", recall.asked),
+            Self::Hold(hold) => format!("task `{}`", hold.asked.task),
+            Self::Release(release) => format!("session `{}`{}", release.asked.0, tasks(&release.asked.1)),
+        }
+    }
+
+    /// Reports an error.
     pub(crate) fn reply_error(self, error: StateError) {
         match self {
             Self::Commit(commit) => commit.reply_error(error),

@@ -32,6 +32,7 @@ pub struct FailingStore {
     /// Writes that succeeded, each with its content.
     written: Arc<Mutex<Vec<Vec<StoreWrite>>>>,
     flush_gate: Arc<FlushGate>,
+    is_replica: bool,
 }
 
 /// Gate that the flush of each write passes.
@@ -107,6 +108,7 @@ impl FailingStore {
     pub fn replica(&self) -> Self {
         Self {
             content: self.content.replica(),
+            is_replica: true,
             ..Self::default()
         }
     }
@@ -153,6 +155,7 @@ impl Store for FailingStore {
     fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError> {
         self.flush_gate.pass();
         let mut problem = lock(&self.error_mode);
+        let is_lost = matches!(*problem, StoreErrorMode::LoseReply | StoreErrorMode::LoseWrite);
         let head = match *problem {
             StoreErrorMode::RejectWrites | StoreErrorMode::LoseWrite => *expected,
             StoreErrorMode::SkipComparison => return self.content.append_to_head(writes),
@@ -170,10 +173,11 @@ impl Store for FailingStore {
                 StoreErrorMode::None
             }
         };
-        Err(StoreError::Failed {
-            place: "there".to_owned(),
-            message: "full".to_owned(),
-        })
+        let (place, message) = ("there".to_owned(), "full".to_owned());
+        if is_lost && self.is_replica {
+            return Err(StoreError::Unknown { place, message });
+        }
+        Err(StoreError::Failed { place, message })
     }
 }
 

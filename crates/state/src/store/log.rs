@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::{StoreWrite, StoredState};
+use crate::clock::{Clock, SystemClock};
 use pumice_engine::short_lock::ShortLock;
 
 /// Head of a log: the number of its last entry, and what all entries add up to.
@@ -48,7 +50,21 @@ pub struct LogNews {
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
     problem: ShortLock<Option<String>>,
     write_problem: ShortLock<Option<String>>,
+    damage: ShortLock<Option<String>>,
+    currency: ShortLock<Currency>,
+    clock: OnceLock<Arc<dyn Clock>>,
     servers: ShortLock<Arc<[LogServer]>>,
+}
+
+/// Confirmations that this server has the newest entry.
+#[derive(Debug, Default)]
+struct Currency {
+    /// Time of the last confirmation.
+    confirmed: Duration,
+    /// Longest time between two confirmations. Zero: none are expected.
+    most: Duration,
+    /// Reason for which there is no confirmation.
+    doubt: String,
 }
 
 /// Server that appends to a log.
@@ -97,6 +113,65 @@ impl LogNews {
         self.problem.with(|problem| problem.clone())
     }
 
+    /// Clock of all times from now on.
+    pub fn keep_time(&self, clock: Arc<dyn Clock>) {
+        // A second clock is one too many.
+        let _: Result<(), _> = self.clock.set(clock);
+    }
+
+    fn now(&self) -> Duration {
+        let clock = self.clock.get_or_init(|| Arc::new(SystemClock::default()));
+        clock.monotonic()
+    }
+
+    /// Expects confirmations that this server has the newest entry, at most this time apart.
+    pub fn expect_confirmations(&self, most: Duration) {
+        let confirmed = self.now();
+        self.currency.with(|currency| {
+            (currency.confirmed, currency.most) = (confirmed, most);
+            "the log has not been followed yet".clone_into(&mut currency.doubt);
+        });
+    }
+
+    /// Confirms that this server has the newest entry, or gives the reason why that is not known.
+    pub fn confirm(&self, confirmed: Result<(), String>) {
+        let now = self.now();
+        self.currency.with(|currency| match confirmed {
+            Ok(()) => currency.confirmed = now,
+            Err(doubt) => currency.doubt = doubt,
+        });
+    }
+
+    /// Time for which it has not been known whether this server has the newest entry, and the reason; `None`: it is known.
+    pub fn unconfirmed(&self) -> Option<(Duration, String)> {
+        let now = self.now();
+        self.currency.with(|currency| {
+            let time = now.saturating_sub(currency.confirmed);
+            let is_expected = !currency.most.is_zero();
+            (is_expected && time > currency.most).then(|| (time, currency.doubt.clone()))
+        })
+    }
+
+    /// Sets the damage of the log that this server has to mend before it appends. `None`: the log is whole.
+    pub fn set_damage(&self, damage: Option<String>) {
+        let last = self.damage.with(|last| std::mem::replace(last, damage.clone()));
+        match (last, damage) {
+            (last, Some(damage)) if last.as_ref() != Some(&damage) => {
+                tracing::error!(%damage, "the log of the store is damaged: until a snapshot of what this server has takes its place, nothing is written");
+                self.post();
+            }
+            (Some(damage), None) => {
+                tracing::warn!(%damage, "the log of the store is whole again: a snapshot has taken the place of its entries");
+            }
+            (Some(_) | None, _) => {}
+        }
+    }
+
+    /// Damage of the log that this server has to mend.
+    pub fn damage(&self) -> Option<String> {
+        self.damage.with(|damage| damage.clone())
+    }
+
     /// Sets the problem of writing to a log that this server can follow. `None`: writes succeed.
     pub fn set_write_problem(&self, problem: Option<String>) {
         let last = self.write_problem.with(|last| std::mem::replace(last, problem.clone()));
@@ -112,6 +187,7 @@ impl LogNews {
     /// Problem that keeps this server from writing to the log: that it cannot follow it, or that it can read alone.
     pub fn write_problem(&self) -> Option<String> {
         self.problem()
+            .or_else(|| self.damage())
             .or_else(|| self.write_problem.with(|problem| problem.clone()))
     }
 
@@ -138,7 +214,8 @@ impl LogNews {
         }
     }
 
-    pub(super) fn take(&self) -> bool {
+    /// Takes the news, if there are any.
+    pub fn take(&self) -> bool {
         self.waiting.swap(false, Ordering::SeqCst)
     }
 }

@@ -29,6 +29,9 @@ mod ledger_log;
 mod log;
 mod medium;
 mod memory;
+#[cfg(any(test, debug_assertions))]
+#[doc(hidden)]
+pub mod problem_scripts;
 mod row;
 mod shared_log;
 mod shared_service;
@@ -312,6 +315,14 @@ pub enum StoreError {
         /// Location of the store.
         place: String,
     },
+    /// A write was sent, and no response proves what became of it: the log may have it.
+    #[error("{place}: {message}")]
+    Unknown {
+        /// Location of the store.
+        place: String,
+        /// Last problem on the way.
+        message: String,
+    },
     /// The disk failed, or is full.
     #[error("{place}: {message}")]
     Failed {
@@ -350,8 +361,8 @@ pub trait Store: Debug + Send {
     /// after the entry.
     ///
     /// # Errors
-    /// [`StoreError::Stale`]: the head is another one, and nothing was written. After any other error the entry may be in the
-    /// log all the same, so the caller has to read the log ([`Self::read_after`]) before it appends again.
+    /// [`StoreError::Stale`]: the head is another one, and nothing was written. [`StoreError::Unknown`]: the entry may be in
+    /// the log. After any error the caller has to read the log ([`Self::read_after`]) before it appends again.
     fn append(&mut self, expected: &LogHead, writes: &[StoreWrite]) -> Result<LogHead, StoreError>;
 
     /// Part of the log beyond a head that this process has applied.
@@ -363,6 +374,15 @@ pub trait Store: Debug + Send {
     /// Registers `news`, which is woken when other servers may have appended. Returns false if only this server
     /// appends.
     fn follow(&mut self, news: &Arc<LogNews>) -> bool;
+
+    /// Repairs the log of stopped servers, as far as it proves what is true. Returns what was repaired, line by line.
+    ///
+    /// # Errors
+    /// The log does not prove what is true: the message says what would be lost. With `accept_loss` that is given up.
+    fn repair(&mut self, accept_loss: bool) -> Result<Vec<String>, StoreError> {
+        let _ = accept_loss;
+        Ok(Vec::new())
+    }
 
     /// Complete content, sorted.
     ///

@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 use std::io;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use tokio::runtime::{Builder, EnterGuard, Runtime};
+use tokio::runtime::{Builder, EnterGuard, Runtime, RuntimeFlavor};
 
 use super::{LogHead, LogNews, StoredState};
 
@@ -19,7 +19,7 @@ const LONGEST_START_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runtime of a store's requests. The store waits for them on the threads that call it.
 #[derive(Debug)]
-pub struct StoreRuntime(Option<Runtime>);
+pub struct StoreRuntime(Option<Arc<Runtime>>);
 
 impl StoreRuntime {
     /// Starts the runtime, whose thread has this name.
@@ -29,11 +29,22 @@ impl StoreRuntime {
     pub fn start(thread: &str) -> io::Result<Self> {
         let mut builder = Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name(thread).enable_all().build();
-        Ok(Self(Some(runtime?)))
+        Ok(Self::on(Arc::new(runtime?)))
+    }
+
+    /// Runtime that others use as well, for tests whose time is virtual.
+    #[doc(hidden)]
+    pub fn on(runtime: Arc<Runtime>) -> Self {
+        Self(Some(runtime))
     }
 
     /// Waits on this thread for the result of work on the runtime; `None`: the work was given up.
     pub fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        if let Some(runtime) = &self.0
+            && runtime.handle().runtime_flavor() == RuntimeFlavor::CurrentThread
+        {
+            return Some(runtime.block_on(work));
+        }
         let (sender, result) = mpsc::sync_channel(1);
         self.spawn(async move { drop(sender.send(work.await)) });
         result.recv().ok()
@@ -48,14 +59,14 @@ impl StoreRuntime {
 
     /// Makes what is constructed now belong to the runtime.
     pub fn enter(&self) -> Option<EnterGuard<'_>> {
-        self.0.as_ref().map(Runtime::enter)
+        self.0.as_ref().map(|runtime| runtime.enter())
     }
 }
 
 impl Drop for StoreRuntime {
     /// Gives up the work that is under way.
     fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
+        if let Some(runtime) = self.0.take().and_then(Arc::into_inner) {
             runtime.shutdown_background();
         }
     }

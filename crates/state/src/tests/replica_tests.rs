@@ -197,7 +197,12 @@ async fn an_entry_whose_outcome_was_not_known_counts_if_it_is_in_the_log() {
         let [one, other, _] = three().await;
         one.store.set_error_mode(mode);
         let error = one.try_confirm(vec![(job("ns/a", "u", 6), 1)]).await.unwrap_err();
-        assert!(matches!(error, StateError::Store(_)), "{error}");
+        assert_eq!(error.reason(), "UNKNOWN_OUTCOME");
+        let StateError::UnknownOutcome { key, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(key, "job `ns/a`, attempt 1");
+        assert!(!error.to_string().contains("nothing was written"), "{error}");
         assert_eq!(promised(&other).await, expected, "{mode:?}");
         assert_eq!(promised(&one).await, expected, "{mode:?}");
         assert_eq!(one.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""), "asked again");
@@ -402,7 +407,10 @@ async fn a_commit_whose_outcome_was_not_known_is_made_once_when_it_is_repeated()
         let gang = vec![allocate("a/g1", "n1"), allocate("a/g2", "n2"), allocate("a/s", "n1")];
         one.store.set_error_mode(mode);
         let error = one.commit(&session, 0, gang.clone()).await.unwrap_err();
-        assert!(matches!(error, StateError::Store(_)), "{error}");
+        assert!(
+            matches!(&error, StateError::UnknownOutcome { key, .. } if key.starts_with("session `")),
+            "{error}"
+        );
         let again = one.commit(&session, 0, gang).await.unwrap();
         assert!(again.jobs.iter().all(|job| job.committed), "{mode:?}: {again:?}");
         assert_eq!(again.released, Vec::<Arc<str>>::new(), "{mode:?}");

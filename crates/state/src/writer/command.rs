@@ -74,12 +74,23 @@ impl DurableCommand {
         }
     }
 
-    /// Reports that the store failed and that the command had no effect.
+    /// Reports that the store failed: the command had no effect, or that is not known.
     pub(super) fn reply_error(self, error: &StoreError) {
+        let error = error.clone();
         match self {
-            Self::Confirm(confirm) => confirm.reply_error(StateError::Store(error.clone())),
-            Self::Release(release) => release.reply_error(StateError::Store(error.clone())),
-            Self::Assume(assumed) => assumed.reply_error(StateError::Store(error.clone())),
+            Self::Confirm(confirm) => {
+                let error = StateError::of_write(error, || confirm.asked.items.key());
+                confirm.reply_error(error);
+            }
+            Self::Release(release) => {
+                let LedgerRelease { job, attempt, .. } = &release.asked;
+                let error = StateError::of_write(error, || format!("job `{job}`, attempt {attempt}"));
+                release.reply_error(error);
+            }
+            Self::Assume(assumed) => {
+                let error = StateError::of_write(error, || assumed.key());
+                assumed.reply_error(error);
+            }
             Self::ExpireLeases(reply) => reply.into_iter().for_each(|reply| reply.send(())),
             Self::Stop(_) => {}
         }

@@ -228,7 +228,7 @@ impl Writer {
             WriterCommand::Install(install, reply) => {
                 let mut installed = self.install_policy(&install);
                 // The next look at the clock repairs the store; batches do not try it each time.
-                self.store_fails |= matches!(installed, Err(PolicyError::State(StateError::Store(_))));
+                self.store_fails |= matches!(&installed, Err(PolicyError::State(error)) if error.is_of_store());
                 if let Ok(reloaded) = &mut installed {
                     let policy = &reloaded.version.in_force.policy;
                     reloaded.queue_problems =
@@ -247,7 +247,7 @@ impl Writer {
             }
             WriterCommand::Remove(removal, reply) => {
                 let removed = self.remove_policy(&removal);
-                self.store_fails |= matches!(removed, Err(PolicyError::State(StateError::Store(_))));
+                self.store_fails |= matches!(&removed, Err(PolicyError::State(error)) if error.is_of_store());
                 match removed {
                     Ok(removed) => {
                         self.changed = true;
