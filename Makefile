@@ -38,7 +38,7 @@ torture: rust replicas ## Damage what keeps promises for long: replicas on both 
 	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --workspace --test durable -- ledger::storm --nocapture
 	PUMICE_FIRST_STARTS=$(or $(STARTS),500) $(CARGO) test --locked --workspace --test durable -- ledger::first_start --nocapture
 	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --workspace --lib -- shuttle_tests
-	PUMICE_LIVE_SCRIPTS=$(or $(SCRIPTS),10000) $(CARGO) test --locked --workspace --lib -- scripts::a_watch_survives_random_scripts
+	PUMICE_LIVE_SCRIPTS=$(or $(SCRIPTS),10000) $(CARGO) test --locked --workspace --lib -- tests::a_watch_survives_random_scripts
 
 hostile: rust ## Attack and overload an optimised server; print times and memory meanwhile (HOSTILE=N: percent of the full attacks; PUMICE_BIN: another program)
 	@[ -n "$(PUMICE_BIN)" ] || $(CARGO) build --release --locked --quiet --bin pumice

@@ -128,7 +128,7 @@ impl ProgramCommand for CliCommand {
         match self {
             CliCommand::Serve(args) => Box::pin(serve::run(args)).await,
             CliCommand::WhoAmI(args) => whoami::run(args).await,
-            CliCommand::Demo(args) => demo::run(args).await,
+            CliCommand::Demo(args) => Box::pin(demo::run(args)).await,
             CliCommand::Policy(command) => policy::run(command).await,
             CliCommand::State(command) => state::run(command).await,
             CliCommand::Sessions(args) => sessions::run(args).await,

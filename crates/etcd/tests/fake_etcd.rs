@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pumice_etcd::{EtcdOptions, EtcdStore};
-use pumice_state::store::conformance::{check_conformance, check_failed_appends, check_shared_log};
+use pumice_state::store::testing::conformance::{check_conformance, check_failed_appends, check_shared_log};
 use pumice_state::store::{LogHead, LogNews, LogRead, Store as _, StoreError, StoreWrite};
 
 use fake::{CallPlan, CallProblem, EtcdLie, FakeEtcd};

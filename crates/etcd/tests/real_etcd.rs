@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pumice_etcd::{EtcdOptions, EtcdStore};
-use pumice_state::store::conformance::{check_conformance, check_failed_appends, check_shared_log};
+use pumice_state::store::testing::conformance::{check_conformance, check_failed_appends, check_shared_log};
 use pumice_state::store::{LogHead, LogNews, LogRead, Store, StoreError, StoreWrite};
 
 use support::{CuttableProxy, EtcdCluster};

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use pumice_kubernetes_store::KubernetesStoreOptions;
-use pumice_state::store::conformance::check_failed_appends;
+use pumice_state::store::testing::conformance::check_failed_appends;
 use pumice_state::store::{Store as _, StoreError};
 
 use steps::{open, read_on, replica, until, write};

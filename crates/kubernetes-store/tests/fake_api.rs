@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pumice_kubernetes_store::{KubernetesStore, KubernetesStoreOptions};
-use pumice_state::store::conformance::{check_conformance, check_shared_log};
+use pumice_state::store::testing::conformance::{check_conformance, check_shared_log};
 use pumice_state::store::{LogHead, LogNews, LogRead, Store, StoreWrite};
 
 use steps::{open, read_on, replica, until, write};

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pumice_kubernetes_store::KubernetesStoreOptions;
-use pumice_state::store::conformance::{check_conformance, check_failed_appends, check_shared_log};
+use pumice_state::store::testing::conformance::{check_conformance, check_failed_appends, check_shared_log};
 use pumice_state::store::{LogRead, Store as _, StoreWrite};
 
 use control_plane::{ControlPlane, NAMESPACE};

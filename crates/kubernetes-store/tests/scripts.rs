@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pumice_kubernetes_store::{KubernetesStore, KubernetesStoreOptions};
-use pumice_state::store::problem_scripts::{ScriptDice, TroubledLog, check_problem_script};
+use pumice_state::store::testing::problem_scripts::{ScriptDice, TroubledLog, check_problem_script};
 use pumice_state::store::{AppendRules, Store, StoreRuntime};
 use tokio::runtime::Runtime;
 

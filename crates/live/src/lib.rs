@@ -33,7 +33,7 @@ mod resource_watch;
 mod resources;
 #[cfg(test)]
 #[cfg(feature = "client")]
-mod scripts;
+mod tests;
 mod times;
 mod token_review;
 

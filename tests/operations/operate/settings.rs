@@ -236,7 +236,7 @@ fn every_limit_can_be_set_and_is_reported() {
     let mut config = ServerConfig::on_free_ports();
     for row in LIMITS {
         let value = (row.get)(&config.limits);
-        (row.set)(&mut config.limits, value - 1);
+        (row.set)(&mut config.limits, value.checked_sub(1).unwrap_or(1));
     }
     let wanted = config.limits.clone();
     let server = EmbeddedServer::with(config);

@@ -24,7 +24,7 @@ pub enum AmountRules {
     #[default]
     Auto,
     /// The rules of [`AmountRules::Auto`], with bounds: an amount that is too large for a record becomes the largest one, and the pod
-    /// lists [`BOUNDED_AMOUNTS`] as not evaluated. So it takes its part of its node, whatever its user writes.
+    /// lists [`BOUNDED_AMOUNTS`] as not evaluated. So no text of a user hides what a pod takes from its node.
     Bounded,
     /// Rules of this derivation, for all pods.
     Fixed(RequestDerivation),

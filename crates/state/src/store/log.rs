@@ -152,7 +152,7 @@ impl LogNews {
         })
     }
 
-    /// Sets the damage of the log that this server has to mend before it appends. `None`: the log is whole.
+    /// Sets the damage of the log that this server must mend before it appends. `None`: the log is whole.
     pub fn set_damage(&self, damage: Option<String>) {
         let last = self.damage.with(|last| std::mem::replace(last, damage.clone()));
         match (last, damage) {
@@ -167,7 +167,7 @@ impl LogNews {
         }
     }
 
-    /// Damage of the log that this server has to mend.
+    /// Damage of the log that this server must mend.
     pub fn damage(&self) -> Option<String> {
         self.damage.with(|damage| damage.clone())
     }

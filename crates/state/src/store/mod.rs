@@ -11,15 +11,10 @@
 //! placements, versions of policies, the last accepted policy file, and the names of live sources. Only the writer
 //! writes to it. It is read once at the start, and followed if other servers also append to it.
 
-#[cfg(any(test, debug_assertions))]
-#[doc(hidden)]
-pub mod conformance;
 mod content;
 mod directory;
 mod disk;
 mod entry;
-#[cfg(any(test, debug_assertions))]
-mod failing;
 mod format;
 #[doc(hidden)]
 #[cfg(debug_assertions)]
@@ -29,12 +24,12 @@ mod ledger_log;
 mod log;
 mod medium;
 mod memory;
-#[cfg(any(test, debug_assertions))]
-#[doc(hidden)]
-pub mod problem_scripts;
 mod row;
 mod shared_log;
 mod shared_service;
+#[cfg(any(test, debug_assertions))]
+#[doc(hidden)]
+pub mod testing;
 mod tree;
 mod unlocked;
 
@@ -51,9 +46,6 @@ use std::time::Duration;
 pub use content::StoredContent;
 pub use disk::DiskStore;
 pub use entry::LogEntry;
-#[cfg(any(test, debug_assertions))]
-#[doc(hidden)]
-pub use failing::{BlockedFlush, FailingStore, StoreErrorMode};
 pub(crate) use ledger_log::{LedgerLog, MAX_APPEND_ATTEMPTS};
 pub use log::{LogHead, LogNews, LogRead, LogServer};
 pub use memory::MemoryStore;
@@ -61,6 +53,9 @@ pub use memory::MemoryStore;
 pub use shared_log::AppendRules;
 pub use shared_log::{EntryAuthor, EntryValue};
 pub use shared_service::{FollowAttempts, StoreRuntime, await_service, report_checked};
+#[cfg(any(test, debug_assertions))]
+#[doc(hidden)]
+pub use testing::{BlockedFlush, FailingStore, StoreErrorMode};
 pub use unlocked::UnlockedStore;
 
 use pumice_engine::model::{Reservation, Uid};

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
 
-pub(super) use super::conformance::{
+use super::header::StoreId;
+use super::medium::StoreMedium;
+pub(super) use super::testing::conformance::{
     check_conformance, check_failed_appends, check_shared_log, job_write, overwrites, policy, reservation,
     source_write, stored_assumption, task_write, tombstone,
 };
-use super::header::StoreId;
-use super::medium::StoreMedium;
 use super::tree::StoreTree;
 use super::*;
 

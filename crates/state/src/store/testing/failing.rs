@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::{Durability, LogHead, LogNews, LogRead, MemoryStore, Store, StoreError, StoreWrite, StoredState};
+use crate::store::{Durability, LogHead, LogNews, LogRead, MemoryStore, Store, StoreError, StoreWrite, StoredState};
 
 /// Ways in which the store fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

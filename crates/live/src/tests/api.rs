@@ -160,14 +160,14 @@ struct Objects {
 
 /// API server of a script.
 #[derive(Clone, Default)]
-pub(super) struct ScriptApi(Arc<ShortLock<Objects>>);
+pub(super) struct ApiScript(Arc<ShortLock<Objects>>);
 
 /// Time between looks of a watch.
 const LOOK: Duration = Duration::from_millis(4);
 /// Time between bookmarks: a minute, as this crate's tests live.
 const BOOKMARKS: Duration = Duration::from_millis(300);
 
-impl ScriptApi {
+impl ApiScript {
     pub(super) fn client(&self) -> Client {
         let own = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::api::{ApiProblem, ScriptApi};
+use self::api::{ApiProblem, ApiScript};
 use self::source::ScriptSource;
 use crate::cluster_watch::{ClusterWatch, SILENCE, WatchOptions};
 use crate::condition::ClusterCondition;
@@ -125,14 +125,14 @@ fn object(scope: &ResourceScope, numbers: &mut ScriptNumbers) -> (String, Value)
 }
 
 /// Changes some objects of a resource, or one several times.
-fn change(api: &ScriptApi, scope: &ResourceScope, numbers: &mut ScriptNumbers) {
+fn change(api: &ApiScript, scope: &ResourceScope, numbers: &mut ScriptNumbers) {
     for _ in 0..=numbers.below(4) {
         let (name, content) = object(scope, numbers);
         api.change(scope, &name, (numbers.below(3) > 0).then_some(content));
     }
 }
 
-fn start(api: &ScriptApi, source: &ScriptSource, lists: ListMode) -> (JoinSet<()>, Arc<ClusterCondition>) {
+fn start(api: &ApiScript, source: &ScriptSource, lists: ListMode) -> (JoinSet<()>, Arc<ClusterCondition>) {
     let condition = Arc::new(ClusterCondition::default());
     let options = WatchOptions {
         source: "script".to_owned(),
@@ -177,7 +177,7 @@ fn is_well(condition: &ClusterCondition) -> Result<(), String> {
 
 async fn run(seed: u64) -> Result<(), String> {
     let mut numbers = ScriptNumbers(seed);
-    let api = ScriptApi::default();
+    let api = ApiScript::default();
     let source = ScriptSource::new(api.clone());
     for _ in 0..numbers.below(8) {
         change(&api, &any_resource(&mut numbers), &mut numbers);
@@ -208,7 +208,7 @@ async fn run(seed: u64) -> Result<(), String> {
 }
 
 /// Changes and problems of a script, one after the other.
-async fn follow(api: &ScriptApi, source: &ScriptSource, numbers: &mut ScriptNumbers) {
+async fn follow(api: &ApiScript, source: &ScriptSource, numbers: &mut ScriptNumbers) {
     let own = *numbers.pick(&RESOURCES);
     for _ in 0..numbers.below(14) + 2 {
         // Most of it concerns one resource.
@@ -226,7 +226,7 @@ async fn follow(api: &ScriptApi, source: &ScriptSource, numbers: &mut ScriptNumb
 }
 
 /// Compares what the source has with a fresh load.
-async fn judge(api: &ScriptApi, source: &ScriptSource) -> Result<(), String> {
+async fn judge(api: &ApiScript, source: &ScriptSource) -> Result<(), String> {
     let fresh = ScriptSource::new(api.clone());
     let (loading, loaded) = start(api, &fresh, ListMode::Paged);
     until(HEALED, || is_well(&loaded)).await?;
@@ -262,7 +262,7 @@ async fn judge(api: &ScriptApi, source: &ScriptSource) -> Result<(), String> {
 
 /// Holds a problem that hides changes, until it is reported.
 async fn hold_problem(
-    api: &ScriptApi,
+    api: &ApiScript,
     condition: &ClusterCondition,
     numbers: &mut ScriptNumbers,
 ) -> Result<(), String> {

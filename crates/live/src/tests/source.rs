@@ -14,7 +14,7 @@ use pumice_protocol::{CallTransport, ClientConnection};
 use tonic::body::Body;
 use tower::ServiceExt as _;
 
-use super::api::ScriptApi;
+use super::api::ApiScript;
 
 /// Kind and name of a record.
 type Key = (i32, String);
@@ -35,11 +35,11 @@ struct Source {
 #[derive(Clone)]
 pub(super) struct ScriptSource {
     state: Arc<ShortLock<Source>>,
-    api: ScriptApi,
+    api: ApiScript,
 }
 
 impl ScriptSource {
-    pub(super) fn new(api: ScriptApi) -> Self {
+    pub(super) fn new(api: ApiScript) -> Self {
         Self {
             state: Arc::default(),
             api,

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{
+use crate::store::{
     LogHead, LogNews, LogRead, ReservationTombstone, Store, StoreWrite, StoredAssumption, StoredPolicy, StoredState,
 };
 use pumice_engine::model::Reservation;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{LogHead, LogNews, LogRead, Store, StoreError, StoreWrite};
 use crate::clock::Clock;
+use crate::store::{LogHead, LogNews, LogRead, Store, StoreError, StoreWrite};
 
 /// Number of servers.
 const SERVERS: usize = 3;
