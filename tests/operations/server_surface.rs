@@ -139,7 +139,12 @@ fn server_info_describes_the_server() {
     };
     assert_eq!(families("resource-strategy-fit"), ["filter", "score"]);
     assert_eq!(families("drf"), ["order", "victims"]);
-    assert!(info.limits.iter().all(|limit| limit.value > 0 || limit.name == "store_stale_ms") && info.limits.len() > 10);
+    assert!(
+        info.limits
+            .iter()
+            .all(|limit| limit.value > 0 || limit.name == "store_stale_ms")
+            && info.limits.len() > 10
+    );
     assert_eq!(info.sources, []);
     let store = pb::StoreStatus {
         durability: pb::Durability::Memory.into(),
