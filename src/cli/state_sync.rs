@@ -58,7 +58,9 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
     let namespaces = namespaces(args.namespaces).map_err(|error| said(&error))?;
     // What is wrong with the credentials shows before anything runs.
     tokio::select! {
-        read = access.client() => drop(read.map_err(|error| said(&error))?),
+        read = access.client() => {
+            read.map_err(|error| said(&error))?;
+        }
         () = &mut shutdown => return Ok(()),
     }
     let mut connection = ClientConnection::open_with(&args.credentials.read(&args.server)?).await?;

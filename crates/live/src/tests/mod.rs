@@ -33,7 +33,7 @@ const HEALED: Duration = Duration::from_secs(20);
 /// Most requests of a script: a watch that fails at once is not begun again without a wait.
 const REQUESTS: usize = 1_000;
 
-/// ScriptNumbers that look random and follow from a seed.
+/// Numbers that look random and follow from a seed.
 struct ScriptNumbers(u64);
 
 impl ScriptNumbers {
