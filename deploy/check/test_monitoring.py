@@ -60,7 +60,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedServer]
     grpc, http, web = (f"127.0.0.1:{free_port()}" for _ in range(3))
     log = (folder / "log").open("wb")
     server = subprocess.Popen(
-        [os.environ["PUMICE_BIN"], "serve", "--grpc-address", grpc, "--http-address", http, "--tasks", "100"],
+        [os.environ["PUMICE_BIN"], "serve", "--grpc-address", grpc, "--http-address", http],
         stdout=log,
         stderr=log,
     )
