@@ -50,7 +50,7 @@ pub struct JobAmounts {
     pub(super) in_use: Vec<CardUse>,
     /// Amounts that its pending tasks ask for.
     pub pending: Arc<QuotaAmounts>,
-    /// Amounts that a confirmed reservation promises it, whatever its phase.
+    /// Amounts that a confirmed reservation promises it, in any phase.
     pub reserved: Option<Arc<QuotaAmounts>>,
     /// There is a reservation of its name that is not its own, and counts by itself.
     pub(super) has_detached_reservation: bool,

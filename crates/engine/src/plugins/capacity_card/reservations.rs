@@ -1,4 +1,4 @@
-//! Promises of the admission ledger to jobs, in the accounts of their queues: counted once, whoever reports them.
+//! Promises of the admission ledger to jobs, in the accounts of their queues: counted once, also if several report them.
 
 use std::sync::{Arc, LazyLock};
 

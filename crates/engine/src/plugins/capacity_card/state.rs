@@ -367,7 +367,7 @@ impl CapacityState {
 
     /// Follows what happened to a task; the queue whose account moved.
     ///
-    /// Under `corrected` a task counts once, whatever is told how often.
+    /// Under `corrected` a task counts once, even if it is reported several times.
     ///
     /// # Errors
     /// Only under `upstream`: the reference panics here, because more would be given back than was ever counted.
