@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two walls that no crate boundary keeps: only the folder of plugins names a plugin, and no folder of the service refers
-to one above it. Tests, those of the fuzzer among them, are about single plugins and start whole servers, so they are left out; so is the demo, and the
-list of the plugins that Volcano's configuration may name (policy/spec.rs)."""
+to one above it. Tests, those of the fuzzer among them, are about single plugins and start whole servers, so they are left out; so are the demo,
+the list of the plugins that Volcano's configuration may name (policy/spec.rs), and the rows of the page of codes, which say who gives a code (model/codes.rs)."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ PLUGINS = "crates/engine/src/plugins"
 FOLDERS = ["app", "config", "server", "telemetry", "limits"]  # each above the ones after it
 # Names of plugins that are also fields of Kubernetes objects.
 FIELDS = {"capacity", "priority"}
-LEFT_OUT = re.compile(rf"^{PLUGINS}/|(^|[/_])tests?(\.rs|/)|^crates/simulation/src/demo/|^crates/counts/|^crates/fuzz/|^crates/engine/src/policy/spec\.rs")
+LEFT_OUT = re.compile(rf"^{PLUGINS}/|(^|[/_])tests?(\.rs|/)|^crates/simulation/src/demo/|^crates/counts/|^crates/fuzz/|^crates/engine/src/(policy/spec|model/codes)\.rs")
 
 
 def sources() -> list[str]:
@@ -45,7 +45,6 @@ def plugin_patterns() -> list[re.Pattern[str]]:
 # Names of plugins that are also the field's own words: a field of nodes, a command, a reason code, a message.
 OTHER_MEANINGS = {
     ("crates/engine/src/decide/builtin_filters.rs", '"NodeUnschedulable"'),
-    ("crates/console/src/remedies.rs", '"NodeUnschedulable"'),
     ("crates/protocol/src/generated/pumice.v1.rs", '"NodeAffinity"'),
     ("crates/kubernetes/src/import/misspelt.rs", '"capacity"'),
     ("src/cli/examples.rs", '"capacity"'),

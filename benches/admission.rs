@@ -78,7 +78,7 @@ fn engine(criterion: &mut Criterion) {
                             ..Reservation::default()
                         }));
                         derived
-                            .apply(&cluster_state, &PlacementEvent::Reserve(&job.name))
+                            .apply(&cluster_state, &[PlacementEvent::Reserve(&job.name)])
                             .unwrap();
                     }
                     (cluster_state, derived)

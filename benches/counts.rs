@@ -1,8 +1,9 @@
-//! Runs one hot path a given number of times and nothing else, for instruction counters: `counts PATH TIMES`. `counts
-//! list` prints the names of the paths; `counts time` prints the time of each over 10,000 nodes, one line `PATH
+//! Runs one hot path a given number of times and nothing else, for counters of instructions and allocations: `counts PATH
+//! TIMES`. `counts list` prints the names of the paths; `counts time` prints the time of each over 10,000 nodes, one line `PATH
 //! SHORTEST MEDIAN` each, in nanoseconds; `counts time MILLISECONDS PATH ...` prints that of some.
 
 mod fixtures {
+    pub(crate) mod bare_service;
     pub(crate) mod clock;
     pub(crate) mod cycle;
     pub(crate) mod fair_share;
@@ -16,17 +17,18 @@ mod fixtures {
     pub(crate) mod single_plugin;
     pub(crate) mod stored_verdicts;
     pub(crate) mod task_class;
+    pub(crate) mod whole_call;
 }
 
 use std::io::Write as _;
 use std::time::Duration;
 
 use fixtures::clock::{self, RunTimes};
-use fixtures::paths::prepare;
+use fixtures::{paths, whole_call};
 
 const NODES: u32 = 10_000;
 /// Paths whose instructions are counted.
-const PATHS: [&str; 41] = [
+const PATHS: [&str; 43] = [
     "score",
     "score_best16",
     "filter",
@@ -68,6 +70,8 @@ const PATHS: [&str; 41] = [
     "cycle_single_tasks",
     "fgd_node",
     "score_fgd",
+    "call_bare",
+    "call_empty",
 ];
 
 const ROUNDS: usize = 5;
@@ -83,7 +87,7 @@ fn main() -> std::io::Result<()> {
     match (asked, times) {
         ("list", _) => writeln!(out, "{}", PATHS.join(" ")),
         (path, Some(times)) if PATHS.contains(&path) => {
-            let (mut run, _) = prepare(path, NODES).ok_or_else(unknown)?;
+            let (mut run, _) = prepare(path).ok_or_else(unknown)?;
             (0..times).for_each(|_| run());
             Ok(())
         }
@@ -94,7 +98,7 @@ fn main() -> std::io::Result<()> {
                 .into_iter()
                 .filter(|path| some.is_empty() || some.iter().any(|own| own == path))
             {
-                let (mut run, parts) = prepare(path, NODES).ok_or_else(unknown)?;
+                let (mut run, parts) = prepare(path).ok_or_else(unknown)?;
                 let rounds: Vec<RunTimes> = (0..ROUNDS).map(|_| clock::round(&mut run, budget)).collect();
                 let [shortest, median] = clock::middle(&rounds).map(|time| time / f64::from(parts));
                 writeln!(out, "{path} {shortest:.3} {median:.3}")?;
@@ -102,6 +106,14 @@ fn main() -> std::io::Result<()> {
             Ok(())
         }
         _ => Err(unknown()),
+    }
+}
+
+/// Path, and the number of parts that a run divides into.
+fn prepare(path: &str) -> Option<(paths::BenchRun, u32)> {
+    match whole_call::prepare(path) {
+        Some(run) => Some((run, 1)),
+        None => paths::prepare(path, NODES),
     }
 }
 

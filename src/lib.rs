@@ -19,7 +19,7 @@ pub mod cli;
 pub mod config;
 mod file_looks;
 #[doc(hidden)]
-#[cfg(debug_assertions)]
+#[cfg(feature = "test-doors")]
 pub mod fuzz_entries;
 pub mod limits;
 pub mod server;

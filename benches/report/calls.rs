@@ -1,6 +1,6 @@
 //! Requests of the report over gRPC: one call each, its response checked.
 
-use pb::decision_service_client::DecisionServiceClient;
+use pb::DecisionServiceClient;
 use pumice::server::pb;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -64,6 +64,13 @@ impl BenchClient {
     /// Client over a connection.
     pub(crate) fn new(channel: Channel) -> Self {
         Self(DecisionServiceClient::new(channel).max_decoding_message_size(RESPONSE_BYTES))
+    }
+
+    /// Response to the empty request.
+    pub(crate) async fn empty_response(channel: Channel) -> pb::FilterResponse {
+        let mut client = DecisionServiceClient::new(channel);
+        let response = client.filter(pb::FilterRequest::default()).await;
+        response.expect("a response").into_inner()
     }
 
     /// Sends a request, waits for the whole response and checks it. A server that has too much to do says when to ask again:

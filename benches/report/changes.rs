@@ -1,7 +1,7 @@
 //! Calls that come after a change of one node, as in a cluster that lives: processor time of the server, without that of the
 //! changes. Each call comes alone after a change of its own, or many of them are under way at once after each change.
 
-use pb::state_service_client::StateServiceClient;
+use pb::StateServiceClient;
 use pumice::server::pb;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;

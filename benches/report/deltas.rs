@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use pb::state_service_client::StateServiceClient;
+use pb::StateServiceClient;
 use pumice::server::pb;
 use tokio_stream::StreamExt as _;
 use tonic::transport::Channel;

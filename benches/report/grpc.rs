@@ -8,12 +8,12 @@ use pumice_protocol::ClientConnection;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use super::calls::{BenchClient, NamedBenchCall, bench_calls};
+use super::calls::{BenchCall, BenchClient, NamedBenchCall, bench_calls};
 use super::fixtures::{clock, gang, pods, task_class};
 use super::measurements::MeasurementReport;
 use super::server::BenchServer;
 use super::shapes;
-use super::{changes, deltas, sessions, storm};
+use super::{bare, changes, deltas, sessions, storm};
 
 /// Number of calls under way together.
 const AT_ONCE: usize = 64;
@@ -28,6 +28,27 @@ struct CallVolume {
     call_divisor: usize,
     /// Duration of the load of 64 calls at once.
     load: Duration,
+}
+
+/// Measures calls beside a bare server, and nothing else.
+pub(crate) async fn measure_beside_bare(report: &mut MeasurementReport, quick: bool) {
+    let (rounds, lasting) = if quick { (3, 300) } else { (9, 1_500) };
+    let server = BenchServer::start();
+    fill(&ClientConnection::open(&server.address()).await.expect("a connection")).await;
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        connections.push(server.tcp().await);
+    }
+    let lasting = Duration::from_millis(lasting);
+    bare::measure(report, &server, &connections, (rounds, lasting)).await;
+    for (name, call) in [
+        ("empty", BenchCall::Empty),
+        ("best", BenchCall::Score(Box::new(shapes::best()))),
+    ] {
+        let cost = load(&server, &connections, &call, lasting).await;
+        report.put(format!("grpc_{name}_64_cpu_us_per_call"), cost.cpu_us_per_call);
+        report.put(format!("grpc_{name}_64_per_s"), cost.per_second);
+    }
 }
 
 /// Measures calls.
@@ -59,6 +80,7 @@ pub(crate) async fn measure(report: &mut MeasurementReport, quick: bool) {
         at_once(report, &server, &tcp, &named, "", amount).await;
         at_once(report, &server, &socket, &named, "_uds", amount).await;
     }
+    bare::measure(report, &server, &tcp, (amount.rounds, amount.load)).await;
     changes::measure(report, &server, amount.rounds, 1_500 / amount.call_divisor).await;
     sessions::measure(report, &server, 200 / amount.call_divisor).await;
     deltas::measure(report, &server, amount.load * 2).await;
@@ -164,30 +186,41 @@ async fn one_at_a_time(
         if named.name == "best" {
             // Each round is compared with the empty calls of the same round, so that disturbances of the machine count
             // on both sides.
-            let over = rounds.iter().zip(&empty).map(|(best, empty)| best.p50 / empty.p50);
-            let mut over: Vec<f64> = over.collect();
-            over.sort_unstable_by(f64::total_cmp);
-            report.put(format!("grpc_best_of_10k_over_empty_call{way}"), clock::median(&over));
+            let more = rounds
+                .iter()
+                .zip(&empty)
+                .map(|(best, empty)| (best.p50 - empty.p50) * 1e3);
+            let mut more: Vec<f64> = more.collect();
+            more.sort_unstable_by(f64::total_cmp);
+            report.put(format!("grpc_best_of_10k_minus_empty_us{way}"), clock::median(&more));
         }
     }
 }
 
-/// Calls of 64 callers over several connections.
-async fn at_once(
-    report: &mut MeasurementReport,
+/// Cost of calls of 64 callers over several connections.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadCost {
+    pub(crate) per_second: f64,
+    /// Processor time of the server.
+    pub(crate) cpu_us_per_call: f64,
+    /// Times of the calls, in milliseconds.
+    times: Vec<f64>,
+}
+
+/// Sends calls of 64 callers over several connections for a time.
+pub(crate) async fn load(
     server: &BenchServer,
     connections: &[Channel],
-    named: &NamedBenchCall,
-    way: &str,
-    amount: CallVolume,
-) {
+    call: &BenchCall,
+    lasting: Duration,
+) -> LoadCost {
     let (before, begin) = (server.cpu_seconds(), Instant::now());
     let mut callers: JoinSet<Vec<f64>> = JoinSet::new();
     for channel in connections.iter().cycle().take(AT_ONCE) {
-        let (mut client, query) = (BenchClient::new(channel.clone()), named.call.clone());
+        let (mut client, query) = (BenchClient::new(channel.clone()), call.clone());
         callers.spawn(async move {
             let mut times = Vec::new();
-            while begin.elapsed() < amount.load {
+            while begin.elapsed() < lasting {
                 let started = Instant::now();
                 client.ask(&query).await;
                 times.push(started.elapsed().as_secs_f64() * 1e3);
@@ -197,15 +230,31 @@ async fn at_once(
     }
     let times: Vec<f64> = callers.join_all().await.concat();
     let (elapsed, calls) = (begin.elapsed().as_secs_f64(), times.len() as f64);
-    let spent = server.cpu_seconds_since(before);
-    let all = CallLatencies::of(times);
+    LoadCost {
+        per_second: calls / elapsed,
+        cpu_us_per_call: server.cpu_seconds_since(before) * 1e6 / calls,
+        times,
+    }
+}
+
+/// Measures a call with 64 under way.
+async fn at_once(
+    report: &mut MeasurementReport,
+    server: &BenchServer,
+    connections: &[Channel],
+    named: &NamedBenchCall,
+    way: &str,
+    amount: CallVolume,
+) {
+    let cost = load(server, connections, &named.call, amount.load).await;
+    let all = CallLatencies::of(cost.times);
     let key = |what: &str| format!("grpc_{}_64{way}_{what}", named.name);
-    report.put(key("per_s"), calls / elapsed);
+    report.put(key("per_s"), cost.per_second);
     report.put(key("p50_ms"), all.p50);
     report.put(key("p99_ms"), all.p99);
-    report.put(key("cpu_us_per_call"), spent * 1e6 / calls);
+    report.put(key("cpu_us_per_call"), cost.cpu_us_per_call);
     report.put(
         key("cpu_us_per_decision"),
-        spent * 1e6 / calls / f64::from(named.decisions),
+        cost.cpu_us_per_call / f64::from(named.decisions),
     );
 }

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use pb::state_service_client::StateServiceClient;
+use pb::StateServiceClient;
 use prost::Message as _;
 use prost::bytes::Bytes;
 use pumice::server::pb;
-use pumice_protocol::EncodedCodec;
+use pumice_protocol::BytesCodec;
 use tokio_stream::StreamExt as _;
 use tonic::Request;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -108,12 +108,13 @@ async fn sync(channel: Channel, batches: Vec<Bytes>) -> Duration {
     let path = PathAndQuery::from_static("/pumice.v1.StateService/Sync");
     let batches = Request::new(tokio_stream::iter(batches));
     let mut replies = client
-        .streaming(batches, path, EncodedCodec::<pb::SyncResponse>::default())
+        .streaming(batches, path, BytesCodec)
         .await
         .expect("a stream")
         .into_inner();
     while let Some(reply) = replies.next().await {
-        let outcome = reply.expect("a reply").outcome.expect("an outcome");
+        let reply = pb::SyncResponse::decode(reply.expect("a reply")).expect("a reply that can be read");
+        let outcome = reply.outcome.expect("an outcome");
         assert!(
             outcome.refused.is_empty() && outcome.resync.is_none(),
             "everything is taken: {outcome:?}"

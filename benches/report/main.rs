@@ -1,7 +1,9 @@
-//! Measurements of the service, engine and wire: `report [--quick] [--portable FILE] [--out FILE]` measures, prints a
-//! table and writes a flat JSON object; `report page FILE` writes them into the page and its drawing.
+//! Measurements of the service, engine and wire: `report [--quick] [--portable FILE] [--program FILE] [--out FILE]` measures,
+//! prints a table and writes a flat JSON object; `report calls` measures only calls beside a bare server; `report page FILE`
+//! writes them into the page and its drawing.
 #![expect(clippy::expect_used, reason = "a bench that cannot be set up has nothing to measure")]
 
+mod bare;
 mod calls;
 mod changes;
 mod deltas;
@@ -21,6 +23,7 @@ mod storm;
 
 #[path = "../fixtures"]
 mod fixtures {
+    pub(crate) mod bare_service;
     pub(crate) mod clock;
     pub(crate) mod cycle;
     pub(crate) mod fair_share;
@@ -40,14 +43,23 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use measurements::MeasurementReport;
+use mimalloc::MiMalloc;
+
+/// The program's: the bare server has it as well.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Arguments of the program.
 #[derive(Debug, Default)]
 struct ReportArguments {
     quick: bool,
+    /// True if only calls beside a bare server are measured.
+    calls_only: bool,
     portable: Option<PathBuf>,
     out: Option<PathBuf>,
     page: Option<PathBuf>,
+    /// Program that is measured.
+    program: Option<PathBuf>,
 }
 
 impl ReportArguments {
@@ -62,6 +74,8 @@ impl ReportArguments {
             };
             match argument.as_str() {
                 "--quick" => arguments.quick = true,
+                "calls" => arguments.calls_only = true,
+                "--program" => arguments.program = Some(file()?),
                 "--portable" => arguments.portable = Some(file()?),
                 "--out" => arguments.out = Some(file()?),
                 "page" => arguments.page = Some(file()?),
@@ -75,18 +89,30 @@ impl ReportArguments {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments = ReportArguments::read(std::env::args().skip(1))?;
+    let mut given = std::env::args().skip(1).peekable();
+    if given.next_if_eq(bare::COMMAND).is_some() {
+        return bare::serve(&given.next().unwrap_or_default());
+    }
+    let arguments = ReportArguments::read(given)?;
+    if let Some(program) = arguments.program {
+        server::PROGRAM.get_or_init(|| program);
+    }
     if let Some(file) = &arguments.page {
         return page::write(&MeasurementReport::read(file)?);
     }
     let mut report = MeasurementReport::default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     machine::describe(&mut report, arguments.quick);
+    if arguments.calls_only {
+        runtime.block_on(grpc::measure_beside_bare(&mut report, arguments.quick));
+        writeln!(std::io::stdout(), "{}", print::measured(&report))?;
+        return Ok(());
+    }
     if let Some(file) = &arguments.portable {
         engine::take_portable(&mut report, &std::fs::read_to_string(file)?);
     }
     log_progress("the engine, on one thread");
     engine::measure(&mut report, arguments.quick);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     log_progress("questions over gRPC");
     runtime.block_on(grpc::measure(&mut report, arguments.quick));
     log_progress("TLS and roles");

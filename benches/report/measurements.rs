@@ -5,13 +5,30 @@ use std::path::Path;
 
 use serde_json::Value;
 
+/// Bound of a goal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GoalBound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl GoalBound {
+    /// True if a measurement reaches the goal.
+    pub(crate) fn is_reached(self, measurement: f64) -> bool {
+        match self {
+            Self::AtMost(bound) => measurement <= bound,
+            Self::AtLeast(bound) => measurement >= bound,
+        }
+    }
+}
+
 /// Goal of a measurement.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct PerformanceGoal {
     pub(crate) key: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) what: &'static str,
-    pub(crate) at_most: f64,
+    pub(crate) bound: GoalBound,
     /// Key of the machine's floor for a similar operation, in the same unit.
     pub(crate) floor: &'static str,
 }
@@ -27,13 +44,22 @@ const fn goal(
         key,
         unit,
         what,
-        at_most,
+        bound: GoalBound::AtMost(at_most),
         floor,
     }
 }
 
+const fn at_least(goal: PerformanceGoal) -> PerformanceGoal {
+    match goal.bound {
+        GoalBound::AtMost(bound) | GoalBound::AtLeast(bound) => PerformanceGoal {
+            bound: GoalBound::AtLeast(bound),
+            ..goal
+        },
+    }
+}
+
 /// All goals, in the order in which they are shown.
-pub(crate) const GOALS: [PerformanceGoal; 39] = [
+pub(crate) const GOALS: [PerformanceGoal; 42] = [
     goal(
         "score_ns_per_node_10k",
         "ns",
@@ -77,23 +103,44 @@ pub(crate) const GOALS: [PerformanceGoal; 39] = [
         "the same of stored tasks, as a change of a session that the next question sees, p50",
     ),
     goal(
-        "grpc_best_of_10k_over_empty_call",
+        "grpc_empty_64_over_bare_cpu",
         "×",
-        2.0,
+        1.3,
         "",
-        "best node of 10,000, filtered and scored, over an empty call, p50",
+        "an empty call with 64 under way, over that of a bare tonic server: processor time",
+    ),
+    at_least(goal(
+        "grpc_calls_64_over_bare",
+        "×",
+        0.75,
+        "",
+        "such calls a second, over those of the bare server",
+    )),
+    goal(
+        "grpc_best_64_minus_empty_cpu_us",
+        "µs",
+        20.0,
+        "",
+        "best node of 10,000, filtered and scored, more than an empty call, with 64 under way: processor time",
     ),
     goal(
-        "grpc_best_after_change_over_empty_call",
-        "×",
-        1.5,
+        "grpc_best_of_10k_minus_empty_us",
+        "µs",
+        100.0,
         "",
-        "the same after a change of one node, over an empty call after such a change: processor time",
+        "the same of one caller, p50",
     ),
     goal(
-        "grpc_best_after_change_64_over_empty_call",
-        "×",
-        1.5,
+        "grpc_best_after_change_minus_empty_cpu_us",
+        "µs",
+        100.0,
+        "",
+        "the same after a change of one node, more than an empty call after such a change: processor time",
+    ),
+    goal(
+        "grpc_best_after_change_64_minus_empty_cpu_us",
+        "µs",
+        40.0,
         "",
         "the same with 64 calls under way after each change",
     ),
@@ -360,16 +407,6 @@ impl MeasurementReport {
         ];
         let ratios = [
             (
-                "grpc_best_after_change_over_empty_call",
-                "grpc_best_after_change_cpu_us_per_call",
-                "grpc_empty_after_change_cpu_us_per_call",
-            ),
-            (
-                "grpc_best_after_change_64_over_empty_call",
-                "grpc_best_after_change_with_64_under_way_cpu_us_per_call",
-                "grpc_empty_after_change_with_64_under_way_cpu_us_per_call",
-            ),
-            (
                 "grpc_best_with_pods_over_best",
                 "grpc_best_with_pods_after_change_cpu_us_per_call",
                 "grpc_best_after_change_cpu_us_per_call",
@@ -380,15 +417,27 @@ impl MeasurementReport {
                 "grpc_best_with_pods_new_class_64_cpu_us_per_call",
                 "grpc_best_new_class_64_cpu_us_per_call",
             ),
+        ];
+        let differences = [
             (
-                "grpc_best_64_over_empty_call_cpu",
-                "grpc_best_64_cpu_us_per_call",
-                "grpc_empty_64_cpu_us_per_call",
+                "grpc_best_after_change_minus_empty_cpu_us",
+                "grpc_best_after_change_cpu_us_per_call",
+                "grpc_empty_after_change_cpu_us_per_call",
+            ),
+            (
+                "grpc_best_after_change_64_minus_empty_cpu_us",
+                "grpc_best_after_change_with_64_under_way_cpu_us_per_call",
+                "grpc_empty_after_change_with_64_under_way_cpu_us_per_call",
             ),
         ];
         for (key, of, over) in ratios {
             if let Some((of, over)) = self.get(of).zip(self.get(over)) {
                 self.put(key, of / over);
+            }
+        }
+        for (key, of, less) in differences {
+            if let Some((of, less)) = self.get(of).zip(self.get(less)) {
+                self.put(key, of - less);
             }
         }
         for (key, from) in copies {

@@ -2,28 +2,34 @@
 
 use std::fmt::Write as _;
 
-use super::measurements::{GOALS, MeasurementReport};
+use super::measurements::{GOALS, GoalBound, MeasurementReport};
 
 /// Table of the goals, and the other measurements by key.
 pub(crate) fn for_people(report: &MeasurementReport) -> String {
     let mut out = String::new();
     let line = |cells: [&str; 7]| {
-        let [key, measurement, unit, at_most, reached, floor, over] = cells;
-        format!("{key:<34}{measurement:>10} {unit:<3}{at_most:>8}  {reached:<4}{floor:>10}{over:>8}\n")
+        let [key, measurement, unit, bound, reached, floor, over] = cells;
+        format!("{key:<46}{measurement:>10} {unit:<3}{bound:>8}  {reached:<4}{floor:>10}{over:>8}\n")
     };
-    out += &line(["key", "figure", "", "at most", "", "floor", "times"]);
+    out += &line(["key", "figure", "", "goal", "", "floor", "times"]);
     for goal in &GOALS {
         let measurement = report.get(goal.key);
         let floor = report.get(goal.floor);
         let times = measurement
             .zip(floor)
             .map(|(measurement, floor)| format!("{:.1}", measurement / floor));
-        let reached = measurement.map_or("", |measurement| if measurement <= goal.at_most { "yes" } else { "NO" });
+        let reached = measurement.map_or("", |measurement| {
+            if goal.bound.is_reached(measurement) {
+                "yes"
+            } else {
+                "NO"
+            }
+        });
         out += &line([
             goal.key,
             &shown(measurement),
             goal.unit,
-            &shown(Some(goal.at_most)),
+            &bound(goal.bound),
             reached,
             &shown(floor),
             &times.unwrap_or_default(),
@@ -34,6 +40,23 @@ pub(crate) fn for_people(report: &MeasurementReport) -> String {
         if GOALS.iter().all(|goal| goal.key != key) {
             let _: std::fmt::Result = writeln!(out, "{key:<46}{value:>14}");
         }
+    }
+    out
+}
+
+/// Bound of a goal in few characters.
+pub(crate) fn bound(bound: GoalBound) -> String {
+    match bound {
+        GoalBound::AtMost(most) => format!("≤ {}", shown(Some(most))),
+        GoalBound::AtLeast(least) => format!("≥ {}", shown(Some(least))),
+    }
+}
+
+/// Measurements of calls by key, one a line.
+pub(crate) fn measured(report: &MeasurementReport) -> String {
+    let mut out = String::new();
+    for (key, value) in report.iter().filter(|(key, _)| key.starts_with("grpc_")) {
+        let _: std::fmt::Result = writeln!(out, "{key:<46}{value:>14}");
     }
     out
 }

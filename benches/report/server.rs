@@ -3,12 +3,18 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 use tonic::transport::{Channel, Endpoint};
 
-/// Running `pumice serve` on free ports and a Unix socket. It is ended when it is dropped.
+use super::bare;
+
+/// Program that is measured; unset: the one that was built with this one.
+pub(crate) static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Running `pumice serve` on free ports and a Unix socket, or a bare server on a free port. It is ended when it is dropped.
 #[derive(Debug)]
 pub(crate) struct BenchServer {
     child: Child,
@@ -24,16 +30,35 @@ impl BenchServer {
 
     /// Starts the process with more flags.
     pub(crate) fn start_with(flags: &[String]) -> Self {
+        let own = || PathBuf::from(env!("CARGO_BIN_EXE_pumice"));
+        let free = "127.0.0.1:0";
+        Self::spawn(|socket| {
+            let mut command = Command::new(PROGRAM.get_or_init(own));
+            command
+                .args(["serve", "--grpc-address", free, "--http-address", free, "--grpc-socket"])
+                .arg(socket)
+                .args(["--log", "info", "--log-format", "json"])
+                .args(flags);
+            command
+        })
+    }
+
+    /// Starts a bare server with this response, in hexadecimal digits.
+    pub(crate) fn start_bare(response: &str) -> Self {
+        let program = std::env::current_exe().expect("the path of this program");
+        Self::spawn(|_| {
+            let mut command = Command::new(program);
+            command.args([bare::COMMAND, response]);
+            command
+        })
+    }
+
+    fn spawn(command: impl FnOnce(PathBuf) -> Command) -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("pumice-report-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder for the socket");
-        let free = "127.0.0.1:0";
-        let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))
-            .args(["serve", "--grpc-address", free, "--http-address", free, "--grpc-socket"])
-            .arg(folder.join("grpc.sock"))
-            .args(["--log", "info", "--log-format", "json"])
-            .args(flags)
+        let mut child = command(folder.join("grpc.sock"))
             .stderr(Stdio::piped())
             .spawn()
             .expect("the server starts");

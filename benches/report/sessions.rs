@@ -4,8 +4,8 @@
 
 use std::time::Instant;
 
-use pb::decision_service_client::DecisionServiceClient;
-use pb::state_service_client::StateServiceClient;
+use pb::DecisionServiceClient;
+use pb::StateServiceClient;
 use pumice::server::pb;
 use tonic::transport::Channel;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use pb::state_service_client::StateServiceClient;
+use pb::StateServiceClient;
 use pumice::server::pb;
 use tonic::transport::Channel;
 

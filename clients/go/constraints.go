@@ -8,14 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// constraintsOf makes the constraints of a pod on nodes and on other pods; nil: it has none. Its error is one of the devices that the pod
-// asks for.
-func constraintsOf(pod *corev1.Pod) (*pb.PodConstraints, error) {
+// constraintsOf makes the constraints on nodes and on other pods of a pod that asks for such devices; nil: it has none.
+func constraintsOf(pod *corev1.Pod, devices *pb.DeviceRequest) *pb.PodConstraints {
 	spec := &pod.Spec
-	devices, err := podDevices(pod)
-	if err != nil {
-		return nil, err
-	}
 	constraints := &pb.PodConstraints{
 		NodeSelector: spec.NodeSelector, Affinity: affinityOf(spec.Affinity), HostPorts: hostPorts(pod),
 		Tolerations: messages(spec.Tolerations, func(own *corev1.Toleration) *pb.Toleration {
@@ -35,9 +30,9 @@ func constraintsOf(pod *corev1.Pod) (*pb.PodConstraints, error) {
 		constraints.Images = nil
 	}
 	if proto.Size(constraints) == 0 {
-		return nil, nil
+		return nil
 	}
-	return constraints, nil
+	return constraints
 }
 
 // images returns the image of each container and init container.

@@ -276,7 +276,7 @@ func failureKinds() []failureKind {
 		{name: "canceled while the circuit is open", kind: decided, script: fails(codes.Unavailable), caller: canceled, adjust: func(options *Options) { options.BreakAfter, options.BreakFor = 1, time.Hour }},
 		{name: "canceled meanwhile", kind: decided, script: hangs, caller: abandoned, adjust: func(options *Options) { options.Timeout = time.Minute }},
 		{name: "canceled between attempts", kind: decided, script: fails(codes.Unavailable), caller: abandoned, adjust: func(options *Options) { patient(options); options.Timeout = time.Hour }},
-		{name: "a wrong request", kind: decided, script: fails(codes.InvalidArgument, reason("INVALID_ENUM"))},
+		{name: "a wrong request", kind: decided, script: fails(codes.InvalidArgument, reason("ENUM_INVALID"))},
 		{name: "too large", kind: decided, script: fails(codes.ResourceExhausted, reason("LIMIT_EXCEEDED"))},
 		{name: "a lost session", kind: decided, script: fails(codes.FailedPrecondition, reason(ReasonSessionExpired))},
 		{name: "a fault of the service", kind: decided, script: fails(codes.Internal, reason("INTERNAL"))},

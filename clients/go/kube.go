@@ -100,18 +100,20 @@ func preemptionPolicy(pod *corev1.Pod, record *pb.Task) pb.PreemptionPolicy {
 	return pb.PreemptionPolicy_PREEMPTION_POLICY_UNSPECIFIED
 }
 
-// TaskRecord makes a record of a Kubernetes pod. Its effective requests follow the rules of the derivation. Its error is a
+// TaskRecord makes a record of a Kubernetes pod. Its effective requests follow the rules of the derivation. The record names `resources` as
+// not evaluated if amounts are too large for a record, or a pod with a node asks for shared devices that nobody can mean. The error is a
 // *RecordError; Feed.PutPod tells the service of it.
 func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error) {
 	if pod.Name == "" {
 		return nil, errNameless
 	}
+	pod = derive.WithValidTexts(pod)
 	effective, err := derive.Effective(pod, derivation)
 	if err != nil {
 		return nil, fieldError("spec", "%w", err)
 	}
-	constraints, err := constraintsOf(pod)
-	if err != nil {
+	devices, err := podDevices(pod)
+	if err != nil && pod.Spec.NodeName == "" {
 		return nil, fieldError("spec.containers[].resources.limits", "%w", err)
 	}
 	record := &pb.Task{
@@ -122,8 +124,11 @@ func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error)
 		NonzeroRequests:   &pb.ResourceList{Items: effective.NonzeroRequests},
 		CountedRequests:   &pb.ResourceList{Items: effective.CountedRequests},
 		UnevaluatedFields: derive.UnevaluatedPodFields(pod),
-		Labels:            pod.Labels, Constraints: constraints,
+		Labels:            pod.Labels, Constraints: constraintsOf(pod, devices),
 		Role: role(pod), PriorityClassName: pod.Spec.PriorityClassName, PriorityFromClass: effective.PriorityFromClass,
+	}
+	if effective.Bounded || err != nil {
+		record.UnevaluatedFields = append(record.UnevaluatedFields, derive.UnreadAmounts)
 	}
 	record.PreemptionPolicy = preemptionPolicy(pod, record)
 	for _, gate := range pod.Spec.SchedulingGates {

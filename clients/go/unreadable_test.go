@@ -117,7 +117,7 @@ func TestARecordThatCannotBeReadLeavesTheLastGoodOneInForce(t *testing.T) {
 	flush()
 	marked := map[string]string{
 		"n1": "UNREADABLE_RECORD batch.unreadable[0].metadata.annotations", "default/p1": "UNREADABLE_RECORD batch.unreadable[1].spec",
-		"n2": "UNREADABLE_TASK", "default/p3": "",
+		"n2": "TASK_UNREADABLE", "default/p3": "",
 	}
 	wantInvalid(t, client, marked)
 	for _, named := range []string{"name=n1", "name=default/p1", "name=default/p2", "kind=task", "is left out"} {
@@ -148,6 +148,64 @@ func TestARecordThatCannotBeReadLeavesTheLastGoodOneInForce(t *testing.T) {
 	feed.Remove(&pb.Removals{Tasks: []string{"default/p2"}})
 	flush()
 	wantInvalid(t, client, map[string]string{"n1": "", "n2": "", "default/p1": "", "default/p3": ""})
+}
+
+// What any user may write on a pod that runs: no node is closed by it.
+func TestARunningPodCountsWhateverItsUserWrites(t *testing.T) {
+	client := dial(t, testserver.Start(t).Address, Options{})
+	feed := client.Feed("tests", 0)
+	if err := feed.PutNode(kubeNode("n1", "0")); err != nil {
+		t.Fatal(err)
+	}
+	wanted, unevaluated := map[string]string{"n1": ""}, map[string]string{}
+	put := func(name, field string, pod *corev1.Pod) {
+		t.Helper()
+		pod.Name = name
+		if err := feed.PutPod(pod, derive.Auto); err != nil {
+			t.Error(name, err)
+		}
+		wanted["default/"+name], unevaluated["default/"+name] = "", field
+	}
+	limited := func(name corev1.ResourceName, amount string) *corev1.Pod {
+		pod := kubePod("", "n1", "100m")
+		pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{name: resource.MustParse(amount)}
+		return pod
+	}
+	put("limit", "resources", limited("cpu", "10P"))
+	put("digits", "resources", limited("example.com/x", strings.Repeat("123456789", 5)))
+	put("request", "resources", limited("memory", "18E"))
+	put("percent", "resources", limited("koordinator.sh/gpu-core", "150"))
+	put("devices", "resources", limited("volcano.sh/vgpu-number", "65"))
+	sidecar := kubePod("", "n1", "100m")
+	sidecar.Spec.InitContainers = limited("cpu", "10P").Spec.Containers
+	put("init", "resources", sidecar)
+	texts := kubePod("", "n1", "100m")
+	texts.Annotations = map[string]string{"volcano.sh/task-spec": "\xff\xfe", "scheduling.k8s.io/group-name": strings.Repeat("x", 600)}
+	texts.Spec.Containers[0].Image = "\xff"
+	put("texts", "", texts)
+	outcome, err := feed.Flush(within(t))
+	if err != nil || len(outcome.GetRefused()) > 0 {
+		t.Fatal(outcome, err)
+	}
+	wantInvalid(t, client, wanted)
+	tasks, err := client.ListTasks(within(t), &pb.ListTasksRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks.GetTasks() {
+		name := task.GetTask().GetName()
+		if got := strings.Join(task.GetTask().GetUnevaluatedFields(), ","); got != unevaluated[name] {
+			t.Errorf("%s: %q is not evaluated", name, got)
+		}
+	}
+	// Seven pods have requested 100m each.
+	for cpu, wanted := range map[string]uint32{"7300m": 1, "7301m": 0} {
+		asked := &pb.Task{Requests: &pb.ResourceList{Items: map[string]string{"cpu": cpu}}}
+		reply, err := client.Filter(within(t), &pb.FilterRequest{Tasks: []*pb.Task{asked}})
+		if err != nil || reply.Response.GetResult().GetItems()[0].GetFitCount() != wanted {
+			t.Errorf("%s: %v %v", cpu, reply, err)
+		}
+	}
 }
 
 // rejectedCount counts refused records.

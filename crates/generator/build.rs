@@ -1,11 +1,14 @@
 //! Generates all code that the workspace makes from protocol files: messages and clients of `pumice.v1` (`crates/protocol`), the
 //! server side of its services (the root package), and the client of etcd (`crates/etcd`).
 
+mod services;
+
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use protox::prost_reflect::prost::Message as _;
+use services::{Clients, Servers};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -33,13 +36,12 @@ fn folder(name: &str) -> Result<PathBuf, Box<dyn Error>> {
 
 fn messages(descriptors: prost_types::FileDescriptorSet, out: &Path) -> Result<(), Box<dyn Error>> {
     fs::write(out.join("descriptor.bin"), descriptors.encode_to_vec())?;
-    let mut names = prost_build::Config::new();
-    names.enable_type_names();
-    tonic_prost_build::configure()
-        .build_server(false)
-        .bytes(".pumice.v1.NodeSet.bitmap")
+    let mut config = prost_build::Config::new();
+    config
+        .enable_type_names()
+        .bytes([".pumice.v1.NodeSet.bitmap"])
         // Sorted maps: problems of a record come in the order of its keys, whatever the order of arrival.
-        .btree_map(".")
+        .btree_map(["."])
         // Few tasks have constraints; all would grow by them.
         .boxed(".pumice.v1.Task.constraints")
         .boxed(".pumice.v1.Task.container_nonzero_requests")
@@ -48,18 +50,19 @@ fn messages(descriptors: prost_types::FileDescriptorSet, out: &Path) -> Result<(
         .boxed(".pumice.v1.Queue.affinity")
         // The larger variant is the usual one, so a box would only cost an allocation.
         .enum_attribute(".", "#[allow(clippy::large_enum_variant)]")
-        .out_dir(out)
-        .compile_fds_with_config(descriptors, names)?;
+        .service_generator(Box::new(Clients))
+        .out_dir(out);
+    config.compile_fds(descriptors)?;
     Ok(())
 }
 
 fn services(descriptors: prost_types::FileDescriptorSet, out: &Path) -> Result<(), Box<dyn Error>> {
-    tonic_prost_build::configure()
-        .build_client(false)
+    let mut config = prost_build::Config::new();
+    config
         .extern_path(".pumice.v1", "::pumice_protocol::v1")
-        .codec_path("crate::server::codec::WeighedCodec")
-        .out_dir(out)
-        .compile_fds(descriptors)?;
+        .service_generator(Box::new(Servers))
+        .out_dir(out);
+    config.compile_fds(descriptors)?;
     Ok(())
 }
 

@@ -36,7 +36,6 @@ EVERYTHING = [
     "--set", "priorityClassName=system-cluster-critical",
     "--set", "settings.expect_source[0]=kube", "--set", "settings.otlp_endpoint=http://collector:4317",
     "--set", "settings.session_bytes=512Mi", "--set", "settings.source_stale_ms=30s",
-    "--set", "settings.records=12000000",
     "--set", "networkPolicy.egress[0].to[0].namespaceSelector.matchLabels.name=tracing",
 ]  # fmt: skip
 FEWEST = [

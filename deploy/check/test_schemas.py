@@ -25,8 +25,19 @@ WRONG_POLICIES = [
     "actions: allocate\npumice: {compatibility: mine}\n",
     "- actions\n",
 ]
-GOOD_SETTINGS = ["", "wait_ms: 5s\n", "grpc_address: localhost:7461\nexpect_source: [a, b]\nrequest_bytes: 1Mi\n"]
-WRONG_SETTINGS = ["wait: 1\n", "wait_ms: soon\n", "- a\n", "sources: 0\n", "grpc_address: here\n", "log_format: xml\n"]
+GOOD_SETTINGS = [
+    "",
+    "reservation_lease_ms: 5s\n",
+    "grpc_address: localhost:7461\nexpect_source: [a, b]\nrequest_bytes: 1Mi\n",
+]
+WRONG_SETTINGS = [
+    "wait: 1\n",
+    "reservation_lease_ms: soon\n",
+    "- a\n",
+    "sources: 0\n",
+    "grpc_address: here\n",
+    "log_format: xml\n",
+]
 CASE = "cluster: {nodes: [{name: a, allocatable: {cpu: 8, pods: 10}}]}\ncases:\n- name: one\n"
 GOOD_CASES = [
     CASE + "  filter: {task: {requests: {cpu: 2}}}\n  expect: {fit: [a]}\n",

@@ -193,8 +193,7 @@ impl CallerAccess {
     /// True if the API server must review the token before the method at a path. A method that the caller may call
     /// anyway needs a review only if it returns the caller's identity.
     pub(crate) fn needs_review(&self, path: &str) -> bool {
-        let says_who = matches!(access_of(path), Some(MethodAccess::Open));
-        self.awaits_review() && (says_who || self.check(path).is_err())
+        self.awaits_review() && (matches!(access_of(path), Some(MethodAccess::Open)) || self.check(path).is_err())
     }
 
     /// The caller's present identity: the token may have expired since the call began.

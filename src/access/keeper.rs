@@ -231,7 +231,7 @@ impl AccessKeeper {
 
     async fn look(&self, path: &Path, looks: &mut FileLooks<AccessContent>) {
         let path = path.to_owned();
-        let read = tokio::task::spawn_blocking(move || read_content(&path)).await;
+        let read = pumice_state::tasks::run_blocking(move || read_content(&path)).await;
         let Ok(read) = read else { return };
         match looks.observe(read) {
             FileLook::Nothing => {}

@@ -23,7 +23,7 @@ use pumice_protocol::{CallTransport, ClientConnection};
 /// process.
 pub(super) async fn check_access(config: &ServerConfig) -> Result<(), ServeError> {
     if config.cluster.is_watched {
-        Box::pin(config.cluster.access.client())
+        Box::pin(config.cluster.access().client())
             .await
             .map_err(ServeError::Cluster)?;
     }
@@ -32,10 +32,7 @@ pub(super) async fn check_access(config: &ServerConfig) -> Result<(), ServeError
 
 /// Binder of pods, if the settings ask for it.
 pub(super) fn pod_binder(config: &ServerConfig) -> Option<PodBinder> {
-    config
-        .cluster
-        .binds
-        .then(|| PodBinder::new(config.cluster.access.clone()))
+    config.cluster.binds.then(|| PodBinder::new(config.cluster.access()))
 }
 
 /// Services of this process, asked why pods wait.
@@ -47,7 +44,7 @@ impl PendingReasons for OwnReasons {
         let services = self.0.clone();
         // A thread of its own: an explanation reads all records.
         let explain = move || Handle::current().block_on(explain_pending(services, &pods));
-        let explained = tokio::task::spawn_blocking(explain).await;
+        let explained = pumice_state::tasks::run_blocking(explain).await;
         let verdicts = explained
             .map_err(|error| error.to_string())?
             .map_err(|error| error.to_string())?;
@@ -71,8 +68,8 @@ fn spawn_reasons(config: &ServerConfig, services: ClientConnection) -> Option<Jo
         schedulers: config.cluster.explained_schedulers.clone(),
         holder: format!("pumice-{}-{:x}", std::process::id(), random_epoch()),
     };
-    let writer = ReasonWriter::new(config.cluster.access.clone(), options, OwnReasons(services));
-    Some(tokio::spawn(writer.run()))
+    let writer = ReasonWriter::new(config.cluster.access(), options, OwnReasons(services));
+    Some(pumice_state::tasks::spawn(writer.run()))
 }
 
 /// Watched cluster, until it is dropped.
@@ -99,17 +96,16 @@ impl WatchedCluster {
             source_epoch: 1,
             namespaces: config.cluster.namespaces.clone(),
             heartbeat: config.limits.state.source_stale / 3,
-            lists: config.cluster.lists,
-            silence: config.cluster.silence,
+            silence: config.limits.edge.watch_silence,
             ends_if_fenced: false,
         };
         let watch = ClusterWatch::new(
-            config.cluster.access.clone(),
+            config.cluster.access(),
             options,
             services.clone(),
             Arc::clone(&condition),
         );
-        let task = tokio::spawn(async move {
+        let task = pumice_state::tasks::spawn(async move {
             let error = watch.run().await;
             tracing::error!(%error, "the cluster is no longer watched");
         });

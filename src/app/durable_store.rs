@@ -9,9 +9,9 @@ use crate::config::{ServerConfig, StoreKind, StoreSettings};
 #[cfg(feature = "etcd")]
 use crate::tls::{FILE_BYTES as PEM_BYTES, read_bounded};
 #[cfg(feature = "etcd")]
-use pumice_etcd::{Certificate, ClientTlsConfig, EtcdError, EtcdOptions, EtcdStore, Identity};
+use pumice_etcd::{Certificate, ClientTlsConfig, EtcdOptions, EtcdStore, Identity};
 #[cfg(feature = "kubernetes")]
-use pumice_kubernetes_store::{ApiAccess, KubernetesStore, KubernetesStoreOptions, WriteRates};
+use pumice_kubernetes_store::{ApiAccess, KubernetesStore, KubernetesStoreOptions};
 use pumice_live::ClusterAccess;
 use pumice_state::session_prefix;
 use pumice_state::store::{DiskStore, MemoryStore, Store, StoreError};
@@ -34,10 +34,6 @@ pub enum OpenStoreError {
         /// Error of the system.
         source: io::Error,
     },
-    /// The settings of etcd cannot be used.
-    #[cfg(feature = "etcd")]
-    #[error("{0}")]
-    Etcd(#[from] EtcdError),
     /// The program was built without the store that the settings name.
     #[error("this program was built without the store in {store}; build it with the feature `{feature}`")]
     NotBuilt {
@@ -53,8 +49,8 @@ pub(super) fn open_store(config: &ServerConfig, epoch: u64) -> Result<Box<dyn St
     match (config.store_kind(), &config.data_dir) {
         (StoreKind::Etcd, _) => open_etcd(&config.store, &session_prefix(epoch)),
         (StoreKind::Kubernetes, _) => {
-            let (access, prefix) = (&config.cluster.access, session_prefix(epoch));
-            open_kubernetes(&config.store, access, &prefix)
+            let (access, prefix) = (config.cluster.access(), session_prefix(epoch));
+            open_kubernetes(&config.store, &access, &prefix)
         }
         (StoreKind::Disk | StoreKind::ByDirectory, Some(directory)) => Ok(Box::new(DiskStore::open(directory)?)),
         (StoreKind::Memory | StoreKind::Disk | StoreKind::ByDirectory, _) => Ok(Box::new(MemoryStore::default())),
@@ -67,21 +63,20 @@ pub(super) fn open_store(config: &ServerConfig, epoch: u64) -> Result<Box<dyn St
 /// A file cannot be read, or an address cannot be used.
 #[cfg(feature = "etcd")]
 pub fn open_etcd(settings: &StoreSettings, session_prefix: &str) -> Result<Box<dyn Store>, OpenStoreError> {
-    let mut options = EtcdOptions::new(settings.etcd_members.clone());
-    options.prefix.clone_from(&settings.etcd_prefix);
-    options.lease = settings.etcd_lease;
-    options.timeout = settings.etcd_timeout;
+    let mut options = EtcdOptions::new(settings.etcd.members.clone());
+    options.prefix.clone_from(&settings.etcd.prefix);
+    settings.set_times(&mut options.lease, &mut options.timeout);
     options.address.clone_from(&settings.advertised_address);
     session_prefix.clone_into(&mut options.session_prefix);
     options.tls = client_tls(settings)?;
-    if let Some(path) = &settings.etcd_password_file {
+    if let Some(path) = &settings.etcd.password_file {
         let password = read_file(path, MAX_PASSWORD_BYTES)?;
         let password = String::from_utf8(password).map_err(|_| OpenStoreError::File {
             path: path.clone(),
             source: io::Error::new(io::ErrorKind::InvalidData, "the password is not text"),
         })?;
         let password = password.trim_end_matches(['\r', '\n']).to_owned();
-        options.user = Some((settings.etcd_user.clone(), password));
+        options.user = Some((settings.etcd.user.clone(), password));
     }
     Ok(Box::new(EtcdStore::new(options)?))
 }
@@ -113,14 +108,10 @@ pub fn open_kubernetes(
     let mut options = KubernetesStoreOptions::new(ApiAccess::Credentials(access.clone()));
     options.namespace = Some(own.namespace.clone()).filter(|namespace| !namespace.is_empty());
     options.name.clone_from(&own.name);
-    options.lease = own.lease;
-    options.timeout = own.timeout;
+    settings.set_times(&mut options.lease, &mut options.timeout);
     options.address.clone_from(&settings.advertised_address);
     session_prefix.clone_into(&mut options.session_prefix);
-    options.rates = WriteRates {
-        writes_per_second: own.writes_per_second.into(),
-        bytes_per_second: own.bytes_per_second as f64,
-    };
+    options.rates.writes_per_second = own.writes_per_second.into();
     Ok(Box::new(KubernetesStore::new(options)?))
 }
 
@@ -138,11 +129,11 @@ pub fn open_kubernetes(_: &StoreSettings, _: &ClusterAccess, _: &str) -> Result<
 
 #[cfg(feature = "etcd")]
 fn client_tls(settings: &StoreSettings) -> Result<Option<ClientTlsConfig>, OpenStoreError> {
-    let Some(authority) = &settings.etcd_ca else {
+    let Some(authority) = &settings.etcd.ca else {
         return Ok(None);
     };
     let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read_file(authority, PEM_BYTES)?));
-    if let (Some(certificate), Some(key)) = (&settings.etcd_certificate, &settings.etcd_key) {
+    if let (Some(certificate), Some(key)) = (&settings.etcd.certificate, &settings.etcd.key) {
         tls = tls.identity(Identity::from_pem(
             read_file(certificate, PEM_BYTES)?,
             read_file(key, PEM_BYTES)?,

@@ -1,10 +1,12 @@
 //! The gRPC server: its listener, its layers and its services.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tonic::codec::CompressionEncoding;
 use tonic::transport::Server;
 
 use super::ServeError;
@@ -13,10 +15,17 @@ use super::socket_file::SocketFile;
 use super::timed_connection::ConnectionTimeouts;
 use crate::config::ServerConfig;
 use crate::server::probe::HealthProbe;
-use crate::server::{
-    AccessLayer, ConnectionTable, LargeMessageLayer, ServerContext, ThrottleLayer, pb, wait_until_true,
-};
+use crate::server::{AccessLayer, ConnectionTable, ServerContext, ThrottleLayer, pb, wait_until_true};
 use crate::telemetry::CallMetricsLayer;
+
+/// Silence after which a connection is probed.
+const KEEPALIVE: Duration = Duration::from_mins(1);
+
+/// Longest message of health checks and of reflection.
+const SMALL_MESSAGE: usize = 64 << 10;
+
+/// Layers of each call, from the outside in.
+pub(super) type CallLayers = (CallMetricsLayer, AccessLayer, ThrottleLayer);
 
 /// Task that serves.
 pub(super) type GrpcTask = JoinHandle<Result<(), tonic::transport::Error>>;
@@ -29,7 +38,7 @@ pub(super) fn grpc_listener(
     table: Arc<ConnectionTable>,
 ) -> GrpcListener {
     let timeouts = ConnectionTimeouts {
-        first_byte: Some(config.keepalive_timeout),
+        first_byte: Some(config.limits.edge.keepalive_timeout),
         write: config.limits.edge.stalled,
     };
     GrpcListener::new(grpc, socket, security, table, timeouts)
@@ -40,7 +49,7 @@ pub(super) async fn spawn_grpc(
     config: &ServerConfig,
     incoming: GrpcListener,
     edge: &Arc<ServerContext>,
-    (metrics, guard, throttle): (CallMetricsLayer, AccessLayer, ThrottleLayer),
+    layers: CallLayers,
     probe: HealthProbe,
     stopping: watch::Receiver<bool>,
 ) -> Result<GrpcTask, ServeError> {
@@ -57,11 +66,11 @@ pub(super) async fn spawn_grpc(
     let former_reflection = reflection().build_v1alpha().map_err(rejected)?;
     // Before the first call can come: a service that health does not know yet is reported as unknown, not as unready.
     let published = probe.publish_health(&reporter, None).await;
-    tokio::spawn(probe.follow_health(reporter, published));
+    pumice_state::tasks::spawn(probe.follow_health(reporter, published));
     let mut server = Server::builder()
         .max_concurrent_streams(u32::try_from(config.limits.edge.connection_calls).unwrap_or(u32::MAX))
-        .http2_keepalive_interval(Some(config.keepalive))
-        .http2_keepalive_timeout(Some(config.keepalive_timeout))
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(config.limits.edge.keepalive_timeout))
         .initial_stream_window_size(pumice_protocol::STREAM_WINDOW)
         .initial_connection_window_size(pumice_protocol::CONNECTION_WINDOW);
     if !config.max_connection_age.is_zero() {
@@ -69,15 +78,24 @@ pub(super) async fn spawn_grpc(
         server = server.max_connection_age(config.max_connection_age);
     }
     let server = server
-        .layer(metrics)
-        .layer(guard)
-        .layer(throttle)
-        .layer(LargeMessageLayer::new(Arc::clone(edge.workers())))
+        .layer(layers)
         .add_routes(edge.routes())
-        .add_service(health)
-        .add_service(current_reflection)
-        .add_service(former_reflection);
-    Ok(tokio::spawn(
+        .add_service(
+            health
+                .accept_compressed(CompressionEncoding::Gzip)
+                .max_decoding_message_size(SMALL_MESSAGE),
+        )
+        .add_service(
+            current_reflection
+                .accept_compressed(CompressionEncoding::Gzip)
+                .max_decoding_message_size(SMALL_MESSAGE),
+        )
+        .add_service(
+            former_reflection
+                .accept_compressed(CompressionEncoding::Gzip)
+                .max_decoding_message_size(SMALL_MESSAGE),
+        );
+    Ok(pumice_state::tasks::spawn(
         server.serve_with_incoming_shutdown(incoming, wait_until_true(stopping)),
     ))
 }

@@ -41,12 +41,12 @@ impl WatchedFiles {
 
     /// Follows the files until the server drains.
     pub(super) fn watch(self, state: Arc<SharedState>, metrics: &Arc<Metrics>, draining: &watch::Receiver<bool>) {
-        tokio::spawn(self.access.watch_files(draining.clone()));
+        pumice_state::tasks::spawn(self.access.watch_files(draining.clone()));
         if let Some(tls) = self.tls {
-            tokio::spawn(tls.watch_files(draining.clone()));
+            pumice_state::tasks::spawn(tls.watch_files(draining.clone()));
         }
         let (metrics, draining) = (Arc::clone(metrics), draining.clone());
-        tokio::spawn(watch_policy_file(self.policy, self.hangup, state, metrics, draining));
+        pumice_state::tasks::spawn(watch_policy_file(self.policy, self.hangup, state, metrics, draining));
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) fn open_audit(config: &ServerConfig, metrics: &Arc<Metrics>) -> Resul
 /// Loads certificate, key and client authorities, if there is TLS.
 pub(super) fn load_tls(config: &ServerConfig, metrics: &Arc<Metrics>) -> Result<Option<TlsStart>, TlsError> {
     let paths = config.tls_paths();
-    let load = |paths| TlsKeeper::load(paths, config.tls_poll, Arc::clone(metrics));
+    let load = |paths| TlsKeeper::load(paths, config.limits.edge.tls_poll, Arc::clone(metrics));
     paths.map(load).transpose()
 }
 

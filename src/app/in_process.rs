@@ -1,15 +1,19 @@
 //! The services in this process, without a socket, for commands that evaluate files.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use tonic::body::Body;
-use tonic::codegen::http::Request;
-use tower::ServiceExt;
+use tonic::codegen::http::{Request, Response};
+use tonic::transport::server::TcpConnectInfo;
+use tower::{Layer, Service, ServiceExt};
 
+use super::grpc_server::CallLayers;
+use crate::access::AccessKeeper;
 use crate::limits::EdgeLimits;
-use crate::server::{BUILT_IN_POLICY, ServerContext};
-use crate::telemetry::Metrics;
+use crate::server::{AccessLayer, BUILT_IN_POLICY, ConnectionTable, ServerContext, ThrottleLayer};
+use crate::telemetry::{CallMetricsLayer, Metrics};
 use pumice_engine::model::LabelKinds;
 use pumice_protocol::v1 as pb;
 use pumice_protocol::{CallTransport, ClientConnection};
@@ -33,6 +37,15 @@ pub enum InProcessError {
 
 /// Policy that reads only labels that plugins name.
 const LABEL_FREE_POLICY: &str = "actions: allocate\ntiers: [{plugins: [{name: binpack}]}]\n";
+
+/// Transport to services in this process.
+fn transport<S>(services: S) -> CallTransport
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    CallTransport::new(services.map_err(|never| match never {}))
+}
 
 /// The services over their own state, which begins empty.
 #[derive(Debug)]
@@ -60,6 +73,40 @@ impl InProcessServer {
     /// # Errors
     /// No thread can be started.
     pub async fn start_keeping(stored_labels: LabelKinds) -> Result<Self, InProcessError> {
+        Self::start_with(stored_labels, |edge, _| transport(edge.routes())).await
+    }
+
+    /// Starts the services behind all layers of a server. The connection is one of its connections.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub async fn start_layered() -> Result<Self, InProcessError> {
+        let layered = |services: &Arc<ServerContext>, metrics: &Arc<Metrics>| {
+            let limits = EdgeLimits::default();
+            let table = ConnectionTable::new(limits.connections, Arc::clone(metrics));
+            let connection = table.admit(TcpConnectInfo {
+                local_addr: None,
+                remote_addr: None,
+            });
+            let keeper = AccessKeeper::unrestricted(Arc::clone(metrics));
+            let layers: CallLayers = (
+                CallMetricsLayer::new(metrics, false),
+                AccessLayer { keeper },
+                ThrottleLayer::new(&limits, &table, services.workers()),
+            );
+            let layered = layers.layer(services.routes());
+            transport(layered.map_request(move |mut request: Request<Body>| {
+                request.extensions_mut().insert(connection.clone());
+                request
+            }))
+        };
+        Self::start_with(LabelKinds::ALL, layered).await
+    }
+
+    async fn start_with(
+        stored_labels: LabelKinds,
+        transport: impl FnOnce(&Arc<ServerContext>, &Arc<Metrics>) -> CallTransport,
+    ) -> Result<Self, InProcessError> {
         let options = StateOptions {
             limits: StateLimits::default(),
             epoch: 1,
@@ -74,9 +121,9 @@ impl InProcessServer {
         };
         let (sender, draining) = watch::channel(false);
         let metrics = Arc::new(Metrics::new());
-        let edge = ServerContext::storing_labels(Arc::clone(&state), metrics, limits, draining, 1, stored_labels);
-        let routes = ServiceExt::<Request<Body>>::map_err(edge.routes(), |never| match never {});
-        let mut connection = ClientConnection::with_transport(CallTransport::new(routes));
+        let owned = (Arc::clone(&state), Arc::clone(&metrics));
+        let edge = ServerContext::storing_labels(owned.0, owned.1, limits, draining, 1, stored_labels);
+        let mut connection = ClientConnection::with_transport(transport(&edge, &metrics));
         let request = pb::ReloadPolicyRequest {
             document: if stored_labels == LabelKinds::ALL {
                 BUILT_IN_POLICY.to_owned()

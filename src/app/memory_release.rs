@@ -12,7 +12,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::JoinSet;
 
 use crate::telemetry::resident_bytes;
 use pumice_state::SharedState;
@@ -104,7 +104,7 @@ pub(super) async fn release_freed_memory(state: Arc<SharedState>, freed: impl Fn
     freed_memory.is_worth_a_purge(record_count(&state), state.session_bytes(), resident_bytes());
     while state.is_alive() {
         tokio::time::sleep(PURGE_DELAY).await;
-        let resident = spawn_blocking(resident_bytes).await.ok().flatten();
+        let resident = pumice_state::tasks::run_blocking(resident_bytes).await.ok().flatten();
         let by_calls = freed() >= FREED_BYTES;
         if freed_memory.is_worth_a_purge(record_count(&state), state.session_bytes(), resident) || by_calls {
             left = PURGES;

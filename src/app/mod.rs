@@ -186,12 +186,12 @@ async fn bind_with(
         limits: config.limits.state.clone(),
         epoch,
         expected_sources: config.awaited_sources(),
-        #[cfg(debug_assertions)]
-        without_checks: config.skip_checks,
+        #[cfg(feature = "test-doors")]
+        without_checks: config.test_doors.skip_checks,
     };
     // The start reads the store, which may be slow.
     let start = move || SharedState::start_on(options, Arc::new(SystemClock::default()), store);
-    let started = tokio::task::spawn_blocking(start).await;
+    let started = pumice_state::tasks::run_blocking(start).await;
     let started = started.map_err(|error| ServeError::State(StateStartError::Thread(io::Error::other(error))))?;
     let state = started.map_err(ServeError::State)?;
     let metrics = Arc::new(Metrics::new());
@@ -199,8 +199,8 @@ async fn bind_with(
     let audit = open_audit(&config, &metrics)?;
     let access = AccessKeeper::load(
         config.identities_file.clone(),
-        config.tls_poll,
-        config.cluster.access.clone(),
+        config.limits.edge.tls_poll,
+        config.cluster.access(),
         (Arc::clone(&metrics), Arc::clone(&audit)),
     )?;
     warn_of_unknown_callers(&config, &access.keeper);
@@ -208,7 +208,7 @@ async fn bind_with(
     let socket = match &config.grpc_socket {
         None => None,
         Some(path) => {
-            let bound = SocketFile::bind(path, &config.grpc_socket_access).await;
+            let bound = SocketFile::bind(path, config.grpc_socket_mode).await;
             let path = path.clone();
             Some(bound.map_err(|source| ServeError::Socket { path, source })?)
         }
@@ -359,7 +359,8 @@ impl BoundServer {
             identities,
         };
         let pages = http_pages(probe, edge, &config);
-        let mut http = tokio::spawn(async move { serve_http(http, pages, &edge_limits, guarded, quitting).await });
+        let mut http =
+            pumice_state::tasks::spawn(async move { serve_http(http, pages, &edge_limits, guarded, quitting).await });
         tracing::info!(grpc = %grpc_address, http = %http_address, "serving");
         tokio::select! {
             () = shutdown => {}
@@ -405,15 +406,14 @@ fn spawn_watchers(
     state: Arc<SharedState>,
 ) -> JoinHandle<()> {
     let stalled = config.limits.edge.stalled;
-    tokio::spawn(ConnectionTable::close_stalled(Arc::downgrade(table), stalled));
+    pumice_state::tasks::spawn(ConnectionTable::close_stalled(Arc::downgrade(table), stalled));
     if !config.max_connection_age.is_zero() {
-        let age = config
-            .max_connection_age
-            .saturating_add(config.max_connection_age_grace);
-        tokio::spawn(ConnectionTable::close_old(Arc::downgrade(table), age));
+        let grace = config.limits.edge.connection_age_grace;
+        let age = config.max_connection_age.saturating_add(grace);
+        pumice_state::tasks::spawn(ConnectionTable::close_old(Arc::downgrade(table), age));
     }
     let calls = throttle.clone();
-    tokio::spawn(memory_release::release_freed_memory(state, move || calls.freed_bytes()))
+    pumice_state::tasks::spawn(memory_release::release_freed_memory(state, move || calls.freed_bytes()))
 }
 
 fn health_probe(
@@ -433,6 +433,7 @@ fn health_probe(
         expected_sources: config.awaited_sources(),
         cluster: watched.condition().cloned(),
         expected_policies: config.expected_policies.clone(),
+        expected_documents: config.expected_documents.clone(),
         draining,
     }
 }

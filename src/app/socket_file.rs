@@ -8,8 +8,6 @@ use std::task::{Context, Poll};
 
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::config::SocketAccess;
-
 /// Unix socket and its file, which is removed with the socket.
 #[derive(Debug)]
 pub(super) struct SocketFile {
@@ -21,7 +19,7 @@ pub(super) struct SocketFile {
 impl SocketFile {
     /// Listens on a path. A socket file that no process listens on, as a killed process leaves it, is replaced. Any
     /// other file in that place is left alone.
-    pub(super) async fn bind(path: &Path, access: &SocketAccess) -> io::Result<Self> {
+    pub(super) async fn bind(path: &Path, mode: u32) -> io::Result<Self> {
         match std::fs::symlink_metadata(path) {
             Ok(metadata) if metadata.file_type().is_socket() => {
                 // Whatever else the error is, such as that of a queue that is full, somebody listens.
@@ -46,14 +44,7 @@ impl SocketFile {
             path: path.to_owned(),
         };
         // The umask would keep other users out, such as the scheduler in another container.
-        std::fs::set_permissions(path, Permissions::from_mode(access.mode))?;
-        if access.user.is_some() || access.group.is_some() {
-            std::os::unix::fs::chown(path, access.user, access.group).map_err(|error| {
-                let message =
-                    format!("its owner cannot be set ({error}); a process may give it to its own groups only");
-                io::Error::new(error.kind(), message)
-            })?;
-        }
+        std::fs::set_permissions(path, Permissions::from_mode(mode))?;
         Ok(bound)
     }
 
@@ -87,20 +78,19 @@ mod tests {
     #[tokio::test]
     async fn a_socket_whose_queue_is_full_is_not_replaced() {
         let path = std::env::temp_dir().join(format!("pumice-busy-{}.sock", std::process::id()));
-        let open = SocketAccess::default();
-        let listener = SocketFile::bind(&path, &open).await.unwrap();
+        let listener = SocketFile::bind(&path, 0o666).await.unwrap();
         let mut waiting = Vec::new();
         // Nobody accepts: the queue fills up, and the next caller is told to come back.
         while let Ok(stream) = UnixStream::connect(&path).await {
             waiting.push(stream);
             assert!(waiting.len() < 10_000);
         }
-        let second = SocketFile::bind(&path, &open).await;
+        let second = SocketFile::bind(&path, 0o666).await;
         assert_eq!(second.unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(listener);
         assert!(!path.exists());
         // What a killed process leaves is replaced.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        assert!(SocketFile::bind(&path, &open).await.is_ok());
+        assert!(SocketFile::bind(&path, 0o666).await.is_ok());
     }
 }

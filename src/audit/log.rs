@@ -163,7 +163,8 @@ impl AuditLog {
         if self.exporter.is_some() {
             // The exporter blocks, and waits for tasks of this runtime.
             let own = Arc::clone(self);
-            let stopped = tokio::task::spawn_blocking(move || own.exporter.iter().for_each(|own| own.stop(time))).await;
+            let stopped =
+                pumice_state::tasks::run_blocking(move || own.exporter.iter().for_each(|own| own.stop(time))).await;
             drop(stopped);
         }
         if self.sender.with(Option::take).is_some() && tokio::time::timeout(time, self.ended.notified()).await.is_err()

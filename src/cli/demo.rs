@@ -14,7 +14,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     let address = format!("http://{}", bound.grpc_address());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     // A dropped sender means the same as a sent word: the demo is over.
-    let server = tokio::spawn(bound.run(async move { drop(stopped.await) }));
+    let server = pumice_state::tasks::spawn(bound.run(async move { drop(stopped.await) }));
     output::line(&format!(
         "pumice serves on {address}, under its built-in policy; every answer below is a call's."
     ))?;

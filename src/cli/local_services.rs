@@ -50,7 +50,7 @@ impl LocalServices for ProgramServices {
             let bound = app::bind(config).await.map_err(failed)?;
             let address = format!("http://{}", bound.grpc_address());
             let (alive, ended) = tokio::sync::oneshot::channel::<()>();
-            tokio::spawn(bound.run(async {
+            pumice_state::tasks::spawn(bound.run(async {
                 // A dropped sender ends the server.
                 let _: Result<(), _> = ended.await;
             }));

@@ -137,7 +137,7 @@ impl<'r> From<&'r Diagnostic> for CheckedDiagnostic<'r> {
                 Severity::Error => "error",
                 Severity::Warning => "warning",
             },
-            code,
+            code: code.name(),
             line: *line,
             column: *column,
             path,

@@ -10,13 +10,12 @@ use pumice_console::args::amount_rules_parser;
 use pumice_console::full_sync::{LoadOutcome, send_full_sync_with};
 use pumice_console::import_files::{self, ImportedFiles};
 use pumice_console::{ClientArgs, CommandError, OutputFormat, output, state_check};
+use pumice_engine::model::ErrorCode;
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::v1 as pb;
 
 /// Refused records that the output names.
 const REJECTED_SHOWN: usize = 50;
-/// Reason code of the server's warning that a rejected record has no earlier valid record to use instead.
-const NOT_COUNTED: &str = "NOT_COUNTED";
 
 /// Arguments of `pumice state load`.
 #[derive(Debug, Args)]
@@ -129,7 +128,7 @@ fn load_rejected(unread: &UnreadObjects, loaded: &LoadOutcome, source: &str) -> 
         .outcome
         .warnings
         .iter()
-        .filter(|warning| warning.reason == NOT_COUNTED);
+        .filter(|warning| warning.reason == ErrorCode::RecordNotCounted.name());
     let (named, uncounted) = (all.len().saturating_sub(unread.unnamed), uncounted.count());
     if named > uncounted {
         let good = output::count(named.saturating_sub(uncounted), "record");

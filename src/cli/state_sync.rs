@@ -7,11 +7,11 @@ use std::time::Duration;
 use clap::Args;
 
 use super::serve::shutdown_signal;
-use crate::config::{KUBERNETES, list_mode, namespaces};
+use crate::config::{KUBERNETES, namespaces};
 use crate::telemetry::{self, CollectorTls, LogFormat, LogOptions};
 use pumice_console::full_sync::next_epoch;
 use pumice_console::{CommandError, CredentialArgs, output};
-use pumice_live::{ClusterAccess, ClusterCondition, ClusterWatch, ListMode, WatchOptions};
+use pumice_live::{ClusterAccess, ClusterCondition, ClusterWatch, WatchOptions};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
@@ -34,9 +34,6 @@ pub(super) struct SyncStateArgs {
     /// all]
     #[arg(long = "namespace", value_name = "NAME", value_delimiter = ',')]
     namespaces: Vec<String>,
-    /// How to list objects: `paged`, or `streamed` as part of a watch if the API server supports it
-    #[arg(long, value_name = "HOW", default_value = "paged", value_parser = list_mode)]
-    lists: ListMode,
     /// Address of the server, such as 127.0.0.1:7461
     #[arg(long, value_name = "URL", env = "PUMICE_SERVER", default_value = pumice_protocol::DEFAULT_SERVER)]
     server: String,
@@ -55,7 +52,7 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
         kubeconfig: args.kubeconfig,
         context: args.context,
     };
-    let namespaces = namespaces(args.namespaces).map_err(|error| said(&error))?;
+    let namespaces = namespaces(&args.namespaces).map_err(|error| said(&error))?;
     // What is wrong with the credentials shows before anything runs.
     tokio::select! {
         read = access.client() => {
@@ -80,7 +77,6 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
         source_epoch,
         namespaces,
         heartbeat,
-        lists: args.lists,
         silence: pumice_live::SILENCE,
         ends_if_fenced: true,
     };

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::store_records::{ExportLine, HeadLine, hexadecimal};
 use crate::app::{open_etcd, open_kubernetes};
-use crate::config::{StoreSettings, etcd_members, etcd_prefix, log_name, log_namespace};
+use crate::config::{EtcdSettings, StoreSettings, etcd_members, etcd_prefix, log_name, log_namespace};
 use pumice_console::{CommandError, output};
 use pumice_live::ClusterAccess;
 use pumice_state::store::{DiskStore, LogHead, Store, StoreError, StoredState};
@@ -96,19 +96,23 @@ impl StorePlace {
 
     fn open_etcd(&self) -> Result<Box<dyn Store>, CommandError> {
         let wrong = |message: String| CommandError::message(format!("error: {message}"));
-        let members = self.store.split(',').map(str::to_owned).collect();
-        let mut settings = StoreSettings {
-            etcd_members: etcd_members(members).map_err(wrong)?,
-            etcd_ca: self.etcd_ca.clone(),
-            etcd_certificate: self.etcd_certificate.clone(),
-            etcd_key: self.etcd_key.clone(),
-            etcd_user: self.etcd_user.clone().unwrap_or_default(),
-            etcd_password_file: self.etcd_password_file.clone(),
-            ..StoreSettings::default()
+        let members: Vec<String> = self.store.split(',').map(str::to_owned).collect();
+        let mut settings = EtcdSettings {
+            members: etcd_members(&members).map_err(wrong)?,
+            ca: self.etcd_ca.clone(),
+            certificate: self.etcd_certificate.clone(),
+            key: self.etcd_key.clone(),
+            user: self.etcd_user.clone().unwrap_or_default(),
+            password_file: self.etcd_password_file.clone(),
+            ..EtcdSettings::default()
         };
         if let Some(given) = &self.etcd_prefix {
-            settings.etcd_prefix = etcd_prefix(given).map_err(wrong)?;
+            settings.prefix = etcd_prefix(given).map_err(wrong)?;
         }
+        let settings = StoreSettings {
+            etcd: settings,
+            ..StoreSettings::default()
+        };
         open_etcd(&settings, "").map_err(|error| wrong(error.to_string()))
     }
 

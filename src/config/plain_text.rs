@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 
 use super::ServerConfig;
+use super::format::Words;
+use super::store_settings::problems_of;
 use crate::tls::TlsPaths;
 
 /// What is served in plain text to other machines.
@@ -17,29 +19,14 @@ pub enum PlainText {
     All,
 }
 
-impl PlainText {
-    /// Value of a setting.
-    ///
-    /// # Errors
-    /// There is no such value.
-    pub fn from_name(name: &str) -> Result<Self, String> {
-        match name {
-            "false" => Ok(Self::None),
-            "http" => Ok(Self::Http),
-            "true" => Ok(Self::All),
-            _ => Err(format!(
-                "`{name}` is neither `false`, `http` (probes and metrics) nor `true`"
-            )),
-        }
-    }
+impl Words for PlainText {
+    const WORDS: &'static [(&'static str, Self)] = &[("false", Self::None), ("http", Self::Http), ("true", Self::All)];
+}
 
-    /// Value of a setting.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "false",
-            Self::Http => "http",
-            Self::All => "true",
-        }
+impl PlainText {
+    /// Value of the setting.
+    pub(crate) fn name(self) -> &'static str {
+        self.word()
     }
 
     /// True if the gRPC services may be served in plain text.
@@ -80,39 +67,41 @@ impl ServerConfig {
     /// Contradictions among the settings of TLS, and listeners that other machines reach without it: the setting and the
     /// problem.
     pub(super) fn security_conflicts(&self) -> Vec<(&'static str, String)> {
-        let mut problems = Vec::new();
         let (certificate, key) = (self.tls_certificate.is_some(), self.tls_key.is_some());
-        if certificate && !key {
-            let message = "there is no `tls_key` with the private key of this certificate".to_owned();
-            problems.push(("tls_certificate", message));
-        }
-        if key && !certificate {
-            problems.push((
+        let endpoint = self.otlp_endpoint.as_deref();
+        let is_secure = endpoint.is_some_and(|endpoint| endpoint.starts_with("https:"));
+        let mut problems = problems_of([
+            (
+                certificate && !key,
+                "tls_certificate",
+                "there is no `tls_key` with the private key of this certificate",
+            ),
+            (
+                key && !certificate,
                 "tls_key",
-                "there is no `tls_certificate` that this key belongs to".to_owned(),
-            ));
-        }
-        if self.tls_client_ca.is_some() && !certificate {
-            let message =
-                "callers show certificates over TLS only: set `tls_certificate` and `tls_key`, too".to_owned();
-            problems.push(("tls_client_ca", message));
-        }
-        let secure = self
-            .otlp_endpoint
-            .as_deref()
-            .is_some_and(|endpoint| endpoint.starts_with("https:"));
-        if secure && self.otlp_ca.is_none() {
-            let message = "name the authority that vouches for this collector with `otlp_ca`".to_owned();
-            problems.push(("otlp_endpoint", message));
-        }
-        if self.otlp_ca.is_some() && self.otlp_endpoint.is_some() && !secure {
-            let message = "an authority belongs to a collector with https://".to_owned();
-            problems.push(("otlp_ca", message));
-        }
-        if self.otlp_certificate.is_some() != self.otlp_key.is_some() {
-            let message = "`otlp_certificate` and `otlp_key` belong together, and one of them is missing".to_owned();
-            problems.push(("otlp_certificate", message));
-        }
+                "there is no `tls_certificate` that this key belongs to",
+            ),
+            (
+                self.tls_client_ca.is_some() && !certificate,
+                "tls_client_ca",
+                "callers show certificates over TLS only: set `tls_certificate` and `tls_key` as well",
+            ),
+            (
+                is_secure && self.otlp_ca.is_none(),
+                "otlp_endpoint",
+                "name the authority that vouches for this collector with `otlp_ca`",
+            ),
+            (
+                self.otlp_ca.is_some() && endpoint.is_some() && !is_secure,
+                "otlp_ca",
+                "an authority belongs to a collector with https://",
+            ),
+            (
+                endpoint.is_some() && self.otel.certificate.is_some() != self.otel.key.is_some(),
+                "otlp_endpoint",
+                "the collector needs both OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY, or neither",
+            ),
+        ]);
         for (setting, address) in self.open_listeners() {
             let allowed = match setting {
                 "grpc_address" => self.insecure.allows_grpc(),

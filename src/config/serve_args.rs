@@ -17,7 +17,7 @@ use pumice_engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, y
 
 /// Variable that, in builds for tests, makes the server confirm every request. Tests use it to prove that they notice a
 /// broken promise.
-#[cfg(debug_assertions)]
+#[cfg(feature = "test-doors")]
 const WITHOUT_CHECKS: &str = "PUMICE_TEST_WITHOUT_CHECKS";
 
 /// Largest settings file, in bytes.
@@ -88,6 +88,7 @@ fn setting_arg(setting: Setting) -> Arg {
         .env(setting.variable())
         .hide_env_values(true)
         .value_name(setting.value_name)
+        .help_heading(setting.group.title)
         .help(format!("{} [default: {default}]", setting.help));
     if setting.name == "insecure" {
         // `--insecure` alone says all of it; a value follows an equals sign.
@@ -95,7 +96,7 @@ fn setting_arg(setting: Setting) -> Arg {
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("true")
-    } else if setting.is_list() {
+    } else if setting.is_list {
         arg.action(ArgAction::Append).value_delimiter(',')
     } else {
         arg.action(ArgAction::Set)
@@ -175,10 +176,13 @@ impl ServeArgs {
             Some(path) => read_file(path, &mut problems),
             None => SettingLayer::new(),
         };
-        let mut config = ServerConfig::default();
-        #[cfg(debug_assertions)]
+        let mut config = ServerConfig {
+            otel: self.standard.otel.clone(),
+            ..ServerConfig::default()
+        };
+        #[cfg(feature = "test-doors")]
         {
-            config.skip_checks = std::env::var_os(WITHOUT_CHECKS).is_some();
+            config.test_doors.skip_checks = std::env::var_os(WITHOUT_CHECKS).is_some();
         }
         let mut places = BTreeMap::new();
         for layer in [self.standard.layer.clone(), file, self.environment, self.flags] {
@@ -186,7 +190,7 @@ impl ServeArgs {
                 let Some((place, values)) = layer.get(setting.name) else {
                     continue;
                 };
-                match setting.set(&mut config, values.clone()) {
+                match setting.set(&mut config, values) {
                     Ok(()) => {
                         places.insert(setting.name, place.clone());
                     }
@@ -222,14 +226,6 @@ impl ServeArgs {
         } else {
             Err(SettingsError { problems })
         }
-    }
-}
-
-impl TryFrom<ServeArgs> for ServerConfig {
-    type Error = SettingsError;
-
-    fn try_from(args: ServeArgs) -> Result<Self, SettingsError> {
-        Ok(args.resolve()?.config)
     }
 }
 

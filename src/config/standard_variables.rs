@@ -1,19 +1,44 @@
-//! Variables of the environment that OpenTelemetry defines for every program. They come after the settings of this program:
-//! whoever sets one of those means this server.
+//! Variables of the environment that OpenTelemetry defines for every program. The settings of this program precede them,
+//! because a setting is meant for this server.
+
+use std::path::PathBuf;
 
 use super::setting_origin::{SettingLayer, SettingOrigin, SettingProblem};
 
-/// Variables of the collector's address; the first one that is set counts.
-const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
-/// Variables of the protocol to the collector; the first one that is set counts.
-const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+/// Variables of a property of the collector. Of the two, the first that is set applies.
+fn exporter_variables(property: &str) -> [String; 2] {
+    ["TRACES_", ""].map(|signal| format!("OTEL_EXPORTER_OTLP_{signal}{property}"))
+}
 
-/// Standard variables of the process that concern settings.
+/// Standard variables without a setting of this program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtelVariables {
+    /// Name of this service in traces.
+    pub service_name: String,
+    /// Certificate that the collector is shown.
+    pub certificate: Option<PathBuf>,
+    /// Private key of that certificate.
+    pub key: Option<PathBuf>,
+}
+
+impl Default for OtelVariables {
+    fn default() -> Self {
+        Self {
+            service_name: "pumice".to_owned(),
+            certificate: None,
+            key: None,
+        }
+    }
+}
+
+/// Standard variables of the process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StandardVariables {
     /// Settings that the variables make.
     pub(super) layer: SettingLayer,
-    protocol: Option<(&'static str, String)>,
+    /// Those without a setting.
+    pub(super) otel: OtelVariables,
+    protocol: Option<(String, String)>,
 }
 
 impl StandardVariables {
@@ -29,36 +54,36 @@ impl StandardVariables {
     /// Reads the variables. An empty one counts as absent.
     pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let first = |names: [&'static str; 2]| names.into_iter().find_map(|name| Some((name, variable(name)?)));
+        let first = |property: &str| {
+            let mut names = exporter_variables(property).into_iter();
+            names.find_map(|name| variable(&name).map(|value| (name, value)))
+        };
         let is = |name: &str, value: &str| variable(name).is_some_and(|found| found.eq_ignore_ascii_case(value));
         let mut layer = SettingLayer::new();
         let disabled = is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none");
-        if let Some((name, value)) = first(ENDPOINTS).filter(|_| !disabled) {
-            layer.insert(
-                "otlp_endpoint",
-                (SettingOrigin::Environment(name.to_owned()), vec![value]),
-            );
+        for (setting, property) in [("otlp_endpoint", "ENDPOINT"), ("otlp_ca", "CERTIFICATE")] {
+            if let Some((name, value)) = first(property).filter(|_| !disabled) {
+                layer.insert(setting, (SettingOrigin::Environment(name), vec![value]));
+            }
         }
-        if let Some((name, value)) = service_name(variable) {
-            layer.insert(
-                "otlp_service_name",
-                (SettingOrigin::Environment(name.to_owned()), vec![value]),
-            );
-        }
+        let path = |property| first(property).map(|(_, value)| PathBuf::from(value));
         Self {
             layer,
-            protocol: first(PROTOCOLS),
+            otel: OtelVariables {
+                certificate: path("CLIENT_CERTIFICATE"),
+                key: path("CLIENT_KEY"),
+                service_name: service_name(variable).unwrap_or_else(|| OtelVariables::default().service_name),
+            },
+            protocol: first("PROTOCOL"),
         }
     }
 
     /// Problem of the protocol, if `endpoint` is the origin of the address in force and one of these variables.
     pub(super) fn protocol_problem(&self, endpoint: &SettingOrigin) -> Option<SettingProblem> {
         let (name, value) = self.protocol.as_ref().filter(|(_, value)| value != "grpc")?;
-        let concerns = ENDPOINTS
-            .iter()
-            .any(|own| *endpoint == SettingOrigin::Environment((*own).to_owned()));
-        concerns.then(|| SettingProblem {
-            origin: SettingOrigin::Environment((*name).to_owned()),
+        let endpoints = exporter_variables("ENDPOINT").map(SettingOrigin::Environment);
+        endpoints.contains(endpoint).then(|| SettingProblem {
+            origin: SettingOrigin::Environment(name.clone()),
             setting: "otlp_endpoint".to_owned(),
             message: format!(
                 "`{value}` is not `grpc`, the only protocol to a collector; name the collector's gRPC address with \
@@ -68,16 +93,14 @@ impl StandardVariables {
     }
 }
 
-/// Name of the service in traces, and the variable that gives it.
-fn service_name(variable: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String)> {
-    let (own, attributes) = ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES");
-    if let Some(name) = variable(own) {
-        return Some((own, name));
-    }
-    let pairs = variable(attributes)?;
-    let mut pairs = pairs.split(',').filter_map(|pair| pair.split_once('='));
-    let (_, name) = pairs.find(|(key, _)| key.trim() == "service.name")?;
-    Some((attributes, name.trim().to_owned()))
+/// Name of the service in traces.
+fn service_name(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    variable("OTEL_SERVICE_NAME").or_else(|| {
+        let pairs = variable("OTEL_RESOURCE_ATTRIBUTES")?;
+        let mut pairs = pairs.split(',').filter_map(|pair| pair.split_once('='));
+        let (_, name) = pairs.find(|(key, _)| key.trim() == "service.name")?;
+        Some(name.trim().to_owned())
+    })
 }
 
 #[cfg(test)]
@@ -97,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_address_for_traces_goes_before_the_one_for_all_signals() {
-        let [traces, all] = ENDPOINTS;
+        let (traces, all) = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT");
         let from =
             |name: &str, value: &str| Some((SettingOrigin::Environment(name.to_owned()), vec![value.to_owned()]));
         assert_eq!(endpoint(&[(all, "http://a:1")]), from(all, "http://a:1"));
@@ -112,24 +135,18 @@ mod tests {
 
     #[test]
     fn the_service_is_named_by_its_variable_or_by_an_attribute() {
-        let named = |variables: &[(&str, &str)]| {
-            let layer = read(variables).layer;
-            layer.get("otlp_service_name").map(|(_, values)| values.concat())
-        };
+        let named = |variables: &[(&str, &str)]| read(variables).otel.service_name;
         let attributes = ("OTEL_RESOURCE_ATTRIBUTES", "a=b, service.name = lab ,c=d");
-        assert_eq!(named(&[]), None);
-        assert_eq!(named(&[attributes]).as_deref(), Some("lab"));
-        assert_eq!(named(&[attributes, ("OTEL_SERVICE_NAME", "")]).as_deref(), Some("lab"));
-        assert_eq!(
-            named(&[attributes, ("OTEL_SERVICE_NAME", "mine")]).as_deref(),
-            Some("mine")
-        );
+        assert_eq!(named(&[]), "pumice");
+        assert_eq!(named(&[attributes]), "lab");
+        assert_eq!(named(&[attributes, ("OTEL_SERVICE_NAME", "")]), "lab");
+        assert_eq!(named(&[attributes, ("OTEL_SERVICE_NAME", "mine")]), "mine");
     }
 
     #[test]
     fn another_protocol_is_a_problem_of_these_addresses_only() {
-        let [_, all] = ENDPOINTS;
-        let variables = read(&[(all, "http://a:4318"), (PROTOCOLS[1], "http/protobuf")]);
+        let all = "OTEL_EXPORTER_OTLP_ENDPOINT";
+        let variables = read(&[(all, "http://a:4318"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")]);
         let problem = variables
             .protocol_problem(&SettingOrigin::Environment(all.to_owned()))
             .unwrap();

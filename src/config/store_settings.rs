@@ -1,16 +1,22 @@
 //! Settings of the store of durable state.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ServerConfig;
-use super::kubernetes_store_settings::KubernetesStoreSettings;
-use super::setting::{Setting, SettingKind};
-use super::values::{assign, lease, path, path_text, positive};
+use super::format::{Format, ListFormat, TIME, ValueRule, Words, path, text, word};
+use super::setting::{Setting, SettingKind, settings};
+use super::settings::{COMMON, ETCD, KUBERNETES_STORE, SHARED_STORE};
+use super::values::{lease, parse_value};
+use pumice_kubernetes::object::has_name_characters;
 
 /// Most members of etcd that are named.
 const MEMBERS: usize = 16;
+/// Longest name of a log: the names of its objects are longer, and it is the value of a label.
+const NAME_BYTES: usize = 40;
+/// Most writes a second.
+const MAX_WRITES: u32 = 1_000;
+
 /// Kind of store that holds durable state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreKind {
@@ -27,199 +33,115 @@ pub enum StoreKind {
     Kubernetes,
 }
 
-impl StoreKind {
-    /// Parses a value of `store`, such as `etcd`.
-    fn from_name(name: &str) -> Result<Self, String> {
-        match name {
-            "" => Ok(Self::ByDirectory),
-            "memory" => Ok(Self::Memory),
-            "disk" => Ok(Self::Disk),
-            "etcd" => Ok(Self::Etcd),
-            "kubernetes" => Ok(Self::Kubernetes),
-            _ => Err(format!("`{name}` is none of `memory`, `disk`, `etcd` and `kubernetes`")),
-        }
+impl Words for StoreKind {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("", Self::ByDirectory),
+        ("disk", Self::Disk),
+        ("etcd", Self::Etcd),
+        ("kubernetes", Self::Kubernetes),
+        ("memory", Self::Memory),
+    ];
+}
+
+const FILE: Format<Option<PathBuf>> = path("FILE");
+const WRITES: Format<u32> = Format {
+    value_name: "COUNT",
+    rule: ValueRule::Count,
+    read: writes,
+    show: u32::to_string,
+};
+
+settings! {
+    /// Where durable state is shared.
+    struct StoreSettings at [store];
+    static STORE_SETTINGS;
+
+    in COMMON {
+        "store" kind: StoreKind = StoreKind::ByDirectory, word::<StoreKind>("NAME"),
+            "Where durable state is held: `disk`, in `data_dir`; `etcd` and `kubernetes`, the Kubernetes API, which several servers share; `memory`, lost with the process; empty: `disk` if there is a `data_dir`, otherwise `memory`";
+    }
+    in SHARED_STORE {
+        "advertised_address" advertised_address: String = String::new(), text("ADDRESS"),
+            "Address at which clients find this server: another replica names it when a session of this one is asked for there";
+        "store_lease_ms" lease: Duration = Duration::ZERO, TIME.read_by(lease),
+            "Time without a renewal after which a shared store takes the server for gone: it then reads what others wrote before it writes again; whole seconds; 0: 5 s in etcd, 15 s in the Kubernetes API";
+        "store_timeout_ms" timeout: Duration = Duration::ZERO, TIME,
+            "Time without a reply after which a call to a shared store is sent again, to the next member of etcd; 0: 1 s to etcd, 2 s to the Kubernetes API";
+    }
+    beside {
+        /// Members of etcd, and how to reach them.
+        etcd: EtcdSettings = EtcdSettings::default();
+        /// Log in the Kubernetes API.
+        kubernetes: KubernetesStoreSettings = KubernetesStoreSettings::default();
     }
 }
 
-impl fmt::Display for StoreKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ByDirectory => "",
-            Self::Memory => "memory",
-            Self::Disk => "disk",
-            Self::Etcd => "etcd",
-            Self::Kubernetes => "kubernetes",
-        })
+settings! {
+    /// How to reach etcd.
+    struct EtcdSettings at [store etcd];
+    static ETCD_SETTINGS;
+
+    in ETCD {
+        "etcd_member" members: Vec<String> = Vec::new(), ListFormat::new("URL", members),
+            "Address of a member of etcd, as https://host:2379; may be given several times";
+        "etcd_prefix" prefix: String = "/pumice/".to_owned(), text("KEY").read_by(prefix),
+            "Prefix of all keys in etcd; servers with the same prefix are replicas of each other";
+        "etcd_ca" ca: Option<PathBuf> = None, FILE,
+            "Authority that vouches for members of etcd with https:// (PEM)";
+        "etcd_certificate" certificate: Option<PathBuf> = None, FILE,
+            "Certificate that members of etcd are shown (PEM)";
+        "etcd_key" key: Option<PathBuf> = None, FILE,
+            "Private key of that certificate (PEM)";
+        "etcd_user" user: String = String::new(), text("NAME"),
+            "User of etcd; empty: etcd asks for none";
+        "etcd_password_file" password_file: Option<PathBuf> = None, FILE,
+            "File with the password of that user";
     }
 }
 
-/// Where durable state is shared, and how to reach it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreSettings {
-    /// Memory, `data_dir`, etcd or the Kubernetes API.
-    pub kind: StoreKind,
-    /// Addresses of the members of etcd.
-    pub etcd_members: Vec<String>,
-    /// Prefix of the keys of etcd.
-    pub etcd_prefix: String,
-    /// Authority that vouches for the members.
-    pub etcd_ca: Option<PathBuf>,
-    /// Certificate that the members are shown.
-    pub etcd_certificate: Option<PathBuf>,
-    /// Private key of that certificate.
-    pub etcd_key: Option<PathBuf>,
-    /// User of etcd; empty: none.
-    pub etcd_user: String,
-    /// File with the password of that user.
-    pub etcd_password_file: Option<PathBuf>,
-    /// Time after which etcd takes this server for gone.
-    pub etcd_lease: Duration,
-    /// Longest time of a call to etcd.
-    pub etcd_timeout: Duration,
+settings! {
     /// Settings of a store in the Kubernetes API.
-    pub kubernetes: KubernetesStoreSettings,
-    /// Address at which clients find this server; empty: none is known.
-    pub advertised_address: String,
-}
+    struct KubernetesStoreSettings at [store kubernetes];
+    static KUBERNETES_STORE_SETTINGS;
 
-impl Default for StoreSettings {
-    fn default() -> Self {
-        Self {
-            kind: StoreKind::default(),
-            etcd_members: Vec::new(),
-            etcd_prefix: "/pumice/".to_owned(),
-            etcd_ca: None,
-            etcd_certificate: None,
-            etcd_key: None,
-            etcd_user: String::new(),
-            etcd_password_file: None,
-            etcd_lease: Duration::from_secs(5),
-            etcd_timeout: Duration::from_secs(1),
-            kubernetes: KubernetesStoreSettings::default(),
-            advertised_address: String::new(),
-        }
+    in KUBERNETES_STORE {
+        "kubernetes_store_namespace" namespace: String = String::new(), text("NAME").read_by(log_namespace),
+            "Namespace of the objects of a store in the Kubernetes API; empty: namespace of the kubeconfig's context, or of the pod";
+        "kubernetes_store_name" name: String = "pumice".to_owned(), text("NAME").read_by(log_name),
+            "Prefix of the names of these objects; servers with the same prefix in the same namespace are replicas of each other";
+        "kubernetes_store_writes_per_second" writes_per_second: u32 = 50, WRITES,
+            "Most objects that a server writes to the API server in a second: a group of confirmations is one";
     }
 }
 
-/// Settings of `store` and of etcd.
-pub(super) static STORE_SETTINGS: &[Setting] = &[
-    Setting {
-        name: "store",
-        value_name: "NAME",
-        help: "Where durable state is held: `disk`, in `data_dir`; `etcd` and `kubernetes`, the Kubernetes API, which several servers share; `memory`, lost with the process; empty: `disk` if there is a `data_dir`, otherwise `memory`",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.store.kind, StoreKind::from_name(value)),
-            |config| config.store.kind.to_string(),
-        ),
-    },
-    Setting {
-        name: "etcd_member",
-        value_name: "URL",
-        help: "Address of a member of etcd, as https://host:2379; may be given several times",
-        kind: SettingKind::List(
-            |config, values| assign(&mut config.store.etcd_members, members(values)),
-            |config| config.store.etcd_members.clone(),
-        ),
-    },
-    Setting {
-        name: "etcd_prefix",
-        value_name: "KEY",
-        help: "Prefix of all keys in etcd; servers with the same prefix are replicas of each other",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.store.etcd_prefix, prefix(value)),
-            |config| config.store.etcd_prefix.clone(),
-        ),
-    },
-    Setting {
-        name: "etcd_ca",
-        value_name: "FILE",
-        help: "Authority that vouches for members of etcd with https:// (PEM)",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.store.etcd_ca, Ok(path(value))),
-            |config| path_text(config.store.etcd_ca.as_ref()),
-        ),
-    },
-    Setting {
-        name: "etcd_certificate",
-        value_name: "FILE",
-        help: "Certificate that members of etcd are shown (PEM)",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.store.etcd_certificate, Ok(path(value))),
-            |config| path_text(config.store.etcd_certificate.as_ref()),
-        ),
-    },
-    Setting {
-        name: "etcd_key",
-        value_name: "FILE",
-        help: "Private key of that certificate (PEM)",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.store.etcd_key, Ok(path(value))),
-            |config| path_text(config.store.etcd_key.as_ref()),
-        ),
-    },
-    Setting {
-        name: "etcd_user",
-        value_name: "NAME",
-        help: "User of etcd; empty: etcd asks for none",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.store.etcd_user, Ok(value.to_owned())),
-            |config| config.store.etcd_user.clone(),
-        ),
-    },
-    Setting {
-        name: "etcd_password_file",
-        value_name: "FILE",
-        help: "File with the password of that user",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.store.etcd_password_file, Ok(path(value))),
-            |config| path_text(config.store.etcd_password_file.as_ref()),
-        ),
-    },
-    Setting {
-        name: "etcd_lease_ms",
-        value_name: "MS",
-        help: "Time without a renewal after which etcd takes the server for gone: it then reads what others wrote before it writes again; whole seconds",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.store.etcd_lease, lease(value)),
-            |config| config.store.etcd_lease.as_millis().to_string(),
-        ),
-    },
-    Setting {
-        name: "etcd_timeout_ms",
-        value_name: "MS",
-        help: "Time without a reply after which the next member of etcd is asked",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.store.etcd_timeout, positive(value)),
-            |config| config.store.etcd_timeout.as_millis().to_string(),
-        ),
-    },
-    Setting {
-        name: "advertised_address",
-        value_name: "ADDRESS",
-        help: "Address at which clients find this server: another replica names it when a session of this one is asked for there",
-        kind: SettingKind::Single(
-            |config, value| assign(&mut config.store.advertised_address, Ok(value.to_owned())),
-            |config| config.store.advertised_address.clone(),
-        ),
-    },
-];
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+impl StoreSettings {
+    /// Puts the times that are set in the place of the defaults of a store.
+    pub(crate) fn set_times(&self, lease: &mut Duration, timeout: &mut Duration) {
+        for (time, setting) in [(lease, self.lease), (timeout, self.timeout)] {
+            if !setting.is_zero() {
+                *time = setting;
+            }
+        }
+    }
+}
 
 /// Addresses of the members of an etcd.
 ///
 /// # Errors
 /// A value is not an address with a scheme.
-pub fn members(values: Vec<String>) -> Result<Vec<String>, String> {
+pub fn members(values: &[String]) -> Result<Vec<String>, String> {
     if values.len() > MEMBERS {
         return Err(format!("{} members, and {MEMBERS} at most", values.len()));
     }
-    for value in &values {
+    for value in values {
         let host = value.strip_prefix("http://").or_else(|| value.strip_prefix("https://"));
         let is_address = host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '@', ' ']));
         if !is_address {
             return Err(format!("`{value}` is not an address as https://host:2379"));
         }
     }
-    Ok(values)
+    Ok(values.to_vec())
 }
 
 /// Prefix of keys.
@@ -236,19 +158,47 @@ pub fn prefix(value: &str) -> Result<String, String> {
     ))
 }
 
-impl StoreSettings {
-    /// Names of the settings that are set and that only a store in etcd has.
-    fn etcd_settings_that_are_set(&self) -> impl Iterator<Item = &'static str> {
-        let all = [
-            ("etcd_member", !self.etcd_members.is_empty()),
-            ("etcd_ca", self.etcd_ca.is_some()),
-            ("etcd_certificate", self.etcd_certificate.is_some()),
-            ("etcd_key", self.etcd_key.is_some()),
-            ("etcd_user", !self.etcd_user.is_empty()),
-            ("etcd_password_file", self.etcd_password_file.is_some()),
-        ];
-        all.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name)
+/// True for the name of a namespace.
+pub(super) fn is_namespace(value: &str) -> bool {
+    value.len() <= 63 && !value.contains('.') && has_name_characters(value)
+}
+
+/// Namespace of a log. Empty: namespace of the credentials.
+///
+/// # Errors
+/// The value is not the name of a namespace.
+pub fn log_namespace(value: &str) -> Result<String, String> {
+    if value.is_empty() || is_namespace(value) {
+        return Ok(value.to_owned());
     }
+    Err(not_a_namespace(value))
+}
+
+pub(super) fn not_a_namespace(value: &str) -> String {
+    format!("`{value}` is not the name of a namespace: lower-case letters, digits and dashes, at most 63")
+}
+
+/// Name of a log.
+///
+/// # Errors
+/// Names of objects cannot begin with the value.
+pub fn log_name(value: &str) -> Result<String, String> {
+    let is_name =
+        has_name_characters(value) && !value.contains('.') && !value.starts_with('-') && !value.ends_with('-');
+    if is_name && !value.is_empty() && value.len() <= NAME_BYTES {
+        return Ok(value.to_owned());
+    }
+    Err(format!(
+        "`{value}` is not the name of a log: lower-case letters, digits and dashes between them, at most {NAME_BYTES}"
+    ))
+}
+
+fn writes(value: &str) -> Result<u32, String> {
+    let count = parse_value(value, "a whole number")?;
+    if (1..=MAX_WRITES).contains(&count) {
+        return Ok(count);
+    }
+    Err(format!("`{value}` is not within 1 and {MAX_WRITES}"))
 }
 
 impl ServerConfig {
@@ -263,65 +213,60 @@ impl ServerConfig {
 
     /// Settings of the store that contradict each other.
     pub(super) fn store_conflicts(&self) -> Vec<(&'static str, String)> {
-        let StoreSettings {
-            kind: _,
-            etcd_members,
-            etcd_prefix: _,
-            etcd_ca,
-            etcd_certificate,
-            etcd_key,
-            etcd_user,
-            etcd_password_file,
-            etcd_lease: _,
-            etcd_timeout: _,
-            kubernetes,
-            advertised_address,
-        } = &self.store;
+        let etcd = &self.store.etcd;
+        let has_tls = etcd.members.iter().any(|member| member.starts_with("https://"));
         let kind = self.store_kind();
-        let mut problems = Vec::new();
-        let mut problem = |name, message: &str| problems.push((name, message.to_owned()));
-        match kind {
-            StoreKind::Disk if self.data_dir.is_none() => problem("store", "`disk` needs a `data_dir`"),
-            StoreKind::Memory | StoreKind::Etcd | StoreKind::Kubernetes if self.data_dir.is_some() => {
-                problem("data_dir", "has an effect with `store: disk` only");
-            }
-            StoreKind::ByDirectory | StoreKind::Memory | StoreKind::Disk | StoreKind::Etcd | StoreKind::Kubernetes => {}
-        }
-        if !matches!(kind, StoreKind::Etcd | StoreKind::Kubernetes) && !advertised_address.is_empty() {
-            let message = "has an effect with `store: etcd` and `store: kubernetes` only";
-            problem("advertised_address", message);
-        }
-        if kind != StoreKind::Kubernetes {
-            let unused = kubernetes.settings_that_are_set();
-            unused.for_each(|name| problem(name, "has an effect with `store: kubernetes` only"));
-        }
-        if kind != StoreKind::Etcd {
-            let unused = self.store.etcd_settings_that_are_set();
-            unused.for_each(|name| problem(name, "has an effect with `store: etcd` only"));
-            return problems;
-        }
-        let has_tls = etcd_members.iter().any(|member| member.starts_with("https://"));
-        if etcd_members.is_empty() {
-            problem("store", "`etcd` needs an `etcd_member`");
-        }
-        if has_tls && etcd_ca.is_none() {
-            problem("etcd_ca", "name the authority that vouches for members with https://");
-        }
-        if !has_tls && etcd_ca.is_some() {
-            problem("etcd_ca", "no `etcd_member` has https://");
-        }
-        if etcd_certificate.is_some() != etcd_key.is_some() {
-            problem("etcd_key", "`etcd_certificate` and `etcd_key` belong together");
-        }
-        if etcd_certificate.is_some() && etcd_ca.is_none() {
-            problem("etcd_certificate", "needs an `etcd_ca`");
-        }
-        if etcd_user.is_empty() == etcd_password_file.is_some() {
-            problem(
+        let is_etcd = kind == StoreKind::Etcd;
+        let rules = [
+            (
+                kind == StoreKind::Disk && self.data_dir.is_none(),
+                "store",
+                "`disk` needs a `data_dir`",
+            ),
+            (
+                kind != StoreKind::Disk && self.data_dir.is_some(),
+                "data_dir",
+                "has an effect with `store: disk` only",
+            ),
+            (
+                is_etcd && etcd.members.is_empty(),
+                "store",
+                "`etcd` needs an `etcd_member`",
+            ),
+            (
+                is_etcd && has_tls && etcd.ca.is_none(),
+                "etcd_ca",
+                "name the authority that vouches for members with https://",
+            ),
+            (
+                is_etcd && !has_tls && etcd.ca.is_some(),
+                "etcd_ca",
+                "no `etcd_member` has https://",
+            ),
+            (
+                is_etcd && etcd.certificate.is_some() != etcd.key.is_some(),
+                "etcd_key",
+                "`etcd_certificate` and `etcd_key` belong together",
+            ),
+            (
+                is_etcd && etcd.certificate.is_some() && etcd.ca.is_none(),
+                "etcd_certificate",
+                "needs an `etcd_ca`",
+            ),
+            (
+                is_etcd && etcd.user.is_empty() == etcd.password_file.is_some(),
                 "etcd_password_file",
                 "`etcd_user` and `etcd_password_file` belong together",
-            );
-        }
-        problems
+            ),
+        ];
+        problems_of(rules)
     }
+}
+
+/// Rules that are broken: the setting and the problem.
+pub(super) fn problems_of(
+    rules: impl IntoIterator<Item = (bool, &'static str, &'static str)>,
+) -> Vec<(&'static str, String)> {
+    let broken = rules.into_iter().filter(|(is_broken, ..)| *is_broken);
+    broken.map(|(_, name, message)| (name, message.to_owned())).collect()
 }

@@ -2,23 +2,14 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::SocketAccess;
-use crate::server::probe::ExpectedPolicy;
-use crate::tls::ClientAuth;
-use pumice_engine::policy::Compatibility;
+use pumice_state::is_policy_name;
 
-/// Shortest lease that etcd grants, and the longest that makes sense.
-const LEASES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(10));
-
-pub(super) fn assign<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
-    *place = value?;
-    Ok(())
-}
+/// Longest lease that makes sense.
+const MAX_LEASE: Duration = Duration::from_mins(10);
 
 pub(super) fn parse_value<T: FromStr<Err: fmt::Display>>(value: &str, what: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("`{value}` is not {what}"))
@@ -44,14 +35,6 @@ pub(super) fn address(value: &str) -> Result<SocketAddr, String> {
         }
         _ => value.parse().map_err(|_| error()),
     }
-}
-
-pub(super) fn path(value: &str) -> Option<PathBuf> {
-    (!value.is_empty()).then(|| PathBuf::from(value))
-}
-
-pub(super) fn path_text(path: Option<&PathBuf>) -> String {
-    path.map(|path| path.display().to_string()).unwrap_or_default()
 }
 
 pub(super) fn milliseconds(value: &str) -> Result<Duration, String> {
@@ -81,49 +64,29 @@ pub(super) fn parse_milliseconds(value: &str) -> Result<u64, String> {
     number.checked_mul(factor).ok_or_else(error)
 }
 
-pub(super) fn positive(value: &str) -> Result<Duration, String> {
-    let time = milliseconds(value)?;
-    if time.is_zero() {
-        return Err("`0` is less than 1, the least".to_owned());
-    }
-    Ok(time)
-}
-
-pub(super) fn compatibility(value: &str) -> Result<Compatibility, String> {
-    Compatibility::from_name(value).ok_or_else(|| format!("`{value}` is neither `upstream` nor `corrected`"))
-}
-
-pub(super) fn sources(values: Vec<String>) -> Result<Vec<Arc<str>>, String> {
+pub(super) fn sources(values: &[String]) -> Result<Vec<Arc<str>>, String> {
     if values.iter().any(String::is_empty) {
         return Err("a source needs a name".to_owned());
     }
-    Ok(values.into_iter().map(Arc::from).collect())
+    Ok(values.iter().map(|value| value.as_str().into()).collect())
 }
 
-pub(super) fn policies(values: &[String]) -> Result<Vec<ExpectedPolicy>, String> {
-    values.iter().map(|value| value.parse()).collect()
-}
-
-pub(super) fn client_auth(value: &str) -> Result<ClientAuth, String> {
-    ClientAuth::from_name(value).ok_or_else(|| format!("`{value}` is neither `required` nor `optional`"))
-}
-
-/// Size of a file, in bytes.
-pub(super) fn file_bytes(value: &str) -> Result<u64, String> {
-    let bytes = parse_bytes(value)?;
-    if (4_096..=1 << 40).contains(&bytes) {
-        return Ok(bytes);
+pub(super) fn policies(values: &[String]) -> Result<Vec<Arc<str>>, String> {
+    match values.iter().find(|value| !is_policy_name(value)) {
+        Some(other) => Err(format!("`{other}` is not the name of a policy")),
+        None => sources(values),
     }
-    Err(format!("`{value}` is not within 4Ki and 1024Gi"))
 }
 
-/// Number of files.
-pub(super) fn file_count(value: &str) -> Result<usize, String> {
-    let count = parse_value(value, "a whole number")?;
-    if count > 1_000 {
-        return Err(format!("`{value}` is more than 1000 files"));
+/// SHA-256 of documents, in hexadecimal digits.
+pub(super) fn documents(values: &[String]) -> Result<Vec<Arc<str>>, String> {
+    let is_hash = |value: &&String| value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match values.iter().find(|value| !is_hash(value)) {
+        Some(other) => Err(format!(
+            "`{other}` is not a SHA-256, which has 64 hexadecimal digits, as `sha256sum FILE` prints them"
+        )),
+        None => Ok(values.iter().map(|value| value.to_ascii_lowercase().into()).collect()),
     }
-    Ok(count)
 }
 
 /// Mode of a file, in octal digits.
@@ -135,29 +98,7 @@ pub(super) fn file_mode(value: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("`{value}` is not the mode of a file in quotes, such as \"0660\""))
 }
 
-/// Sets the owner of a socket: numbers of user and group, of which one may be absent.
-pub(super) fn set_socket_owner(access: &mut SocketAccess, value: &str) -> Result<(), String> {
-    let (user, group) = value.split_once(':').unwrap_or((value, ""));
-    let number = |text: &str| match text {
-        "" => Ok(None),
-        text => text.parse().map(Some),
-    };
-    let error = |_| {
-        format!("`{value}` is not an owner by number, such as 1000:2000, 1000 or :2000 (`id -u`, `id -g` tell them)")
-    };
-    (access.user, access.group) = (number(user).map_err(error)?, number(group).map_err(error)?);
-    Ok(())
-}
-
-pub(super) fn socket_owner_text(access: &SocketAccess) -> String {
-    let text = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
-    match access.group {
-        None => text(access.user),
-        group => format!("{}:{}", text(access.user), text(group)),
-    }
-}
-
-pub(super) fn filter(value: &str) -> Result<String, String> {
+pub(super) fn log_filter(value: &str) -> Result<String, String> {
     match crate::telemetry::read_filter(value) {
         Ok(_) => Ok(value.to_owned()),
         Err(why) => Err(format!("`{value}` is not a log filter: {why}")),
@@ -173,13 +114,6 @@ pub(super) fn endpoint(value: &str) -> Result<Option<String>, String> {
         _ => Err(format!(
             "`{value}` is not an address such as http://127.0.0.1:4317 or https://collector:4317"
         )),
-    }
-}
-
-pub(super) fn service_name(value: &str) -> Result<String, String> {
-    match value {
-        "" => Err("a service needs a name".to_owned()),
-        name => Ok(name.to_owned()),
     }
 }
 
@@ -205,14 +139,13 @@ pub(super) fn parse_bytes(value: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{value}` is not a whole number of bytes; the suffix may be Ki, Mi or Gi"))
 }
 
-/// Length of a lease.
+/// Length of a lease; zero: the default of the store.
 pub(super) fn lease(value: &str) -> Result<Duration, String> {
-    let length = positive(value)?;
-    let (shortest, longest) = LEASES;
-    if length < shortest || length > longest || length.subsec_nanos() > 0 {
+    let length = milliseconds(value)?;
+    if length > MAX_LEASE || length.subsec_nanos() > 0 {
         return Err(format!(
             "`{value}` is not a lease of whole seconds, from 1 to {}",
-            longest.as_secs()
+            MAX_LEASE.as_secs()
         ));
     }
     Ok(length)

@@ -1,173 +1,141 @@
-//! Limits at the edge, with their defaults.
+//! Limits at the edge: on messages, requests, connections and work.
 
 use std::time::Duration;
 
-/// Limits at the edge: on messages, requests, connections and work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EdgeLimits {
-    /// Largest request, in bytes.
-    pub request_bytes: usize,
-    /// Largest response, in bytes.
-    pub response_bytes: usize,
-    /// Maximum number of open connections of all callers.
-    pub connections: usize,
-    /// Maximum number of concurrent TLS handshakes of gRPC connections.
-    pub handshakes: usize,
-    /// Time that a TLS handshake has.
-    pub handshake: Duration,
-    /// Maximum number of concurrent calls on one connection.
-    pub connection_calls: usize,
-    /// Maximum number of calls in progress, or with an unread response, of all callers, without health checks.
-    pub calls: usize,
-    /// Maximum number of calls that wait for a revision, for the writer or for the disk, of all callers.
-    pub waits: usize,
-    /// Maximum number of such calls on one connection.
-    pub connection_waits: usize,
-    /// Maximum number of streams open at once, of all callers.
-    pub streams: usize,
-    /// Maximum number of streams open at once on one connection.
-    pub connection_streams: usize,
-    /// Time that a request, or one message of a stream, has to arrive.
-    pub request_body: Duration,
-    /// Maximum bytes of requests that are being received, or worked on, of all callers.
-    pub receiving_bytes: usize,
-    /// Maximum bytes of requests that are being received, or worked on, on one connection.
-    pub connection_receiving_bytes: usize,
-    /// Maximum bytes of responses that are not yet taken, of all callers.
-    pub sending_bytes: usize,
-    /// Maximum bytes of responses that are not yet taken on one connection.
-    pub connection_sending_bytes: usize,
-    /// Maximum number of connections for probes and metrics whose request is not a scrape, or has not arrived.
-    pub http_connections: usize,
-    /// Time until the request of a connection for probes and metrics has arrived.
-    pub http_header: Duration,
-    /// Maximum number of concurrent scrapes of metrics.
-    pub scrapes: usize,
-    /// Maximum number of connections of schedulers with an extender protocol.
-    pub extender_connections: usize,
-    /// Largest body of an extender's request, in bytes.
-    pub extender_body_bytes: usize,
-    /// Maximum bytes of such bodies that are being received, or worked on, of all callers.
-    pub extender_receiving_bytes: usize,
-    /// Time for which a pod that was offered nodes is held, unless it is seen placed or gone before.
-    pub extender_hold: Duration,
-    /// Longest wait for a pod that an extender's request names and no source has reported yet.
-    pub extender_wait: Duration,
-    /// Most that a scheduler takes as a score of an extender.
-    pub extender_max_score: usize,
-    /// Time for which a connection, or one response on it, may take none of the bytes that are there for it.
-    pub stalled: Duration,
-    /// Maximum number of large requests that are evaluated at once, and of large messages that are converted at once.
-    pub workers: usize,
-    /// Maximum number of large requests, and of conversions, that wait for a worker; each holds its request.
-    pub worker_queue: usize,
-    /// Longest wait for a worker in a burst. Under overload it is a little less than what a request takes.
-    pub worker_wait: Duration,
-    /// Maximum number of tasks in one request.
-    pub tasks: usize,
-    /// Maximum number of task-node pairs that the server evaluates for one request. For example, 100 tasks on 5,000
-    /// nodes are 500,000 pairs.
-    pub pairs: usize,
-    /// Maximum number of task-node pairs in a response that names nodes.
-    pub named_pairs: usize,
-    /// Maximum number of task-node pairs in a response by slot.
-    pub slot_pairs: usize,
-    /// Maximum number of plugins that one request names.
-    pub plugins: usize,
-    /// Maximum number of names of queues or of jobs in one request of Order.
-    pub order_names: usize,
-    /// Maximum bytes of the verdicts on chunks of nodes that later queries use again; 0: none are stored.
-    pub verdict_cache_bytes: usize,
-    /// Maximum number of groups in one request of `SelectVictims`.
-    pub victim_groups: usize,
-    /// Maximum number of candidates of all groups in one request of `SelectVictims`.
-    pub victim_candidates: usize,
-    /// Maximum number of assumptions of one group.
-    pub victim_changes: usize,
-    /// Maximum number of tasks of all groups in one request of Place.
-    pub place_tasks: usize,
-    /// Maximum number of rejected nodes shown per rejection.
-    pub samples: usize,
-    /// Maximum number of source positions that one request waits for.
-    pub positions: usize,
-    /// Maximum number of records on a page.
-    pub page_records: usize,
-    /// Maximum number of records and removals in one batch.
-    pub batch_records: usize,
-    /// Maximum number of records in an inline cluster.
-    pub inline_records: usize,
-    /// Maximum number of resources in one list.
-    pub list_resources: usize,
-    /// Maximum number of resource names in a request that the state does not have.
-    pub query_resources: usize,
-    /// Longest name, in bytes.
-    pub name_bytes: usize,
-    /// Maximum number of labels or annotations sent with one record.
-    pub texts: usize,
-    /// Longest label or annotation that is stored, in bytes.
-    pub label_bytes: usize,
+use pumice_state::{MAX_COUNT, MAX_MEMORY_BYTES, declare_limits};
+
+/// Largest message in bytes: the protocol's lengths reach 2 GiB less one.
+const MAX_MESSAGE_BYTES: u64 = (1 << 31) - 1;
+/// Greatest score of an extender: kube-scheduler multiplies it by 10 and by a weight.
+const MAX_EXTENDER_SCORE: u64 = 1_000_000;
+
+declare_limits! {
+    /// Limits at the edge: on messages, requests, connections and work.
+    struct EdgeLimits;
+    /// Limits at the edge, by name.
+    static EDGE_LIMITS;
+
+    audit_file_bytes: u64 = 16 << 20,
+        "Size at which another file of the audit log begins";
+    audit_files: usize = 8,
+        "Full files of the audit log that are kept";
+    batch_records: usize = 1_000_000,
+        "Records and removals in one batch";
+    calls: usize = 1_024, [1..=MAX_COUNT]
+        "Calls under way, or with a response that is not taken yet, without streams and health checks; a call counts when its request is there";
+    connection_age_grace: Duration = Duration::from_secs(10),
+        "Time that calls under way on a connection of `max_connection_age_ms` have to finish before it is closed; streams end with it";
+    connection_calls: usize = 256,
+        "Calls under way on one connection";
+    connection_receiving_bytes: usize = 64 << 20,
+        "Bytes of requests that are being received, or worked on, on one connection";
+    connection_sending_bytes: usize = 168 << 20,
+        "Bytes of responses on one connection that its caller has not taken yet";
+    connection_streams: usize = 192,
+        "Streams open at once on one connection";
+    connection_waits: usize = 128,
+        "Calls of one connection that wait for a revision, for the writer or for the disk";
+    connections: usize = 1_024, [1..=MAX_COUNT]
+        "Connections open at once; the one that is idle for longest makes room for a new one";
+    // 10,000 whole nodes of 6 KB.
+    extender_body_bytes: usize = 64 << 20,
+        "Body of a request of an extender protocol";
+    extender_connections: usize = 64,
+        "Connections of schedulers that ask by an extender protocol; 0: nobody may";
+    extender_hold: Duration = Duration::from_mins(1),
+        "Time for which a pod that an extender offered nodes to is held, unless it is seen on a node, ended or gone before";
+    extender_max_score: usize = 10, [1..=MAX_EXTENDER_SCORE]
+        "Score that the best node can have in an answer of an extender; kube-scheduler expects 10, takes more, and multiplies by 10";
+    extender_receiving_bytes: usize = 128 << 20,
+        "Bytes of bodies of extender protocols that are being received, or worked on";
+    extender_wait: Duration = Duration::from_millis(500),
+        "Longest wait for a pod that an extender's request names and no source has reported yet";
+    handshake: Duration = Duration::from_secs(10),
+        "Time that the TLS handshake of a gRPC connection has";
+    handshakes: usize = 128,
+        "TLS handshakes of gRPC connections under way; the oldest makes room for a new one";
+    http_connections: usize = 64,
+        "Connections for probes and metrics open at once, without scrapes; the oldest makes room for a new one";
+    http_header: Duration = Duration::from_secs(5),
+        "Time until the request of a connection for probes and metrics has arrived";
+    inline_records: usize = 200_000,
+        "Records in an inline cluster of a request";
+    keepalive_timeout: Duration = Duration::from_secs(20),
+        "Time that a caller has to reply to a probe of its connection, and to begin to send";
+    label_bytes: usize = 256 << 10,
+        "Longest label or annotation that is stored";
+    // An API server takes 256 KiB of annotations, in one text or in many.
+    labels: usize = 256 << 10,
+        "Labels or annotations sent with one record";
+    list_resources: usize = 256,
+        "Resources in one list of amounts";
+    // A namespace, a slash and a name.
+    name_bytes: usize = 253 + 1 + 253,
+        "Longest name";
+    named_pairs: usize = 2_000_000,
+        "Task-node pairs in a response that names nodes";
+    order_names: usize = 100_000,
+        "Names of queues or of jobs in one request of Order";
+    page_records: usize = 5_000,
+        "Records on a page of a listing";
+    pairs: usize = 100_000_000,
+        "Task-node pairs that one request makes the server look at";
+    place_tasks: usize = 1_000_000,
+        "Tasks of all groups in one request of Place";
+    plugins: usize = 64,
+        "Plugins that one request names";
+    positions: usize = 64,
+        "Source positions that one request waits for";
+    query_resources: usize = 256,
+        "Resource names in one request that the state does not have";
+    receiving_bytes: usize = 256 << 20, [1..=MAX_MEMORY_BYTES]
+        "Bytes of requests that are being received, or worked on, of all callers; an eighth is kept for connections that send little";
+    request_body: Duration = Duration::from_secs(30),
+        "Time that a request, or one message of a stream, has to arrive";
+    request_bytes: usize = 32 << 20, [1..=MAX_MESSAGE_BYTES]
+        "Largest request";
+    response_bytes: usize = 128 << 20, [1..=MAX_MESSAGE_BYTES]
+        "Largest response";
+    samples: usize = 1_000,
+        "Rejected nodes shown per rejection";
+    scrapes: usize = 32,
+        "Scrapes of `/metrics` under way, or with a page that is not taken yet";
+    // More than a second's worth of a fast network: what is beyond it only waits.
+    sending_bytes: usize = 192 << 20, [1..=MAX_MEMORY_BYTES]
+        "Bytes of responses that their callers have not taken yet, of all callers; an eighth is kept for connections that take little";
+    slot_pairs: usize = 8_000_000,
+        "Task-node pairs in a response by slot";
+    stalled: Duration = Duration::from_secs(30),
+        "Time for which a connection, or one response on it, may take none of the bytes that are there for it";
+    streams: usize = 256,
+        "Streams open at once: Sync, reflection, and watching health checks";
+    tasks: usize = 10_000,
+        "Tasks in one request";
+    tls_poll: Duration = Duration::from_secs(1),
+        "Period of the check for changed files of TLS and of identities";
+    verdict_cache_bytes: usize = 64 << 20, [0..=MAX_MEMORY_BYTES]
+        "Memory of filters and scores by task class and chunk of nodes, from the second query about a class on, for later ones; 0: none are stored";
+    victim_candidates: usize = 100_000,
+        "Candidates of all groups in one request of SelectVictims";
+    victim_changes: usize = 1_000,
+        "Hypothetical changes of one group of SelectVictims";
+    victim_groups: usize = 10_000,
+        "Groups in one request of SelectVictims";
+    // Half of the calls: those that wait never take the places of those that are answered at once.
+    waits: usize = 384,
+        "Calls that wait for a revision, for the writer or for the disk; at most half of `calls`";
+    watch_silence: Duration = Duration::from_secs(130),
+        "Silence of a watch after which its resource is reported as behind and listed again; an API server sends a bookmark every minute";
+    worker_queue: usize = 64,
+        "Large requests, and as many large messages, that wait for a worker";
+    worker_wait: Duration = Duration::from_secs(1),
+        "Longest wait for a worker in a burst, or the time of four requests if they take longer; under overload a request waits no longer than one takes";
+    workers: usize = spare_cores(), [1..=512]
+        "Large requests, and as many large messages, that are worked on at once";
 }
 
-impl Default for EdgeLimits {
-    fn default() -> Self {
-        // One core stays free for small requests, if there is more than one.
-        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        Self {
-            request_bytes: 32 << 20,
-            response_bytes: 128 << 20,
-            connections: 1_024,
-            handshakes: 128,
-            handshake: Duration::from_secs(10),
-            connection_calls: 256,
-            calls: 1_024,
-            // Half of the calls: those that wait never take the places of those that are answered at once.
-            waits: 384,
-            connection_waits: 128,
-            streams: 256,
-            connection_streams: 192,
-            request_body: Duration::from_secs(30),
-            receiving_bytes: 256 << 20,
-            connection_receiving_bytes: 64 << 20,
-            // More than a second's worth of a fast network: what is beyond it only waits.
-            sending_bytes: 192 << 20,
-            connection_sending_bytes: 168 << 20,
-            http_connections: 64,
-            http_header: Duration::from_secs(5),
-            scrapes: 32,
-            extender_connections: 64,
-            // 10,000 whole nodes of 6 KB.
-            extender_body_bytes: 64 << 20,
-            extender_receiving_bytes: 128 << 20,
-            extender_hold: Duration::from_mins(1),
-            extender_wait: Duration::from_millis(500),
-            extender_max_score: 10,
-            stalled: Duration::from_secs(30),
-            workers: cores.saturating_sub(1).max(1),
-            worker_queue: 64,
-            worker_wait: Duration::from_secs(1),
-            tasks: 10_000,
-            pairs: 100_000_000,
-            named_pairs: 2_000_000,
-            slot_pairs: 8_000_000,
-            plugins: 64,
-            order_names: 100_000,
-            verdict_cache_bytes: 64 << 20,
-            victim_groups: 10_000,
-            victim_candidates: 100_000,
-            victim_changes: 1_000,
-            place_tasks: 1_000_000,
-            samples: 1_000,
-            positions: 64,
-            page_records: 5_000,
-            batch_records: 1_000_000,
-            inline_records: 200_000,
-            list_resources: 256,
-            query_resources: 256,
-            // A namespace, a slash and a name.
-            name_bytes: 253 + 1 + 253,
-            // An API server takes 256 KiB of annotations, in one text or in many.
-            texts: 256 << 10,
-            label_bytes: 256 << 10,
-        }
-    }
+/// Workers for large requests: one core stays free for small requests, if there is more than one.
+fn spare_cores() -> usize {
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    cores.saturating_sub(1).max(1)
 }

@@ -1,15 +1,12 @@
-//! Limits by name: each with its bounds, its default, and its purpose. Settings, errors and `GetServerInfo` all read
-//! this list.
+//! Limits by name. Settings, errors and `GetServerInfo` all read the tables that `declare_limits!` declares.
 
 mod edge_limits;
 mod grpc_timeout;
-mod limit_list;
 
-use pumice_state::StateLimits;
+use pumice_state::{LimitDef, STATE_LIMITS, StateLimits};
 
-pub use edge_limits::EdgeLimits;
+pub use edge_limits::{EDGE_LIMITS, EdgeLimits};
 pub(crate) use grpc_timeout::{grpc_timeout, parse_grpc_timeout};
-pub use limit_list::LIMITS;
 
 /// Maximum bytes that the parts of one decoded request may take, without texts.
 pub const DECODED_BYTES: u64 = 256 << 20;
@@ -38,44 +35,87 @@ pub struct ServerLimits {
     pub edge: EdgeLimits,
 }
 
-/// Definition of one limit.
+/// One limit of a server.
 #[derive(Clone, Copy, Debug)]
-pub struct LimitDef {
-    /// Name in settings, errors and `GetServerInfo`; it ends with the unit.
-    pub name: &'static str,
-    /// Help text: the quantity that the limit bounds.
-    pub help: &'static str,
-    /// Values of its setting; `None`: the limit is fixed, and only tests change it.
-    pub range: Option<LimitRange>,
-    /// Reads the limit.
-    pub get: fn(&ServerLimits) -> u64,
-    /// Changes the limit.
-    pub set: fn(&mut ServerLimits, u64),
+pub enum Limit {
+    /// Limit that the state checks.
+    State(&'static LimitDef<StateLimits>),
+    /// Limit that the front of the server checks.
+    Edge(&'static LimitDef<EdgeLimits>),
+    /// Constant: its name, value and help text.
+    Constant(&'static str, u64, &'static str),
 }
 
-/// Values that a setting accepts.
-#[derive(Clone, Copy, Debug)]
-pub struct LimitRange {
-    /// Smallest value.
-    pub least: u64,
-    /// Largest value.
-    pub most: u64,
+impl Limit {
+    /// Name in settings, errors and `GetServerInfo`; it ends with the unit.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::State(row) => row.name,
+            Self::Edge(row) => row.name,
+            Self::Constant(name, ..) => name,
+        }
+    }
+
+    /// Help text: the quantity that the limit bounds.
+    pub fn help(self) -> &'static str {
+        match self {
+            Self::State(row) => row.help,
+            Self::Edge(row) => row.help,
+            Self::Constant(_, _, help) => help,
+        }
+    }
+
+    /// Smallest and largest value of its setting; `None`: the limit is fixed.
+    pub fn range(self) -> Option<(u64, u64)> {
+        match self {
+            Self::State(row) => row.range,
+            Self::Edge(row) => row.range,
+            Self::Constant(..) => None,
+        }
+    }
+
+    /// Value among the limits of a server.
+    pub fn get(self, limits: &ServerLimits) -> u64 {
+        match self {
+            Self::State(row) => (row.get)(&limits.state),
+            Self::Edge(row) => (row.get)(&limits.edge),
+            Self::Constant(_, value, _) => value,
+        }
+    }
+
+    /// Changes the limit, unless it is a constant.
+    pub fn set(self, limits: &mut ServerLimits, value: u64) {
+        match self {
+            Self::State(row) => (row.set)(&mut limits.state, value),
+            Self::Edge(row) => (row.set)(&mut limits.edge, value),
+            Self::Constant(..) => {}
+        }
+    }
 }
 
 /// Limits that are constants.
-pub static FIXED_LIMITS: &[(&str, u64)] = &[
-    ("ahead", MAX_AHEAD as u64),
-    ("decoded_bytes", DECODED_BYTES),
-    ("disk_waits", MAX_DISK_WAITS as u64),
+static CONSTANTS: &[Limit] = &[
+    Limit::Constant(
+        "ahead",
+        MAX_AHEAD as u64,
+        "Further equal tasks for which Score looks ahead",
+    ),
+    Limit::Constant(
+        "decoded_bytes",
+        DECODED_BYTES,
+        "Memory of one decoded request without its texts",
+    ),
+    Limit::Constant("disk_waits", MAX_DISK_WAITS as u64, "Calls that wait for the disk"),
 ];
 
-/// Names of all limits.
-pub fn limit_names() -> impl Iterator<Item = &'static str> {
-    let fixed = FIXED_LIMITS.iter().map(|(name, _)| *name);
-    LIMITS.iter().map(|row| row.name).chain(fixed)
+/// All limits.
+pub fn limits() -> impl Iterator<Item = Limit> {
+    let state = STATE_LIMITS.iter().map(Limit::State);
+    let edge = EDGE_LIMITS.iter().map(Limit::Edge);
+    state.chain(edge).chain(CONSTANTS.iter().copied())
 }
 
 /// The limit of a name, as the list has it: a word that metrics may use as a label.
 pub fn limit_name(name: &str) -> Option<&'static str> {
-    limit_names().find(|known| *known == name)
+    limits().map(Limit::name).find(|known| *known == name)
 }

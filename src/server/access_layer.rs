@@ -1,18 +1,21 @@
 //! Layer that checks the caller's roles before a call's body is received.
 
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::http::{Request, Response};
+use futures_util::future::Either;
 use tonic::body::Body;
-use tonic::{Code, Extensions, Status};
+use tonic::{Extensions, Status};
 use tower::{Layer, Service};
 
 use super::connection::CallerConnection;
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 use super::transport_facts::PendingFacts;
 use crate::access::{AccessKeeper, AccessRejection, AccessRejectionKind, CallerAccess};
+use pumice_engine::model::ErrorCode;
 
 /// Layer that rejects calls of callers without the required roles.
 #[derive(Clone, Debug)]
@@ -39,45 +42,18 @@ pub struct GuardedService<S> {
     keeper: Arc<AccessKeeper>,
 }
 
-/// Rejected call, or accepted call in progress.
-#[expect(missing_debug_implementations, reason = "a call that waits has nothing to show")]
-pub enum GuardedFuture<F: Future> {
-    /// The rejection; taken at the first poll.
-    Refused(Option<Response<Body>>),
-    /// The call.
-    Passed(F),
-    /// The call, after the API server has reviewed its caller's token.
-    Reviewed(ReviewedCall<F>),
-}
-
-/// Call of a caller whose token has to be verified first.
-type ReviewedCall<F> = Pin<Box<dyn Future<Output = <F as Future>::Output> + Send>>;
-
-impl<F, E> Future for GuardedFuture<F>
-where
-    F: Future<Output = Result<Response<Body>, E>> + Unpin,
-{
-    type Output = Result<Response<Body>, E>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.get_mut() {
-            Self::Refused(response) => response
-                .take()
-                .map_or(Poll::Pending, |response| Poll::Ready(Ok(response))),
-            Self::Passed(call) => Pin::new(call).poll(context),
-            Self::Reviewed(call) => call.as_mut().poll(context),
-        }
-    }
-}
+/// Call that is rejected, or whose caller's token has to be verified first.
+type HeldCall<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
 
 impl<S> Service<Request<Body>> for GuardedService<S>
 where
     S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
-    S::Future: Unpin + Send,
+    S::Future: Send,
+    S::Error: Send + 'static,
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = GuardedFuture<S::Future>;
+    type Future = Either<S::Future, HeldCall<S::Error>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(context)
@@ -89,7 +65,7 @@ where
             // The service that is ready goes with the call; its clone gets ready for the next one.
             let next = self.inner.clone();
             let mut inner = std::mem::replace(&mut self.inner, next);
-            return GuardedFuture::Reviewed(Box::pin(async move {
+            return Either::Right(Box::pin(async move {
                 let access = access.reviewed().await;
                 match checked(access, &mut request) {
                     Ok(()) => inner.call(request).await,
@@ -98,8 +74,8 @@ where
             }));
         }
         match checked(access, &mut request) {
-            Ok(()) => GuardedFuture::Passed(self.inner.call(request)),
-            Err(response) => GuardedFuture::Refused(Some(*response)),
+            Ok(()) => Either::Left(self.inner.call(request)),
+            Err(response) => Either::Right(Box::pin(ready(Ok(*response)))),
         }
     }
 }
@@ -131,18 +107,18 @@ fn caller_access(keeper: &Arc<AccessKeeper>, request: &Request<Body>) -> CallerA
 pub(super) fn refused(access: &CallerAccess, rejection: AccessRejection, what: &str) -> CallError {
     access.record_rejection(&rejection, what);
     let AccessRejection { kind, message, needed } = rejection;
-    let (code, reason) = match kind {
-        AccessRejectionKind::Unknown => (Code::Unauthenticated, "IDENTITY_MISSING"),
-        AccessRejectionKind::Forbidden => (Code::PermissionDenied, "ROLE_MISSING"),
-        AccessRejectionKind::Unverified => (Code::Unavailable, "IDENTITY_UNVERIFIED"),
+    let code = match kind {
+        AccessRejectionKind::Unknown => ErrorCode::IdentityMissing,
+        AccessRejectionKind::Forbidden => ErrorCode::RoleMissing,
+        AccessRejectionKind::Unverified => ErrorCode::IdentityUnverified,
     };
-    CallError::new(code, reason, message)
+    CallError::new(code, message)
         .with_entry("identity", access.known().name)
         .with_entry("roles", needed.to_string())
 }
 
 /// Checks whether a caller may do what a part of a method does.
-pub(super) fn check_access(extensions: &Extensions, part: &str) -> Result<(), CallError> {
+pub(super) fn check_access(extensions: &Extensions, part: &str) -> RpcResult<()> {
     let Some(access) = access_of(extensions) else {
         return Ok(());
     };

@@ -2,24 +2,22 @@
 
 use std::sync::Arc;
 
-use pumice_engine::PolicyInForce;
 use pumice_engine::decide;
-use pumice_engine::model::ClusterState;
-use pumice_engine::plugin_state::PluginStates;
+use pumice_engine::model::Problem;
 use pumice_engine::policy::DecisionKind;
-use tonic::{Request, Response};
+use tonic::Request;
 
 use super::ServerContext;
 use super::access_layer::check_access;
 use super::codec::weighed;
-use super::convert::admit::{self, AdmitCall, AdmitMode};
-use super::convert::evaluation_ref::{self, EvaluationRef};
+use super::convert::admit::{self, AdmitCall};
 use super::convert::nodes::NodeEncoding;
 use super::convert::not_evaluated::EvaluatedState;
 use super::decision_call::{CallWork, DecisionCall};
 use super::evaluation::EvaluationContext;
 use super::pb;
-use super::status::CallError;
+use super::resolve::SessionQuery;
+use super::status::RpcResult;
 use super::worker_pool::CancellationToken;
 use crate::access::ADMIT_CONFIRM;
 
@@ -35,7 +33,7 @@ impl DecisionCall for AdmitCall {
         edge: &ServerContext,
         context: &EvaluationContext,
         _: &CancellationToken,
-    ) -> Result<Self::Response, CallError> {
+    ) -> RpcResult<Self::Response> {
         let mut query = self.into_query(
             context.cluster_state(),
             context.policy.policy.compatibility(),
@@ -58,19 +56,16 @@ impl DecisionCall for AdmitCall {
 
 impl ServerContext {
     /// Evaluates whether jobs and tasks are admitted, in the request's mode.
-    pub(super) async fn admit(
-        self: &Arc<Self>,
-        rpc: Request<pb::AdmitRequest>,
-    ) -> Result<Response<pb::AdmitResponse>, CallError> {
+    pub(super) async fn admit(self: &Arc<Self>, rpc: Request<pb::AdmitRequest>) -> RpcResult<pb::AdmitResponse> {
         let (metadata, extensions, mut request) = rpc.into_parts();
         let evaluation_ref = request.against.take();
         let call = AdmitCall::read(request, &self.read_options.limits)?;
         match call.mode {
-            AdmitMode::Check => self.decide(call, evaluation_ref, (&metadata, &extensions)).await,
-            AdmitMode::Tentative => Ok(Response::new(self.admit_in_session(evaluation_ref, call).await?)),
-            AdmitMode::Confirm => {
+            pb::AdmitMode::Unspecified | pb::AdmitMode::Check => self.decide(call, evaluation_ref, &metadata).await,
+            pb::AdmitMode::Tentative => self.admit_in_session(evaluation_ref, call).await,
+            pb::AdmitMode::Confirm => {
                 check_access(&extensions, ADMIT_CONFIRM)?;
-                Ok(Response::new(self.confirm(evaluation_ref, call, &metadata).await?))
+                self.confirm(evaluation_ref, call, &metadata).await
             }
         }
     }
@@ -80,25 +75,28 @@ impl ServerContext {
         self: &Arc<Self>,
         evaluation_ref: Option<pb::EvaluationRef>,
         call: AdmitCall,
-    ) -> Result<pb::AdmitResponse, CallError> {
-        let now = evaluation_ref::decision_time(evaluation_ref.as_ref());
-        let (evaluation_ref, _) = evaluation_ref::read_ref(evaluation_ref, &self.read_options.limits)?;
-        let EvaluationRef::Session(step) = evaluation_ref else {
-            let message = "mode: TENTATIVE counts in a session, and the request names none";
-            return Err(CallError::invalid("TENTATIVE_WITHOUT_SESSION", message));
-        };
-        let edge = Arc::clone(self);
+    ) -> RpcResult<pb::AdmitResponse> {
         let plugins = call.plugins.clone();
-        let ask = move |cluster_state: &ClusterState, policy: &PolicyInForce, derived: &mut PluginStates| {
-            let mut query = call.into_query(cluster_state, policy.policy.compatibility(), &edge.read_options);
-            query.now = now;
-            let items = decide::admit(cluster_state, &policy.policy, derived, &query)?;
-            let bytes = items.len() * size_of::<pb::AdmitItem>();
-            let state = EvaluatedState::new(cluster_state, &policy.policy, &query.plugins);
-            Ok(weighed(admit::admit_result(&query, &items, state), bytes))
+        let ask = move |asked: SessionQuery<'_>| {
+            let SessionQuery {
+                edge,
+                cycle,
+                policy,
+                now,
+                ..
+            } = asked;
+            let policy = &policy.policy;
+            Ok(cycle.query_plugins(|cluster_state, derived| {
+                let mut query = call.into_query(cluster_state, policy.compatibility(), &edge.read_options);
+                query.now = now;
+                let items = decide::admit(cluster_state, policy, derived, &query)?;
+                let bytes = items.len() * size_of::<pb::AdmitItem>();
+                let state = EvaluatedState::new(cluster_state, policy, &query.plugins);
+                Ok::<_, Problem>(weighed(admit::admit_result(&query, &items, state), bytes))
+            })?)
         };
-        let (mut context, result) = self.query_session(step, ask).await?;
-        context.now = now;
+        let purpose = "mode: TENTATIVE counts in a session";
+        let (context, result) = self.query_session(evaluation_ref, purpose, ask).await?;
         Ok(pb::AdmitResponse {
             metadata: Some(context.decision_metadata(self, NodeEncoding::Names, DecisionKind::Admit, &plugins)),
             result: Some(pb::AdmitResult::clone(&result)),

@@ -1,22 +1,23 @@
-//! Codec of all calls: weighs a request before it is decoded, because a few bytes on the wire can stand for a record of
-//! hundreds of bytes in memory.
+//! Codec of all calls, from bytes to bytes. A request is weighed before it is decoded, because a few bytes on the wire can stand for a
+//! record of hundreds of bytes in memory.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use prost::bytes::Buf as _;
+use prost::bytes::Bytes;
 use prost::{Message, Name};
 use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
-use tonic::codec::{Codec, DecodeBuf, Decoder};
-use tonic::{Code, Status};
-use tonic_prost::ProstCodec;
+use tonic::Status;
+use tonic::codec::{Codec, EncodeBuf, Encoder};
 
-use super::encoder::ResponseEncoder;
+use super::connection::CallScope;
 use super::large_messages::{LARGE_MESSAGE, work_beside_tasks};
 use super::pb;
 use super::request_body::malformed;
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 use crate::limits::DECODED_BYTES;
+use pumice_engine::model::ErrorCode;
+use pumice_protocol::BytesCodec;
 use pumice_state::WeighedResult;
 
 /// Weight of a repeated message: the size of the largest, a task, in memory.
@@ -26,68 +27,97 @@ const ENTRY_WEIGHT: u64 = 96;
 /// Weight of a repeated text.
 const TEXT_WEIGHT: u64 = 24;
 
+/// Length of a message from which it can be too heavy: its parts have two bytes at least.
+const LEAST_WEIGHED: u64 = 2 * DECODED_BYTES / MESSAGE_WEIGHT;
+
 const _: () =
     assert!(size_of::<pb::Task>() as u64 <= MESSAGE_WEIGHT && size_of::<pb::Queue>() as u64 <= MESSAGE_WEIGHT);
 
-/// Codec of tonic that weighs requests.
-#[derive(Clone, Debug)]
-pub struct WeighedCodec<T, U>(ProstCodec<T, U>);
+/// Length in bytes from which the encoding of a response takes longer than other calls should wait for their thread: at
+/// a gigabyte per second, half a millisecond.
+const LARGE_BYTES: usize = 512 << 10;
 
-impl<T, U> Default for WeighedCodec<T, U> {
-    fn default() -> Self {
-        Self(ProstCodec::default())
+/// Response that can be encoded.
+pub type EncodedResponse = Box<dyn Encodable>;
+
+/// Message whose type tonic does not see.
+pub trait Encodable: Send {
+    /// Number of its bytes on the wire.
+    fn wire_bytes(&self) -> usize;
+
+    /// Writes the message to a buffer that has room for it.
+    fn write(&self, into: &mut EncodeBuf<'_>);
+}
+
+impl<M: Message> Encodable for M {
+    fn wire_bytes(&self) -> usize {
+        self.encoded_len()
+    }
+
+    fn write(&self, into: &mut EncodeBuf<'_>) {
+        self.encode_raw(into);
     }
 }
 
-impl<T, U> Codec for WeighedCodec<T, U>
-where
-    T: Message + Send + 'static,
-    U: Message + Name + Default + Send + 'static,
-{
-    type Encode = T;
-    type Decode = U;
-    type Encoder = ResponseEncoder<T>;
-    type Decoder = WeighedDecoder<<ProstCodec<T, U> as Codec>::Decoder>;
+/// Codec of tonic whose requests are bytes, and whose responses are of any type.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallCodec(());
 
-    fn encoder(&mut self) -> Self::Encoder {
-        ResponseEncoder::default()
+impl Codec for CallCodec {
+    type Encode = EncodedResponse;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = BytesCodec;
+
+    fn encoder(&mut self) -> Self {
+        *self
     }
 
-    fn decoder(&mut self) -> Self::Decoder {
-        WeighedDecoder(self.0.decoder())
+    fn decoder(&mut self) -> BytesCodec {
+        BytesCodec
     }
 }
 
-/// Decoder of tonic that weighs requests.
-#[derive(Clone, Debug)]
-pub struct WeighedDecoder<D>(D);
-
-impl<U, D> Decoder for WeighedDecoder<D>
-where
-    U: Name,
-    D: Decoder<Item = U, Error = Status>,
-{
-    type Item = U;
+impl Encoder for CallCodec {
+    type Item = EncodedResponse;
     type Error = Status;
 
-    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        if let Some(shape) = WEIGHTS.requests.get(U::NAME) {
-            // The whole message is one piece here, and prost reads the same piece.
-            let mut left = DECODED_BYTES;
-            if weigh(bytes.chunk(), *shape, &mut left).is_err() {
-                let message = format!(
-                    "the request has too many parts: decoded they would take more than {DECODED_BYTES} bytes; send them \
-                     in several calls"
-                );
-                let failure = CallError::new(Code::ResourceExhausted, "REQUEST_TOO_MANY_PARTS", message);
-                return Err(failure.with_entry("limit", "decoded_bytes").into());
-            }
+    fn encode(&mut self, response: EncodedResponse, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        let bytes = response.wire_bytes();
+        // A buffer that grows by doubling is copied each time, and holds up to three times the bytes meanwhile.
+        into.reserve(bytes);
+        // Both the encoding and the freeing of the response take long.
+        work_beside_tasks(bytes >= LARGE_BYTES, move || response.write(into));
+        Ok(())
+    }
+}
+
+/// Reads a request, unless it is too heavy.
+///
+/// # Errors
+/// The bytes are no message of this type, or stand for too much memory.
+pub fn read<M: Message + Name + Default>(bytes: Bytes) -> Result<M, Status> {
+    check_weight(&bytes, M::NAME)?;
+    // Messages of a stream come one by one, where only their size is known: their thread hands its other tasks on.
+    let read = work_beside_tasks(bytes.len() > LARGE_MESSAGE, || M::decode(bytes));
+    // The transport would report its own fault, and the bytes are the caller's.
+    read.map_err(|error| malformed(&format!("the request cannot be read: {error}")).into())
+}
+
+fn check_weight(bytes: &Bytes, message: &str) -> RpcResult<()> {
+    CallScope::charge_inflated(bytes.len())?;
+    let mut left = DECODED_BYTES;
+    let is_weighed = bytes.len() as u64 >= LEAST_WEIGHED;
+    match WEIGHTS.requests.get(message).filter(|_| is_weighed) {
+        Some(shape) if weigh(bytes, *shape, &mut left).is_err() => {
+            let message = format!(
+                "the request has too many parts: decoded they would take more than {DECODED_BYTES} bytes; send them in \
+                 several calls"
+            );
+            let failure = CallError::new(ErrorCode::RequestTooManyParts, message);
+            Err(failure.with_entry("limit", "decoded_bytes"))
         }
-        // Messages of a stream come one by one, where only their size is known: their thread hands its other tasks on.
-        let large = bytes.remaining() > LARGE_MESSAGE;
-        let read = work_beside_tasks(large, || self.0.decode(bytes));
-        // The transport would report its own fault, and the bytes are the caller's.
-        read.map_err(|status| malformed(&format!("the request cannot be read: {}", status.message())).into())
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -273,6 +303,13 @@ mod tests {
             }),
         };
         assert_eq!(weight(&apply), MESSAGE_WEIGHT + 2 * ENTRY_WEIGHT);
+    }
+
+    #[test]
+    fn a_message_that_is_not_weighed_is_light_whatever_it_is() {
+        let requests = [0x12, 0x00].repeat(usize::try_from(LEAST_WEIGHED / 2).unwrap());
+        let mut left = DECODED_BYTES;
+        assert!(weigh(&requests, WEIGHTS.requests["FilterRequest"], &mut left).is_ok());
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::ServerContext;
+use super::convert::reader::check_name;
+use super::convert::wire::Wire as _;
 use super::convert::{self, commit, evaluation_ref};
 use super::pb;
-use super::status::CallError;
+use super::status::RpcResult;
 use super::worker_pool::{CancellationToken, HeldWorker};
 
 impl ServerContext {
@@ -13,19 +15,13 @@ impl ServerContext {
     pub(super) async fn commit_session(
         self: &Arc<Self>,
         request: pb::CommitSessionRequest,
-    ) -> Result<pb::CommitSessionResponse, CallError> {
+    ) -> RpcResult<pb::CommitSessionResponse> {
         let pb::CommitSessionRequest { session, jobs } = request;
         let limits = &self.read_options.limits;
         let step = session.unwrap_or_default();
-        let step = evaluation_ref::read_session_at("session", step, limits)?;
-        if let Some(at) = jobs.iter().position(|job| job.len() > limits.name_bytes) {
-            let message = format!("jobs[{at}]");
-            return Err(CallError::limit(
-                "NAME_TOO_LONG",
-                "name_bytes",
-                limits.name_bytes,
-                &message,
-            ));
+        let step = evaluation_ref::read_session("session", step, limits)?;
+        for (at, job) in jobs.iter().enumerate().filter(|(_, job)| job.len() > limits.name_bytes) {
+            check_name(&format!("jobs[{at}]"), job, limits)?;
         }
         let name = step.session.clone();
         let jobs: Vec<Arc<str>> = jobs.into_iter().map(Arc::from).collect();
@@ -43,7 +39,7 @@ impl ServerContext {
     pub(super) async fn release_assumptions(
         &self,
         request: pb::ReleaseAssumptionsRequest,
-    ) -> Result<pb::ReleaseAssumptionsResponse, CallError> {
+    ) -> RpcResult<pb::ReleaseAssumptionsResponse> {
         let pb::ReleaseAssumptionsRequest { session, tasks } = request;
         let tasks = tasks.into_iter().map(Arc::from).collect();
         let _place = self.waiting_place()?;
@@ -54,7 +50,7 @@ impl ServerContext {
         };
         Ok(pb::ReleaseAssumptionsResponse {
             durability: durability.into(),
-            revision: Some(convert::revision(revision)),
+            revision: Some(revision.write()),
             released: commit::name_strings(&released),
         })
     }

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use tonic::metadata::MetadataMap;
 
 use super::ServerContext;
+use super::convert;
 use super::convert::admit::{self, AdmitCall};
 use super::convert::evaluation_ref::{self, EvaluationRef, LatestRef, SessionRef};
+use super::convert::listing::timestamp;
 use super::convert::nodes::NodeEncoding;
 use super::convert::not_evaluated;
-use super::evaluation::{EvaluationContext, response_metadata};
+use super::evaluation::{response_metadata, session_effects};
 use super::pb;
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 use super::worker_pool::{CancellationToken, HeldWorker};
-use pumice_engine::model::{ClusterState, Problem};
+use pumice_engine::model::{ClusterState, ErrorCode, Problem};
 use pumice_engine::policy::DecisionKind;
 use pumice_state::{ConfirmItem, ConfirmItems, ConfirmOutcome, LedgerConfirm, SessionConfirm};
 
@@ -24,7 +26,7 @@ impl ServerContext {
         evaluation_ref: Option<pb::EvaluationRef>,
         call: AdmitCall,
         metadata: &MetadataMap,
-    ) -> Result<pb::AdmitResponse, CallError> {
+    ) -> RpcResult<pb::AdmitResponse> {
         let now = evaluation_ref::decision_time(evaluation_ref.as_ref());
         let (evaluation_ref, _) = evaluation_ref::read_ref(evaluation_ref, &self.read_options.limits)?;
         match evaluation_ref {
@@ -32,7 +34,7 @@ impl ServerContext {
             EvaluationRef::Session(step) => self.confirm_in_session(step, now, call).await,
             EvaluationRef::Inline(_) => {
                 let message = "mode: CONFIRM writes to shared state, and the request brings a cluster of its own";
-                Err(CallError::invalid("CONFIRM_INLINE", message))
+                Err(CallError::new(ErrorCode::ConfirmInline, message))
             }
         }
     }
@@ -43,7 +45,7 @@ impl ServerContext {
         now: Option<i64>,
         call: AdmitCall,
         metadata: &MetadataMap,
-    ) -> Result<pb::AdmitResponse, CallError> {
+    ) -> RpcResult<pb::AdmitResponse> {
         let (snapshot, policy) = self.resolve_latest(&evaluation_ref, metadata).await?;
         if policy.policy.has_plugin_state() && !snapshot.plugin_state_cache.is_ready(&policy.name) {
             // Computed here so that the writer does not have to compute it.
@@ -64,20 +66,7 @@ impl ServerContext {
         };
         let _place = self.waiting_place()?;
         let done = self.state.confirm(confirm).await?;
-        Ok(pb::AdmitResponse {
-            metadata: Some(pb::ResponseMetadata {
-                not_evaluated: not_evaluated::of_decision(
-                    &done.policy.policy,
-                    DecisionKind::Admit,
-                    &plugins,
-                    None,
-                    now,
-                ),
-                now: now.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 }),
-                ..response_metadata(self.next_decision_id(), done.revision, &done.policy)
-            }),
-            ..confirm_response(&done)
-        })
+        Ok(self.confirm_response(&done, &plugins, now, None))
     }
 
     async fn confirm_in_session(
@@ -85,7 +74,7 @@ impl ServerContext {
         step: SessionRef,
         now: Option<i64>,
         call: AdmitCall,
-    ) -> Result<pb::AdmitResponse, CallError> {
+    ) -> RpcResult<pb::AdmitResponse> {
         let name = step.session.clone();
         let (plugins, lease, all_enqueued) = (call.plugins.clone(), call.lease, call.item_count() == 0);
         let asked = plugins.clone();
@@ -108,16 +97,8 @@ impl ServerContext {
         };
         let answered = self.workers.queries.run_to_disk(ask).await;
         let (stepped, done) = answered.map_err(|failure| self.with_session_progress(&name, failure))?;
-        let effects = EvaluationContext::of_session(stepped).response_metadata(self, NodeEncoding::Names);
-        Ok(pb::AdmitResponse {
-            metadata: Some(pb::ResponseMetadata {
-                effects: effects.effects,
-                not_evaluated: not_evaluated::of_decision(&done.policy.policy, DecisionKind::Admit, &asked, None, now),
-                now: now.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 }),
-                ..response_metadata(effects.decision_id, done.revision, &done.policy)
-            }),
-            ..confirm_response(&done)
-        })
+        let effects = session_effects(&stepped, NodeEncoding::Names);
+        Ok(self.confirm_response(&done, &asked, now, Some(effects)))
     }
 
     /// Reader of the items, which the writer calls.
@@ -129,13 +110,25 @@ impl ServerContext {
             },
         )
     }
-}
 
-fn confirm_response(done: &ConfirmOutcome) -> pb::AdmitResponse {
-    let durability = super::convert::durability(done.durability);
-    pb::AdmitResponse {
-        metadata: None,
-        result: Some(admit::confirm_result(&done.items)),
-        durability: durability.into(),
+    /// Response to a confirmation by these plugins; `effects`: of its session.
+    fn confirm_response(
+        &self,
+        done: &ConfirmOutcome,
+        plugins: &[Arc<str>],
+        now: Option<i64>,
+        effects: Option<pb::SessionEffects>,
+    ) -> pb::AdmitResponse {
+        let policy = &done.policy;
+        pb::AdmitResponse {
+            metadata: Some(pb::ResponseMetadata {
+                effects,
+                not_evaluated: not_evaluated::of_decision(&policy.policy, DecisionKind::Admit, plugins, None, now),
+                now: timestamp(now),
+                ..response_metadata(self.next_decision_id(), done.revision, policy)
+            }),
+            result: Some(admit::confirm_result(&done.items)),
+            durability: convert::durability(done.durability).into(),
+        }
     }
 }

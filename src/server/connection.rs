@@ -1,6 +1,7 @@
 //! One connection of a caller: its calls and responses, and what it holds.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -13,16 +14,22 @@ use tonic::transport::server::TcpConnectInfo;
 use pumice_engine::short_lock::ShortLock;
 use pumice_state::ConnectionShare;
 
+use super::request_body::{malformed, rejected};
+use super::response_body::BodySender;
 use super::retry_record::RetryRecord;
 use super::retry_turns::RetryTurns;
 use super::shares::HeldShare;
+use super::status::RpcResult;
 use super::transport_facts::PendingFacts;
 use super::work_queue::WorkCaller;
 
 tokio::task_local! {
-    /// Connection of the call that the present task works on.
-    static CALLER: Arc<CallerConnection>;
+    /// Call that the present task works on.
+    static CALL: Arc<CallScope>;
 }
+
+/// Ends of calls of all connections, so far: the order in which connections were used last, without a clock.
+static ENDED_CALLS: AtomicU64 = AtomicU64::new(1);
 
 /// Time for which streams must have been silent before their connection is closed for the sake of another's first one.
 const STREAM_GRACE: Duration = Duration::from_secs(5);
@@ -35,13 +42,13 @@ pub struct CallerConnection {
     opened: Instant,
     /// Calls under way, with those whose response is not taken yet.
     calls: AtomicUsize,
-    /// Time from the opening to the end of the last call, in milliseconds; zero: no call has ended.
+    /// Number of the last call that has ended, among those of all connections; zero: none has.
     last_call: AtomicU64,
     /// Amounts held of the limits that have a share per connection.
     pub(super) held: HeldAmounts,
     /// Share of the connection in the limits of the state.
     state_share: ConnectionShare,
-    responses: ShortLock<BTreeMap<u64, Weak<ResponseProgress>>>,
+    responses: ShortLock<Vec<Weak<ResponseProgress>>>,
     /// Turns of its callers that were rejected because the connection held too much.
     turns: ShortLock<RetryTurns>,
     /// Retries of its rejected callers.
@@ -79,9 +86,8 @@ pub(super) struct ConnectionCall(Arc<CallerConnection>);
 impl Drop for ConnectionCall {
     fn drop(&mut self) {
         let connection = &self.0;
-        connection
-            .last_call
-            .store(connection.age_ms().max(1), Ordering::Relaxed);
+        let number = ENDED_CALLS.fetch_add(1, Ordering::Relaxed);
+        connection.last_call.store(number, Ordering::Relaxed);
         connection.calls.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -108,6 +114,15 @@ impl CallerConnection {
         })
     }
 
+    /// Connection of a caller that is in no table, and whose address is unknown.
+    pub(super) fn unknown() -> Arc<Self> {
+        let nowhere = TcpConnectInfo {
+            local_addr: None,
+            remote_addr: None,
+        };
+        Self::new(u64::MAX, nowhere)
+    }
+
     /// Addresses of the connection.
     pub(crate) fn peer(&self) -> &TcpConnectInfo {
         &self.peer
@@ -124,31 +139,18 @@ impl CallerConnection {
         Some(connection.state_share.clone())
     }
 
-    /// Call whose work is this connection's.
-    pub(super) async fn scope<F: Future>(connection: Arc<Self>, call: F) -> F::Output {
-        CALLER.scope(connection, call).await
-    }
-
     /// Connection of the call that the present task works on.
     pub(super) fn current() -> Option<Arc<Self>> {
-        CALLER.try_with(Arc::clone).ok()
-    }
-
-    /// Result of work for this connection, if there is one.
-    pub(super) fn work_for<T>(connection: Option<Arc<Self>>, work: impl FnOnce() -> T) -> T {
-        match connection {
-            Some(connection) => CALLER.sync_scope(connection, work),
-            None => work(),
-        }
+        CALL.try_with(|call| Arc::clone(&call.connection)).ok()
     }
 
     /// Caller of a piece of work of the present task's call.
     pub(super) fn of_work(now: Instant) -> WorkCaller {
-        let of = |connection: &Arc<Self>| WorkCaller {
-            connection: connection.number,
-            is_early: connection.retries.with(|retries| retries.is_early(now)),
+        let of = |call: &Arc<CallScope>| WorkCaller {
+            connection: call.connection.number,
+            is_early: call.connection.retries.with(|retries| retries.is_early(now)),
         };
-        CALLER.try_with(of).unwrap_or(WorkCaller {
+        CALL.try_with(of).unwrap_or(WorkCaller {
             connection: u64::MAX,
             is_early: false,
         })
@@ -218,9 +220,8 @@ impl CallerConnection {
     }
 
     /// Order in which idle connections make room: those without any call first, then the longest idle.
-    pub(super) fn idle_rank(&self) -> (bool, std::cmp::Reverse<u64>) {
-        let last = self.last_call.load(Ordering::Relaxed);
-        (last > 0, std::cmp::Reverse(self.age_ms().saturating_sub(last)))
+    pub(super) fn idle_rank(&self) -> (u64, u64) {
+        (self.last_call.load(Ordering::Relaxed), self.number)
     }
 
     /// Time since its opening.
@@ -240,89 +241,223 @@ impl CallerConnection {
     fn responses(&self) -> Vec<Arc<ResponseProgress>> {
         // The end of a response takes the same lock, so that none may end under it.
         self.responses
-            .with(|responses| responses.values().filter_map(Weak::upgrade).collect())
+            .with(|responses| responses.iter().filter_map(Weak::upgrade).collect())
     }
 
-    /// True if a response has made no progress for this time.
+    /// True if a response has made no progress for this time, as far as earlier looks saw.
     pub(super) fn is_stalled(&self, time: Duration) -> bool {
-        let responses = self.responses();
-        responses.iter().any(|response| response.stalled_for() >= time)
+        let (responses, now) = (self.responses(), Instant::now());
+        let stalled = responses.iter().map(|response| response.look(now));
+        stalled.max().is_some_and(|stalled| stalled >= time)
+    }
+}
+
+/// Call under way, as the work for it finds it.
+#[derive(Debug)]
+pub(super) struct CallScope {
+    connection: Arc<CallerConnection>,
+    /// True if its requests may be compressed.
+    pub(super) inflates: bool,
+    /// Bytes of the request, which count until it is decided.
+    received: ShortLock<Option<HeldShare>>,
+    /// Lengths that messages will have once they are inflated, in the order of their arrival; `None`: the message is plain.
+    lengths: ShortLock<VecDeque<Option<u32>>>,
+    responses: Arc<BodySender>,
+    /// Room of a large response, until its sender takes it over.
+    room: ShortLock<Option<HeldShare>>,
+}
+
+impl CallScope {
+    /// Call of a connection.
+    pub(super) fn new(connection: &Arc<CallerConnection>, responses: &Arc<BodySender>, inflates: bool) -> Arc<Self> {
+        Arc::new(Self {
+            connection: Arc::clone(connection),
+            inflates,
+            received: ShortLock::default(),
+            lengths: ShortLock::default(),
+            responses: Arc::clone(responses),
+            room: ShortLock::default(),
+        })
+    }
+
+    /// Stores the room of a large response.
+    pub(super) fn keep_room(&self, room: HeldShare) {
+        self.room.with(|stored| *stored = Some(room));
+    }
+
+    /// Takes the room of a large response out.
+    pub(super) fn take_room(&self) -> Option<HeldShare> {
+        self.room.with(Option::take)
+    }
+
+    /// Sender of the call's response.
+    pub(super) fn responses(&self) -> &Arc<BodySender> {
+        &self.responses
+    }
+
+    /// Connection by which the call came.
+    pub(super) fn connection(&self) -> &Arc<CallerConnection> {
+        &self.connection
+    }
+
+    /// Runs a future for this call.
+    pub(super) async fn run<F: Future>(self: Arc<Self>, work: F) -> F::Output {
+        CALL.scope(self, work).await
+    }
+
+    /// Call that the present task works on.
+    pub(super) fn current() -> Option<Arc<Self>> {
+        CALL.try_with(Arc::clone).ok()
+    }
+
+    /// Result of work for this call, if there is one.
+    pub(super) fn work_for<T>(call: Option<Arc<Self>>, work: impl FnOnce() -> T) -> T {
+        match call {
+            Some(call) => CALL.sync_scope(call, work),
+            None => work(),
+        }
+    }
+
+    /// Keeps the bytes of the request charged, until it is decided.
+    pub(super) fn hold(&self, share: HeldShare) {
+        self.received.with(|received| *received = Some(share));
+    }
+
+    /// Gives back the bytes of the request.
+    pub(super) fn release(&self) {
+        drop(self.received.with(Option::take));
+    }
+
+    /// Notes a message that arrives: the length that its gzip says at its end, if it is one.
+    pub(super) fn expect_message(&self, length: Option<u32>) {
+        self.lengths.with(|lengths| lengths.push_back(length));
+    }
+
+    /// Charges the present call with a message that tonic may have inflated, instead of what has arrived of it.
+    ///
+    /// # Errors
+    /// Bytes follow the gzip of the message, or too many bytes of requests are being received.
+    pub(super) fn charge_inflated(bytes: usize) -> RpcResult<()> {
+        let charge = |call: &Arc<Self>| {
+            if !call.inflates {
+                return Ok(());
+            }
+            let length = call.lengths.with(VecDeque::pop_front).flatten();
+            if length.is_some_and(|length| u32::try_from(bytes) != Ok(length)) {
+                return Err(malformed("the message goes on behind its gzip"));
+            }
+            call.received.with(|share| match share {
+                Some(share) => share.resize(bytes).map_err(|error| rejected(error, share)),
+                None => Ok(()),
+            })
+        };
+        CALL.try_with(charge).unwrap_or(Ok(()))
     }
 }
 
 /// Progress of one response; ends when its last byte is taken, or its connection is gone.
 #[derive(Debug)]
 pub(super) struct ResponseProgress {
-    number: u64,
-    connection: Arc<CallerConnection>,
-    begun: Instant,
-    /// Time from the begin to the last progress, in milliseconds.
-    last: AtomicU64,
+    /// Steps of progress so far.
+    steps: AtomicUsize,
     /// Bytes made and not taken yet.
     untaken: AtomicUsize,
-    _call: ConnectionCall,
+    /// Steps at the last look that found new ones, and its time.
+    seen: ShortLock<Option<(usize, Instant)>>,
+    call: ConnectionCall,
     /// Place of the call, until all of its response is taken.
     _place: Option<HeldShare>,
 }
 
 impl ResponseProgress {
     /// Progress of a partly generated response. The connection tracks it until it is dropped.
-    pub(super) fn begin(
-        number: u64,
-        connection: &Arc<CallerConnection>,
-        untaken: usize,
-        (call, place): (ConnectionCall, Option<HeldShare>),
-    ) -> Arc<Self> {
+    pub(super) fn begin(untaken: usize, call: ConnectionCall, place: Option<HeldShare>) -> Arc<Self> {
         let progress = Arc::new(Self {
-            number,
-            connection: Arc::clone(connection),
-            begun: Instant::now(),
-            last: AtomicU64::new(0),
+            steps: AtomicUsize::new(0),
             untaken: AtomicUsize::new(untaken),
-            _call: call,
+            seen: ShortLock::default(),
+            call,
             _place: place,
         });
         let response = Arc::downgrade(&progress);
-        connection
+        progress
+            .connection()
             .responses
-            .with(|responses| responses.insert(number, response));
+            .with(|responses| responses.push(response));
         progress
     }
 
     pub(super) fn connection(&self) -> &Arc<CallerConnection> {
-        &self.connection
+        let ConnectionCall(connection) = &self.call;
+        connection
     }
 
     /// Notes bytes that were made.
     pub(super) fn make(&self, bytes: usize) {
         self.untaken.fetch_add(bytes, Ordering::Relaxed);
+        self.steps.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes bytes that are no longer there to be taken.
     pub(super) fn take(&self, bytes: usize) {
         self.untaken.fetch_sub(bytes, Ordering::Relaxed);
+        self.steps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that there was progress.
-    pub(super) fn touch(&self) {
-        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last.store(now, Ordering::Relaxed);
-    }
-
-    /// Time for which the caller has taken none of the bytes that are there for it.
-    fn stalled_for(&self) -> Duration {
+    /// Time for which the caller has taken none of the bytes that are there for it, as far as earlier looks saw.
+    fn look(&self, now: Instant) -> Duration {
+        let steps = self.steps.load(Ordering::Relaxed);
         if self.untaken.load(Ordering::Relaxed) == 0 {
             return Duration::ZERO;
         }
-        let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
-        self.begun.elapsed().saturating_sub(last)
+        self.seen.with(|seen| match seen {
+            Some((before, since)) if *before == steps => now.saturating_duration_since(*since),
+            other => {
+                *other = Some((steps, now));
+                Duration::ZERO
+            }
+        })
     }
 }
 
 impl Drop for ResponseProgress {
     fn drop(&mut self) {
-        self.connection
-            .responses
-            .with(|responses| responses.remove(&self.number));
+        let own = ptr::from_ref(self);
+        self.connection().responses.with(|responses| {
+            if let Some(at) = responses.iter().position(|other| ptr::eq(other.as_ptr(), own)) {
+                responses.swap_remove(at);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_response_stalls_if_nothing_is_taken_between_two_looks() {
+        let nowhere = TcpConnectInfo {
+            local_addr: None,
+            remote_addr: None,
+        };
+        let (connection, start) = (CallerConnection::new(1, nowhere), Instant::now());
+        let response = ResponseProgress::begin(100, connection.begin_call(), None);
+        assert_eq!(response.look(start), Duration::ZERO, "nobody has looked before");
+        assert_eq!(response.look(start + 2 * SECOND), 2 * SECOND);
+        response.take(40);
+        assert_eq!(response.look(start + 3 * SECOND), Duration::ZERO);
+        assert_eq!(response.look(start + 5 * SECOND), 2 * SECOND);
+        response.take(60);
+        assert_eq!(
+            response.look(start + 9 * SECOND),
+            Duration::ZERO,
+            "there is nothing to take"
+        );
+        assert_eq!(connection.responses().len(), 1);
+        drop(response);
+        assert!(connection.responses().is_empty() && connection.is_idle());
     }
 }

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use tonic::{Request, Response, Status};
+use tonic::Request;
 
-use pumice_engine::decide::{self, Parallelism};
-use pumice_engine::policy::DecisionKind;
+use pumice_engine::decide::{self, NodeQuery};
+use pumice_engine::model::Problem;
+use pumice_engine::plugin::PluginContext;
+use pumice_engine::plugins;
+use pumice_engine::policy::{DecisionKind, PolicyHook};
 
 use super::ServerContext;
 use super::convert;
@@ -14,12 +17,11 @@ use super::convert::nodes::NodeEncoding;
 use super::convert::query;
 use super::convert::result::{self, ScoreResultOptions};
 use super::decision_call::{CallWork, DecisionCall, cancelled};
-use super::decision_metadata::record_decision;
 use super::evaluation::EvaluationContext;
 use super::pb;
-use super::pb::decision_service_server::DecisionService;
+use super::pb::DecisionService;
 use super::query_size::{least_score_bytes, max_nodes, pair_count};
-use super::status::CallError;
+use super::status::RpcResult;
 use super::worker_pool::CancellationToken;
 
 /// Implementation of the service.
@@ -32,69 +34,80 @@ impl DecisionRpc {
         &self,
         rpc: Request<C>,
         against: fn(&mut C) -> Option<pb::EvaluationRef>,
-    ) -> Result<Response<C::Response>, Status> {
-        let (metadata, extensions, mut call) = rpc.into_parts();
+    ) -> RpcResult<C::Response> {
+        let (metadata, _, mut call) = rpc.into_parts();
         let against = against(&mut call);
-        Ok(self.0.decide(call, against, (&metadata, &extensions)).await?)
+        self.0.decide(call, against, &metadata).await
     }
 }
 
-#[tonic::async_trait]
 impl DecisionService for DecisionRpc {
-    async fn filter(&self, rpc: Request<pb::FilterRequest>) -> Result<Response<pb::FilterResponse>, Status> {
+    async fn filter(&self, rpc: Request<pb::FilterRequest>) -> RpcResult<pb::FilterResponse> {
         self.respond(rpc, |call| call.against.take()).await
     }
 
-    async fn score(&self, rpc: Request<pb::ScoreRequest>) -> Result<Response<pb::ScoreResponse>, Status> {
+    async fn score(&self, rpc: Request<pb::ScoreRequest>) -> RpcResult<pb::ScoreResponse> {
         self.respond(rpc, |call| call.against.take()).await
     }
 
-    async fn order(&self, rpc: Request<pb::OrderRequest>) -> Result<Response<pb::OrderResponse>, Status> {
+    async fn order(&self, rpc: Request<pb::OrderRequest>) -> RpcResult<pb::OrderResponse> {
         self.respond(rpc, |call| call.against.take()).await
     }
 
-    async fn select_victims(
-        &self,
-        rpc: Request<pb::SelectVictimsRequest>,
-    ) -> Result<Response<pb::SelectVictimsResponse>, Status> {
+    async fn select_victims(&self, rpc: Request<pb::SelectVictimsRequest>) -> RpcResult<pb::SelectVictimsResponse> {
         self.respond(rpc, |call| call.against.take()).await
     }
 
-    async fn place(&self, rpc: Request<pb::PlaceRequest>) -> Result<Response<pb::PlaceResponse>, Status> {
-        Ok(self.0.place(rpc).await?)
+    async fn place(&self, rpc: Request<pb::PlaceRequest>) -> RpcResult<pb::PlaceResponse> {
+        self.0.place(rpc).await
     }
 
-    async fn admit(&self, rpc: Request<pb::AdmitRequest>) -> Result<Response<pb::AdmitResponse>, Status> {
-        Ok(self.0.admit(rpc).await?)
+    async fn admit(&self, rpc: Request<pb::AdmitRequest>) -> RpcResult<pb::AdmitResponse> {
+        self.0.admit(rpc).await
     }
 
-    async fn open_session(
-        &self,
-        rpc: Request<pb::OpenSessionRequest>,
-    ) -> Result<Response<pb::OpenSessionResponse>, Status> {
-        Ok(Response::new(self.0.open_session(rpc).await?))
+    async fn open_session(&self, rpc: Request<pb::OpenSessionRequest>) -> RpcResult<pb::OpenSessionResponse> {
+        self.0.open_session(rpc).await
     }
 
-    async fn close_session(
-        &self,
-        rpc: Request<pb::CloseSessionRequest>,
-    ) -> Result<Response<pb::CloseSessionResponse>, Status> {
-        Ok(Response::new(self.0.close_session(&rpc.into_inner())?))
+    async fn close_session(&self, rpc: Request<pb::CloseSessionRequest>) -> RpcResult<pb::CloseSessionResponse> {
+        self.0.close_session(&rpc.into_inner())
     }
 
-    async fn list_sessions(
-        &self,
-        rpc: Request<pb::ListSessionsRequest>,
-    ) -> Result<Response<pb::ListSessionsResponse>, Status> {
-        Ok(Response::new(self.0.list_sessions(rpc.into_inner())))
+    async fn list_sessions(&self, rpc: Request<pb::ListSessionsRequest>) -> RpcResult<pb::ListSessionsResponse> {
+        Ok(self.0.list_sessions(rpc.into_inner()))
     }
 
-    async fn commit_session(
-        &self,
-        rpc: Request<pb::CommitSessionRequest>,
-    ) -> Result<Response<pb::CommitSessionResponse>, Status> {
-        Ok(Response::new(self.0.commit_session(rpc.into_inner()).await?))
+    async fn commit_session(&self, rpc: Request<pb::CommitSessionRequest>) -> RpcResult<pb::CommitSessionResponse> {
+        self.0.commit_session(rpc.into_inner()).await
     }
+}
+
+/// Evaluates a query of tasks on nodes by a function of the engine, on as many cores as are free. Records the decision in
+/// metrics, with the hooks that took part.
+fn query_nodes<T>(
+    edge: &ServerContext,
+    context: &EvaluationContext,
+    query: &NodeQuery,
+    (rpc, hooks): (&'static str, &[PolicyHook]),
+    ask: impl FnOnce(PluginContext<'_>, usize) -> Result<Option<T>, Problem>,
+) -> RpcResult<T> {
+    let start = (!query.tasks.is_empty()).then(Instant::now);
+    let derived = context.plugin_states_for(&query.plugins);
+    let cores = edge.workers.queries.lease_cores(pair_count(context, query));
+    let items = ask(context.prepare_context(&derived), cores.core_count())?.ok_or_else(cancelled)?;
+    let Some(start) = start else { return Ok(items) };
+    let asked: Vec<&str> = if query.plugins.is_empty() {
+        hooks.iter().map(|hook| &*hook.name).collect()
+    } else {
+        query.plugins.iter().map(|name| &**name).collect()
+    };
+    // Names as the registry has them: callers must not be able to invent labels.
+    let served = plugins::REGISTRY.iter().map(|row| row.name);
+    let plugins: Vec<&'static str> = served.filter(|name| asked.contains(name)).collect();
+    edge.metrics
+        .record_decision(rpc, query.tasks.len(), &plugins, start.elapsed());
+    Ok(items)
 }
 
 impl DecisionCall for pb::FilterRequest {
@@ -108,8 +121,8 @@ impl DecisionCall for pb::FilterRequest {
         }
     }
 
-    fn object_bytes(&self) -> usize {
-        self.tasks.iter().map(|task| task.object.len()).sum()
+    fn tasks(&self) -> &[pb::Task] {
+        &self.tasks
     }
 
     fn decide(
@@ -117,30 +130,29 @@ impl DecisionCall for pb::FilterRequest {
         edge: &ServerContext,
         context: &EvaluationContext,
         stop: &CancellationToken,
-    ) -> Result<Self::Response, CallError> {
-        let mut call = query::read_filter(self, context.node_sets(), context.node_table(), &edge.read_options)?;
-        call.query.now = context.now;
-        let query = &call.query;
-        let start = Instant::now();
-        let derived = context.plugin_states_for(&query.plugins);
-        let cores = edge.workers.queries.lease_cores(pair_count(context, query));
-        let parallelism = Parallelism {
-            threads: cores.core_count(),
-            is_cancelled: &|| stop.is_cancelled(),
-            verdicts: context.verdict_reuse(edge),
-        };
-        let items = decide::filter_with(
-            context.prepare_context(&derived),
-            &context.policy.policy,
+    ) -> RpcResult<Self::Response> {
+        let (mut query, encoding) =
+            query::read_filter(self, context.node_sets(), context.node_table(), &edge.read_options)?;
+        query.now = context.now;
+        let query = &query;
+        let policy = &context.policy.policy;
+        let items = query_nodes(
+            edge,
+            context,
             query,
-            parallelism,
+            ("Filter", policy.filters()),
+            |prepared, threads| {
+                decide::filter_with(
+                    prepared,
+                    policy,
+                    query,
+                    context.parallelism(edge, threads, &|| stop.is_cancelled()),
+                )
+            },
         )?;
-        drop(cores);
-        let items = items.ok_or_else(cancelled)?;
-        record_decision(edge, context, "Filter", query, start);
-        let result = result::filter_result(query, items, context.evaluated_state(&query.plugins), call.encoding);
+        let result = result::filter_result(query, items, context.evaluated_state(&query.plugins), encoding);
         Ok(pb::FilterResponse {
-            metadata: Some(context.decision_metadata(edge, call.encoding, DecisionKind::Filter, &query.plugins)),
+            metadata: Some(context.decision_metadata(edge, encoding, DecisionKind::Filter, &query.plugins)),
             result: Some(result),
         })
     }
@@ -157,8 +169,8 @@ impl DecisionCall for pb::ScoreRequest {
         }
     }
 
-    fn object_bytes(&self) -> usize {
-        self.tasks.iter().map(|task| task.object.len()).sum()
+    fn tasks(&self) -> &[pb::Task] {
+        &self.tasks
     }
 
     fn least_bytes(&self, context: &EvaluationContext) -> usize {
@@ -170,29 +182,23 @@ impl DecisionCall for pb::ScoreRequest {
         edge: &ServerContext,
         context: &EvaluationContext,
         stop: &CancellationToken,
-    ) -> Result<Self::Response, CallError> {
-        let mut call = query::read_score(self, context.node_sets(), context.node_table(), &edge.read_options)?;
-        call.query.node_query.now = context.now;
-        let query = &call.query;
-        let start = Instant::now();
-        let derived = context.plugin_states_for(&query.node_query.plugins);
-        let cores = edge.workers.queries.lease_cores(pair_count(context, &query.node_query));
-        let parallelism = Parallelism {
-            threads: cores.core_count(),
-            is_cancelled: &|| stop.is_cancelled(),
-            verdicts: context.verdict_reuse(edge),
-        };
-        let items = decide::score_with(
-            context.prepare_context(&derived),
-            &context.policy.policy,
-            query,
-            parallelism,
-        )?;
-        drop(cores);
-        let items = items.ok_or_else(cancelled)?;
-        record_decision(edge, context, "Score", &query.node_query, start);
+    ) -> RpcResult<Self::Response> {
+        let (mut query, encoding) =
+            query::read_score(self, context.node_sets(), context.node_table(), &edge.read_options)?;
+        query.node_query.now = context.now;
+        let query = &query;
+        let policy = &context.policy.policy;
+        let hooks = ("Score", policy.scorers());
+        let items = query_nodes(edge, context, &query.node_query, hooks, |prepared, threads| {
+            decide::score_with(
+                prepared,
+                policy,
+                query,
+                context.parallelism(edge, threads, &|| stop.is_cancelled()),
+            )
+        })?;
         let shape = ScoreResultOptions {
-            encoding: call.encoding,
+            encoding,
             limited: query.limit.is_some(),
             candidates: query.node_query.candidates.is_some(),
             detail: query.node_query.detail,
@@ -204,7 +210,7 @@ impl DecisionCall for pb::ScoreRequest {
         };
         let query = &query.node_query;
         Ok(pb::ScoreResponse {
-            metadata: Some(context.decision_metadata(edge, call.encoding, kind, &query.plugins)),
+            metadata: Some(context.decision_metadata(edge, encoding, kind, &query.plugins)),
             result: Some(result::score_result(
                 query,
                 items,
@@ -227,7 +233,7 @@ impl DecisionCall for pb::OrderRequest {
         edge: &ServerContext,
         context: &EvaluationContext,
         _: &CancellationToken,
-    ) -> Result<Self::Response, CallError> {
+    ) -> RpcResult<Self::Response> {
         let mut query = convert::order::read_order(self, &edge.read_options.limits)?;
         query.now = context.now;
         let cluster_state = context.cluster_state();
@@ -251,7 +257,7 @@ impl DecisionCall for pb::SelectVictimsRequest {
         edge: &ServerContext,
         context: &EvaluationContext,
         _: &CancellationToken,
-    ) -> Result<Self::Response, CallError> {
+    ) -> RpcResult<Self::Response> {
         let mut query = convert::victims::read_victims(self, context.cluster_state(), &edge.read_options)?;
         query.now = context.now;
         let items = decide::victims(&context.cycle(), &context.policy.policy, &query)?;

@@ -3,18 +3,17 @@
 
 use std::sync::Arc;
 
-use axum::http::Extensions;
 use prost::Message;
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Response};
 
 use super::ServerContext;
 use super::evaluation::EvaluationContext;
 use super::pb;
 use super::response_room::ResponseRoom;
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 use super::worker_pool::CancellationToken;
 use crate::limits::weight_ahead;
+use pumice_engine::model::ErrorCode;
 
 /// Number of task-node pairs above which a query leaves the async threads: at some 20 ns each, half a millisecond.
 const MAX_ASYNC_PAIRS: usize = 25_000;
@@ -72,9 +71,14 @@ pub(super) trait DecisionCall: Send + 'static {
     /// Amount of work of the call.
     fn work(&self, context: &EvaluationContext) -> CallWork;
 
+    /// Tasks that the request lists.
+    fn tasks(&self) -> &[pb::Task] {
+        &[]
+    }
+
     /// Bytes of the objects that its tasks carry.
     fn object_bytes(&self) -> usize {
-        0
+        self.tasks().iter().map(|task| task.object.len()).sum()
     }
 
     /// Least number of bytes of the response.
@@ -88,7 +92,7 @@ pub(super) trait DecisionCall: Send + 'static {
         edge: &ServerContext,
         context: &EvaluationContext,
         stop: &CancellationToken,
-    ) -> Result<Self::Response, CallError>;
+    ) -> RpcResult<Self::Response>;
 }
 
 impl ServerContext {
@@ -97,9 +101,9 @@ impl ServerContext {
         self: &Arc<Self>,
         call: C,
         against: Option<pb::EvaluationRef>,
-        (metadata, extensions): (&MetadataMap, &Extensions),
-    ) -> Result<Response<C::Response>, CallError> {
-        let mut room = ResponseRoom::of(extensions);
+        metadata: &MetadataMap,
+    ) -> RpcResult<C::Response> {
+        let mut room = ResponseRoom::of_call();
         let context = self.resolve(against, metadata).await?;
         let work = call.work(&context);
         let is_small = work.is_small(&context) && call.object_bytes() <= MAX_ASYNC_OBJECT_BYTES;
@@ -113,7 +117,7 @@ impl ServerContext {
         let decided = if is_small {
             decide(&CancellationToken::default())?
         } else {
-            let decided = self.workers.queries.run_after(room.hold(least_bytes), decide).await;
+            let decided = Box::pin(self.workers.queries.run_after(room.hold(least_bytes), decide)).await;
             // Where no worker was free, the changes are applied all the same.
             decided.map_err(|failure| match applied {
                 Some(applied) => failure.with_applied_through(applied),
@@ -126,9 +130,5 @@ impl ServerContext {
 
 /// Error of a call whose caller has gone. It is never read.
 pub(super) fn cancelled() -> CallError {
-    CallError::new(
-        Code::Cancelled,
-        "CANCELLED",
-        "the caller no longer waits for the response",
-    )
+    CallError::new(ErrorCode::Cancelled, "the caller no longer waits for the response")
 }

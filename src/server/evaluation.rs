@@ -7,23 +7,23 @@ use std::time::Duration;
 use prost::Message;
 
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
-use pumice_engine::decide::{PluginStateOrigin, VerdictReuse};
-use pumice_engine::model::{ClusterState, Problem, ProblemKind};
+use pumice_engine::decide::{Parallelism, PluginStateOrigin, VerdictReuse};
+use pumice_engine::model::{ClusterState, ErrorCode, Problem};
 use pumice_engine::plugin::{EVERY_QUEUE, PluginContext};
 use pumice_engine::plugin_state::PluginStates;
+use pumice_engine::policy::DecisionKind;
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
 use pumice_state::SteppedSession;
 
 use super::ServerContext;
-use super::convert;
 use super::convert::batch::problems;
+use super::convert::listing::timestamp;
 use super::convert::nodes::{NodeEncoding, NodeSetReader, NodeSetWriter};
-use super::convert::not_evaluated::EvaluatedState;
+use super::convert::not_evaluated::{self, EvaluatedState};
+use super::convert::wire::Wire as _;
 use super::pb;
 use super::status::CallError;
 
-/// Reason of warnings and rejections while this server cannot confirm that it has the newest entry of its store.
-pub(super) const STORE_STALE: &str = "STORE_STALE";
 /// Longest metadata in the trailers of an error, where it is sent as base64.
 const METADATA_BYTES: usize = 1_500;
 /// State that a request is evaluated on, held to the end of the call.
@@ -126,13 +126,27 @@ impl EvaluationContext {
     }
 
     /// Verdicts of earlier queries on the same lineage of states; `None`: a cluster that came with its request has none.
-    pub(super) fn verdict_reuse<'a>(&'a self, edge: &'a ServerContext) -> Option<VerdictReuse<'a>> {
+    fn verdict_reuse<'a>(&'a self, edge: &'a ServerContext) -> Option<VerdictReuse<'a>> {
         let lineage = match &self.state {
             HeldState::Snapshot(_) => "",
             HeldState::Session(step) => step.name(),
             HeldState::Inline(_) => return None,
         };
         Some(edge.verdict_reuse(&self.policy.policy, lineage))
+    }
+
+    /// Execution of a query on this state, which may be cancelled.
+    pub(super) fn parallelism<'a>(
+        &'a self,
+        edge: &'a ServerContext,
+        threads: usize,
+        is_cancelled: &'a (dyn Fn() -> bool + Sync),
+    ) -> Parallelism<'a> {
+        Parallelism {
+            threads,
+            is_cancelled,
+            verdicts: self.verdict_reuse(edge),
+        }
     }
 
     /// Cluster state as a cycle, with its plugin states. Takes long if they have to be computed first.
@@ -171,8 +185,23 @@ impl EvaluationContext {
             node_table: (encoding == NodeEncoding::Slots).then(|| self.node_sets().table_version()),
             effects,
             warnings: self.warnings(edge),
-            now: self.now.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 }),
+            now: timestamp(self.now),
             ..response_metadata(edge.next_decision_id(), self.revision, &self.policy)
+        }
+    }
+
+    /// Metadata of a decision about which the request names these plugins.
+    pub(super) fn decision_metadata(
+        &self,
+        edge: &ServerContext,
+        encoding: NodeEncoding,
+        kind: DecisionKind,
+        plugins: &[Arc<str>],
+    ) -> pb::ResponseMetadata {
+        let (policy, state) = (&self.policy.policy, self.cluster_state());
+        pb::ResponseMetadata {
+            not_evaluated: not_evaluated::of_decision(policy, kind, plugins, Some(state), self.now),
+            ..self.response_metadata(edge, encoding)
         }
     }
 
@@ -185,12 +214,7 @@ impl EvaluationContext {
             let seconds = silence.as_secs();
             let message =
                 format!("source `{source}` is stale: it was heard {seconds} s ago, and its records may be old");
-            Problem::new(
-                ProblemKind::FailedPrecondition,
-                "SOURCE_STALE",
-                format!("sources[{source}]"),
-                message,
-            )
+            Problem::new(ErrorCode::SourceStale, format!("sources[{source}]"), message)
         };
         let mut stale: Vec<Problem> = edge.state.stale_sources().into_iter().map(stale).collect();
         stale.extend(edge.state.store_unconfirmed().map(|time| {
@@ -199,8 +223,7 @@ impl EvaluationContext {
                 "the store has not confirmed for {seconds} s that this server has its newest entry: promises of other servers may be missing"
             );
             Problem::new(
-                ProblemKind::FailedPrecondition,
-                STORE_STALE,
+                ErrorCode::StoreStale,
                 "store".to_owned(),
                 message,
             )
@@ -242,7 +265,7 @@ pub(super) fn response_metadata(
     } = policy;
     pb::ResponseMetadata {
         decision_id,
-        revision: Some(convert::revision(revision)),
+        revision: Some(revision.write()),
         policy: name.to_string(),
         policy_version: *version,
         policy_hash: hash.to_string(),
@@ -272,7 +295,8 @@ fn fit_trailers(mut metadata: pb::ResponseMetadata) -> pb::ResponseMetadata {
     metadata
 }
 
-fn session_effects(step: &SteppedSession, encoding: NodeEncoding) -> pb::SessionEffects {
+/// Effects of the changes of a session, with nodes in this encoding.
+pub(super) fn session_effects(step: &SteppedSession, encoding: NodeEncoding) -> pb::SessionEffects {
     let ChangeOutcome {
         nodes,
         queues,

@@ -4,18 +4,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use axum::http::{Request, Response};
+use axum::http::{HeaderMap, Request, Response};
+use http_body::Body as _;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::body::Body;
-use tower::{Layer, Service};
+use tower::Service;
 
-use super::connection::CallerConnection;
+use super::connection::CallScope;
+use super::request_body::ENCODING;
 use super::worker_pool::{CancellationToken, WorkerPool};
 
 /// Bytes of a message above which a worker decodes it: at some 5 ns each, a third of a millisecond.
 pub(super) const LARGE_MESSAGE: usize = 64 << 10;
+
+/// Largest number of bytes that one compressed byte can stand for.
+const INFLATED_BYTES: u64 = 1_032;
 
 /// Bytes of a batch from which on it waits for room: records of objects take several times the bytes of their message.
 const HUGE_BATCH: usize = 4 << 20;
@@ -45,85 +50,62 @@ pub(super) fn work_beside_tasks<T>(large: bool, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Layer whose calls with large messages begin on a worker.
-#[derive(Clone, Debug)]
-pub struct LargeMessageLayer {
+/// Gate of calls with large messages, which begin on a worker.
+#[derive(Debug)]
+pub(super) struct LargeMessageGate {
     workers: Arc<WorkerPool>,
     /// Room of huge batches.
     room: Arc<Semaphore>,
 }
 
-impl LargeMessageLayer {
-    /// Layer over these workers.
-    pub fn new(workers: Arc<WorkerPool>) -> Self {
+/// True if a message of this many bytes takes long to decode. A compressed byte can stand for a thousand.
+fn is_large(bytes: u64, headers: &HeaderMap) -> bool {
+    let large = LARGE_MESSAGE as u64;
+    bytes > large || (bytes.saturating_mul(INFLATED_BYTES) > large && headers.contains_key(&ENCODING))
+}
+
+impl LargeMessageGate {
+    /// Gate to these workers.
+    pub(super) fn new(workers: Arc<WorkerPool>) -> Self {
         Self {
             workers,
             room: Arc::new(Semaphore::new(BATCH_ROOM / ROOM_UNIT)),
         }
     }
-}
 
-impl<S> Layer<S> for LargeMessageLayer {
-    type Service = LargeMessageService<S>;
-
-    fn layer(&self, inner: S) -> LargeMessageService<S> {
-        LargeMessageService {
-            inner,
-            workers: Arc::clone(&self.workers),
-            room: Arc::clone(&self.room),
-        }
-    }
-}
-
-/// Service whose calls with large messages begin on a worker.
-#[derive(Clone, Debug)]
-pub struct LargeMessageService<S> {
-    inner: S,
-    workers: Arc<WorkerPool>,
-    room: Arc<Semaphore>,
-}
-
-type DecodedFuture<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
-
-impl<S, B> Service<Request<B>> for LargeMessageService<S>
-where
-    B: http_body::Body,
-    S: Service<Request<B>, Response = Response<Body>>,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = DecodedFuture<S::Error>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    /// Calls a service, on a worker until the message is decoded if that takes long.
+    pub(super) async fn call<S>(&self, service: &mut S, request: Request<Body>) -> Result<Response<Body>, S::Error>
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Future: Send + 'static, Error: Send + 'static>,
+    {
         // Only a body that is all there has an exact size: its message is decoded as soon as the call is polled.
         let size = request.body().size_hint().exact().unwrap_or(0);
-        let large = size > LARGE_MESSAGE as u64;
+        let large = is_large(size, request.headers());
         let units = room_units(size).filter(|_| request.uri().path().ends_with(APPLY));
-        let call = self.inner.call(request);
+        let call = service.call(request);
         if !large {
-            return Box::pin(call);
+            return call.await;
         }
-        let (workers, room) = (Arc::clone(&self.workers), Arc::clone(&self.room));
-        Box::pin(async move {
-            // Its records are there until it is applied, so it gives the room back with its response. The room is never closed.
-            let _room = match units {
-                Some(units) => room.acquire_many_owned(units).await.ok(),
-                None => None,
-            };
-            let caller = CallerConnection::current();
-            let decode = move |_: &CancellationToken| Ok(CallerConnection::work_for(caller, || begin(call)));
-            match workers.messages.run(decode).await {
-                Ok(Ok(done)) => done,
-                Ok(Err(pending)) => pending.await,
-                Err(failure) => Ok(Status::from(failure).into_http()),
-            }
-        })
+        Box::pin(self.begin(call, units)).await
+    }
+
+    async fn begin<E: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<Response<Body>, E>> + Send + 'static,
+        units: Option<u32>,
+    ) -> Result<Response<Body>, E> {
+        // Its records are there until it is applied, so it gives the room back with its response. The room is never closed.
+        let _room = match units {
+            Some(units) => Arc::clone(&self.room).acquire_many_owned(units).await.ok(),
+            None => None,
+        };
+        let scope = CallScope::current();
+        let decode = move |_: &CancellationToken| Ok(CallScope::work_for(scope, || begin(call)));
+        match self.workers.messages.run(decode).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(pending)) => pending.await,
+            Err(failure) => Ok(Status::from(failure).into_http()),
+        }
     }
 }
 
@@ -144,10 +126,14 @@ mod tests {
     use std::time::Duration;
 
     use tokio::sync::mpsc;
-    use tower::{ServiceExt as _, service_fn};
+    use tower::service_fn;
 
     use super::*;
     use crate::limits::EdgeLimits;
+
+    fn body(bytes: usize) -> Body {
+        Body::new(axum::body::Body::from(vec![0; bytes]))
+    }
 
     #[test]
     fn huge_batches_share_one_room() {
@@ -160,7 +146,7 @@ mod tests {
     #[tokio::test]
     async fn huge_batches_wait_for_each_other_and_other_calls_do_not() {
         let (begun, mut begins) = mpsc::unbounded_channel::<String>();
-        let service = service_fn(move |request: Request<axum::body::Body>| {
+        let service = service_fn(move |request: Request<Body>| {
             let begun = begun.clone();
             async move {
                 begun.send(request.uri().path().to_owned()).unwrap();
@@ -168,11 +154,10 @@ mod tests {
                 Ok::<_, Infallible>(Response::new(Body::default()))
             }
         });
-        let layer = LargeMessageLayer::new(Arc::new(WorkerPool::new(&EdgeLimits::default())));
-        let call = |path: &str, bytes: usize| {
-            let body = axum::body::Body::from(vec![0; bytes]);
-            let request = Request::builder().uri(path).body(body).unwrap();
-            layer.layer(service.clone()).oneshot(request)
+        let gate = LargeMessageGate::new(Arc::new(WorkerPool::new(&EdgeLimits::default())));
+        let call = async |path: &str, bytes: usize| {
+            let request = Request::builder().uri(path).body(body(bytes)).unwrap();
+            gate.call(&mut service.clone(), request).await
         };
         let (_, _, ()) = tokio::join!(call("/a/Apply", BATCH_ROOM), call("/b/Apply", BATCH_ROOM), async {
             call("/small/Apply", HUGE_BATCH).await.unwrap();
@@ -193,7 +178,7 @@ mod tests {
     #[tokio::test]
     async fn large_messages_are_decoded_off_the_async_threads() {
         let (polled, mut threads) = mpsc::unbounded_channel::<ThreadId>();
-        let service = service_fn(move |_: Request<axum::body::Body>| {
+        let service = service_fn(move |_: Request<Body>| {
             let polled = polled.clone();
             async move {
                 polled.send(std::thread::current().id()).unwrap();
@@ -203,11 +188,12 @@ mod tests {
                 Ok::<_, Infallible>(Response::new(Body::default()))
             }
         });
-        let layer = LargeMessageLayer::new(Arc::new(WorkerPool::new(&EdgeLimits::default())));
+        let gate = LargeMessageGate::new(Arc::new(WorkerPool::new(&EdgeLimits::default())));
         let here = std::thread::current().id();
         for (bytes, is_large) in [(LARGE_MESSAGE, false), (LARGE_MESSAGE + 1, true)] {
-            let request = Request::new(axum::body::Body::from(vec![0; bytes]));
-            layer.layer(service.clone()).oneshot(request).await.unwrap();
+            gate.call(&mut service.clone(), Request::new(body(bytes)))
+                .await
+                .unwrap();
             assert_eq!(threads.recv().await.unwrap() != here, is_large, "{bytes} bytes");
             assert_eq!(threads.recv().await.unwrap(), here);
         }

@@ -11,8 +11,6 @@ mod connection_table;
 pub mod convert;
 mod decision;
 mod decision_call;
-mod decision_metadata;
-mod encoder;
 mod evaluation;
 mod extender;
 mod large_messages;
@@ -29,13 +27,13 @@ pub mod probe;
 mod query_size;
 mod rejection_pause;
 mod request_body;
-mod request_encoding;
 mod reservations;
 mod resolve;
 mod response_body;
 mod response_room;
 mod retry_record;
 mod retry_turns;
+pub mod rpc;
 mod sessions;
 mod shares;
 mod state;
@@ -66,18 +64,16 @@ use pumice_engine::policy::{Compatibility, Policy};
 use pumice_state::SharedState;
 
 use convert::reader::ReadOptions;
-use pb::decision_service_server::DecisionServiceServer;
-use pb::policy_service_server::PolicyServiceServer;
-use pb::state_service_server::StateServiceServer;
+use pb::{DecisionServiceMethods, PolicyServiceMethods, StateServiceMethods};
 use place_lane::PlaceLane;
+use rpc::{MessageLimits, RpcService};
 use shares::{HeldShare, SharedLimit};
-use status::CallError;
+use status::RpcResult;
 
 pub use access_layer::AccessLayer;
 pub use connection::CallerConnection;
 pub use connection_table::ConnectionTable;
 pub(crate) use extender::{ExtenderFront, is_extender_path};
-pub use large_messages::LargeMessageLayer;
 pub use policy_file::PolicyFile;
 pub(crate) use policy_file::{HangupSignal, reload_policy, watch_policy_file};
 pub use throttle::ThrottleLayer;
@@ -101,7 +97,8 @@ pub struct ServerContext {
     verdict_cache: Arc<VerdictCache>,
     waits: Arc<SharedLimit>,
     place_lane: PlaceLane,
-    id_prefix: u64,
+    /// Begin of the names of decisions.
+    id_prefix: String,
     next_id: AtomicU64,
 }
 
@@ -152,7 +149,7 @@ impl ServerContext {
             verdict_cache,
             waits: SharedLimit::new(waits, share, 1, |held| &held.waits),
             place_lane: PlaceLane::default(),
-            id_prefix,
+            id_prefix: format!("{:08x}-", id_prefix >> 32),
             next_id: AtomicU64::new(1),
         })
     }
@@ -164,16 +161,16 @@ impl ServerContext {
             response_bytes,
             ..
         } = self.read_options.limits;
-        let decision = DecisionServiceServer::new(decision::DecisionRpc(Arc::clone(self)))
-            .max_decoding_message_size(request_bytes)
-            .max_encoding_message_size(response_bytes);
-        let state = StateServiceServer::new(state::StateRpc(Arc::clone(self)))
-            .max_decoding_message_size(request_bytes)
-            .max_encoding_message_size(response_bytes);
-        let policy = PolicyServiceServer::new(policy::PolicyRpc(Arc::clone(self), Once::new()))
-            .max_decoding_message_size(request_bytes)
-            .max_encoding_message_size(response_bytes);
-        Routes::new(decision).add_service(state).add_service(policy)
+        let limits = MessageLimits {
+            request_bytes,
+            response_bytes,
+        };
+        let decision = DecisionServiceMethods(decision::DecisionRpc(Arc::clone(self)));
+        let state = StateServiceMethods(state::StateRpc(Arc::clone(self)));
+        let policy = PolicyServiceMethods(policy::PolicyRpc(Arc::clone(self), Once::new()));
+        Routes::new(RpcService::new(decision, limits))
+            .add_service(RpcService::new(state, limits))
+            .add_service(RpcService::new(policy, limits))
     }
 
     /// Workers of large requests.
@@ -183,7 +180,7 @@ impl ServerContext {
 
     /// Place of a call that waits for other calls, for the writer or for the disk, until it is dropped. Calls that do
     /// not wait need no place, so waiting calls cannot block them.
-    fn waiting_place(&self) -> Result<Option<HeldShare>, CallError> {
+    fn waiting_place(&self) -> RpcResult<Option<HeldShare>> {
         let Some(connection) = CallerConnection::current() else {
             return Ok(None);
         };
@@ -205,16 +202,26 @@ impl ServerContext {
     /// Unique name of one decision.
     fn next_decision_id(&self) -> String {
         let number = self.next_id.fetch_add(1, Ordering::Relaxed);
-        format!("{:08x}-{number:x}", self.id_prefix >> 32)
+        let mut id = String::with_capacity(self.id_prefix.len() + 16);
+        id.push_str(&self.id_prefix);
+        id.extend(hexadecimal(number));
+        id
     }
 
     /// Runs work on records that may take longer than half a millisecond.
     async fn run_blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> Result<T, CallError> + Send + 'static,
-    ) -> Result<T, CallError> {
+        work: impl FnOnce() -> RpcResult<T> + Send + 'static,
+    ) -> RpcResult<T> {
         self.workers.records.run(|_| work()).await
     }
+}
+
+/// Hexadecimal digits of a number, without zeros before them. A format takes ten times as long.
+fn hexadecimal(number: u64) -> impl Iterator<Item = char> {
+    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
+    let digit = move |at: u32| char::from_digit(u32::try_from((number >> (4 * at)) & 0xf).unwrap_or_default(), 16);
+    (0..digits).rev().filter_map(digit)
 }
 
 /// Completes when the flag turns true, or can no longer change.

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response};
+use tonic::Request;
 
 use crate::access::PLACE_COMMIT;
-use pumice_engine::PolicyInForce;
-use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
 use pumice_engine::decide::{self, Parallelism};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::DecisionKind;
@@ -14,103 +12,64 @@ use pumice_engine::policy::DecisionKind;
 use super::ServerContext;
 use super::access_layer::check_access;
 use super::codec::weighed;
-use super::convert::evaluation_ref::{self, EvaluationRef, SessionRef};
 use super::convert::nodes::NodeSetReader;
 use super::convert::not_evaluated::EvaluatedState;
-use super::convert::place::{PlaceCall, PlacementEffect};
+use super::convert::place::PlaceCall;
 use super::convert::place_result::place_result;
 use super::decision_call::{CallWork, DecisionCall, cancelled};
 use super::evaluation::EvaluationContext;
 use super::pb;
 use super::query_size::max_nodes;
-use super::status::CallError;
+use super::resolve::SessionQuery;
+use super::status::RpcResult;
 use super::worker_pool::CancellationToken;
 
 impl ServerContext {
     /// Places groups of tasks: a preview, or the next change of a session.
-    pub(super) async fn place(
-        self: &Arc<Self>,
-        rpc: Request<pb::PlaceRequest>,
-    ) -> Result<Response<pb::PlaceResponse>, CallError> {
+    pub(super) async fn place(self: &Arc<Self>, rpc: Request<pb::PlaceRequest>) -> RpcResult<pb::PlaceResponse> {
         let (metadata, extensions, mut request) = rpc.into_parts();
         if request.effect == i32::from(pb::PlaceEffect::Commit) {
             check_access(&extensions, PLACE_COMMIT)?;
         }
         let evaluation_ref = request.against.take();
-        let width = request.candidates.as_ref().map(max_nodes);
-        let groups = request.groups.len();
-        let tasks = request.groups.iter().filter_map(|group| group.task.as_ref());
-        let object_bytes = tasks.map(|task| task.object.len()).sum();
         let call = PlaceCall::read(request, &self.read_options.limits)?;
         match call.effect {
-            PlacementEffect::Preview => {}
-            PlacementEffect::Session => {
-                return Ok(Response::new(self.place_in_session(evaluation_ref, call).await?));
+            pb::PlaceEffect::Unspecified | pb::PlaceEffect::Preview => {
+                self.decide(call, evaluation_ref, &metadata).await
             }
-            PlacementEffect::Commit => {
-                return self
-                    .place_and_commit(evaluation_ref, call, (&metadata, &extensions))
-                    .await;
-            }
+            pb::PlaceEffect::Session => self.place_in_session(evaluation_ref, call).await,
+            pb::PlaceEffect::Commit => self.place_and_commit(evaluation_ref, call, &metadata).await,
         }
-        let preview = PlacePreview {
-            call,
-            groups,
-            width,
-            object_bytes,
-        };
-        self.decide(preview, evaluation_ref, (&metadata, &extensions)).await
     }
 
     async fn place_in_session(
         self: &Arc<Self>,
         evaluation_ref: Option<pb::EvaluationRef>,
         call: PlaceCall,
-    ) -> Result<pb::PlaceResponse, CallError> {
-        let now = evaluation_ref::decision_time(evaluation_ref.as_ref());
-        let (evaluation_ref, table) = evaluation_ref::read_ref(evaluation_ref, &self.read_options.limits)?;
-        let EvaluationRef::Session(step) = evaluation_ref else {
-            let message = "effect: SESSION changes a session, and the request names none";
-            return Err(CallError::invalid("SESSION_MISSING", message));
-        };
+    ) -> RpcResult<pb::PlaceResponse> {
         let encoding = call.encoding;
         let epoch = self.state.snapshot().revision.epoch;
-        let change = move |edge: &ServerContext, step: SessionRef, stop: &CancellationToken| {
-            let SessionRef {
-                session,
-                after,
-                changes,
-            } = step;
-            let place = |cycle: &mut SchedulingCycle, policy: &PolicyInForce, outcome: &mut ChangeOutcome| {
-                let nodes = NodeSetReader {
-                    state: cycle.cluster_state(),
-                    epoch,
-                    inline: false,
-                };
-                let mut query =
-                    call.into_query(nodes, table.as_ref(), policy.policy.compatibility(), &edge.read_options)?;
-                query.now = now;
-                let execution = Parallelism {
-                    is_cancelled: &|| stop.is_cancelled(),
-                    verdicts: Some(edge.verdict_reuse(&policy.policy, &session)),
-                    ..Parallelism::SEQUENTIAL
-                };
-                let placed = decide::place_in_cycle(cycle, &policy.policy, &query, execution)?;
-                let (placing, did) = placed.ok_or_else(cancelled)?;
-                outcome.merge(did);
-                let result = place_result(
-                    &query,
-                    &placing,
-                    EvaluatedState::new(cycle.cluster_state(), &policy.policy, &[]),
-                    encoding,
-                );
-                let groups = result.groups.len() * size_of::<pb::PlacedGroup>();
-                Ok::<_, CallError>(weighed(result, groups))
+        let place = move |asked: SessionQuery<'_>| {
+            let (edge, cycle, stop) = (asked.edge, asked.cycle, asked.stop);
+            let policy = &asked.policy.policy;
+            let nodes = NodeSetReader::new(cycle.cluster_state(), epoch);
+            let mut query = call.into_query(nodes, asked.table, policy.compatibility(), &edge.read_options)?;
+            query.now = asked.now;
+            let execution = Parallelism {
+                is_cancelled: &|| stop.is_cancelled(),
+                verdicts: Some(edge.verdict_reuse(policy, asked.session)),
+                ..Parallelism::SEQUENTIAL
             };
-            edge.state.query_cycle(&session, after, &changes, place)
+            let placed = decide::place_in_cycle(cycle, policy, &query, execution)?;
+            let (placing, did) = placed.ok_or_else(cancelled)?;
+            asked.outcome.merge(did);
+            let state = EvaluatedState::new(cycle.cluster_state(), policy, &[]);
+            let result = place_result(&query, &placing, state, encoding);
+            let groups = result.groups.len() * size_of::<pb::PlacedGroup>();
+            Ok(weighed(result, groups))
         };
-        let (mut context, result) = self.change_session(step, change).await?;
-        context.now = now;
+        let purpose = "effect: SESSION changes a session";
+        let (context, result) = self.query_session(evaluation_ref, purpose, place).await?;
         Ok(pb::PlaceResponse {
             metadata: Some(context.decision_metadata(self, encoding, DecisionKind::Place, &[])),
             result: Some(pb::PlaceResult::clone(&result)),
@@ -119,24 +78,13 @@ impl ServerContext {
     }
 }
 
-/// Place that changes nothing.
-#[derive(Debug)]
-struct PlacePreview {
-    call: PlaceCall,
-    /// Number of groups.
-    groups: usize,
-    /// Number of nodes that the request names; none: all.
-    width: Option<usize>,
-    /// Bytes of the objects that its tasks carry.
-    object_bytes: usize,
-}
-
 /// True if plugins of the policy admit tasks, which may take plugin states.
 fn admits(context: &EvaluationContext) -> bool {
     context.policy.policy.has_allocators()
 }
 
-impl DecisionCall for PlacePreview {
+/// Place that changes nothing.
+impl DecisionCall for PlaceCall {
     type Response = pb::PlaceResponse;
 
     fn work(&self, context: &EvaluationContext) -> CallWork {
@@ -144,15 +92,16 @@ impl DecisionCall for PlacePreview {
             CallWork::PluginStates
         } else {
             CallWork::Pairs {
-                tasks: self.groups.max(self.call.tasks / 10),
-                width: self.width,
+                tasks: self.groups().len().max(self.tasks / 10),
+                width: self.candidates().map(max_nodes),
                 ahead: 0,
             }
         }
     }
 
     fn object_bytes(&self) -> usize {
-        self.object_bytes
+        let tasks = self.groups().iter().filter_map(|group| group.task.as_ref());
+        tasks.map(|task| task.object.len()).sum()
     }
 
     fn decide(
@@ -160,11 +109,10 @@ impl DecisionCall for PlacePreview {
         edge: &ServerContext,
         context: &EvaluationContext,
         stop: &CancellationToken,
-    ) -> Result<Self::Response, CallError> {
-        let call = self.call;
-        let encoding = call.encoding;
+    ) -> RpcResult<Self::Response> {
+        let encoding = self.encoding;
         let policy = &context.policy.policy;
-        let mut query = call.into_query(
+        let mut query = self.into_query(
             context.node_sets(),
             context.node_table(),
             policy.compatibility(),
@@ -183,11 +131,7 @@ impl DecisionCall for PlacePreview {
             policy,
             context.plugin_state_origin(&derived),
             &query,
-            Parallelism {
-                is_cancelled: &|| stop.is_cancelled(),
-                verdicts: context.verdict_reuse(edge),
-                ..Parallelism::SEQUENTIAL
-            },
+            context.parallelism(edge, 1, &|| stop.is_cancelled()),
         )?;
         let placing = placed.ok_or_else(cancelled)?;
         Ok(pb::PlaceResponse {

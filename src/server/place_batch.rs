@@ -9,7 +9,7 @@ use super::ServerContext;
 use super::pb;
 use super::place_choice::{ChoiceState, PlacementChoice};
 use super::place_lane::{LaneCall, LaneReply, LaneThread};
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 use pumice_engine::{PolicyInForce, Snapshot};
 use pumice_state::{CommitRejection, CommitUnderWay, PlacedCall};
 
@@ -58,7 +58,7 @@ impl<'e> LaneBatch<'e> {
         edge: &'e Arc<ServerContext>,
         first: &LaneCall,
         sent: Vec<Arc<Vec<PlacedCall>>>,
-    ) -> Result<Self, CallError> {
+    ) -> RpcResult<Self> {
         let mut state = ChoiceState::newest(edge, &first.call)?;
         // The newest state has some of them already.
         for placed in sent.iter().flat_map(|batch| batch.iter()) {

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tonic::Code;
-
 use super::ServerContext;
 use super::convert::evaluation_ref::LatestRef;
 use super::convert::nodes::{NodeSetReader, NodeSetWriter};
@@ -13,15 +11,16 @@ use super::convert::place_result::{held_result, place_result};
 use super::convert::{self, commit};
 use super::evaluation::{EvaluationContext, HeldState};
 use super::pb;
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::decide::{self, Parallelism, PlaceQuery, PlaceResult, PluginStateOrigin};
-use pumice_engine::model::{ClusterState, ResourceTotals};
+use pumice_engine::model::{ClusterState, ErrorCode, ResourceTotals};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::DecisionKind;
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
 use pumice_state::{
-    CommitOutcome, CommitRejection, PlacedCall, PlacedCalls, ProposedJob, ProposedPlacement, policy_in_snapshot,
+    CommitOutcome, CommitRejection, CommitScope, PlacedCall, PlacementCommit, ProposedJob, ProposedPlacement,
+    policy_in_snapshot,
 };
 
 /// Maximum number of times that one call chooses nodes.
@@ -69,7 +68,7 @@ pub(super) struct CommitTries {
 
 impl CommitTries {
     /// Notes that a try did not hold. Error once no more is made.
-    pub(super) fn conflicted(&mut self, rejections: Vec<CommitRejection>) -> Result<(), CallError> {
+    pub(super) fn conflicted(&mut self, rejections: Vec<CommitRejection>) -> RpcResult<()> {
         let why = rejections.first().map(|first| first.reason.message.clone());
         if self.conflicts.is_empty() {
             self.conflicts = rejections;
@@ -81,13 +80,13 @@ impl CommitTries {
             "others changed the chosen nodes {MAX_TRIES} times in a row, the last time: {}; send the call again",
             why.unwrap_or_default()
         );
-        Err(CallError::new(Code::Aborted, "PLACEMENT_CONFLICT", message))
+        Err(CallError::new(ErrorCode::PlacementConflict, message))
     }
 }
 
 impl ChoiceState {
     /// Newest state of the server, under the policy of a call.
-    pub(super) fn newest(edge: &ServerContext, call: &CommitCall) -> Result<Self, CallError> {
+    pub(super) fn newest(edge: &ServerContext, call: &CommitCall) -> RpcResult<Self> {
         let snapshot = edge.state.snapshot();
         let policy = policy_in_snapshot(&snapshot, &call.policy.0, &call.policy.1)?;
         let plugin_states = if policy.policy.places_by_plugin_state() {
@@ -154,13 +153,9 @@ impl CommitCall {
         edge: &ServerContext,
         state: &ChoiceState,
         stop: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Option<PlacementChoice>, CallError> {
+    ) -> RpcResult<Option<PlacementChoice>> {
         let policy = &state.policy.policy;
-        let nodes = NodeSetReader {
-            state: &state.cluster_state,
-            epoch: state.snapshot.revision.epoch,
-            inline: false,
-        };
+        let nodes = NodeSetReader::new(&state.cluster_state, state.snapshot.revision.epoch);
         let call = self.call.clone();
         let mut query = call.into_query(nodes, self.table.as_ref(), policy.compatibility(), &edge.read_options)?;
         query.now = self.now;
@@ -186,8 +181,9 @@ impl CommitCall {
     }
 
     /// Placements of this call alone, for the writer.
-    pub(super) fn placed_calls(&self, calls: Arc<Vec<PlacedCall>>) -> PlacedCalls {
-        PlacedCalls {
+    pub(super) fn placed_calls(&self, calls: Arc<Vec<PlacedCall>>) -> PlacementCommit {
+        PlacementCommit {
+            scope: CommitScope::Calls,
             policy: self.policy.clone(),
             calls,
         }
@@ -239,7 +235,7 @@ impl CommitCall {
         &self,
         edge: &ServerContext,
         held: &[TaskPlacement],
-    ) -> Result<Option<pb::PlaceResponse>, CallError> {
+    ) -> RpcResult<Option<pb::PlaceResponse>> {
         let snapshot = edge.state.snapshot();
         let policy = policy_in_snapshot(&snapshot, &self.policy.0, &self.policy.1)?;
         let writer = NodeSetWriter {

@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use axum::http::Extensions;
 use tokio::time::Instant;
-use tonic::Response;
 use tonic::metadata::MetadataMap;
 
 use super::ServerContext;
@@ -17,12 +15,10 @@ use super::pb;
 use super::place_choice::{ChoiceState, CommitCall, CommitTries};
 use super::place_lane::{LaneCall, LaneReply, MAX_LANE_TASKS};
 use super::response_room::ResponseRoom;
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 use super::worker_pool::{CancellationToken, HeldWorker};
 use crate::telemetry::PlacementOutcome;
-
-/// Problem of a task that has its place already, perhaps by an earlier call with the same key.
-const NOT_PENDING: &str = "TASK_NOT_PENDING";
+use pumice_engine::model::ErrorCode;
 
 /// Outcome of a call for metrics, with the number of placed tasks.
 fn placement_outcome(response: Option<&pb::PlaceResponse>) -> (PlacementOutcome, u32) {
@@ -37,12 +33,12 @@ fn placement_outcome(response: Option<&pb::PlaceResponse>) -> (PlacementOutcome,
     }
 }
 
-/// True if the result lists a task of the call that is already placed.
+/// True if the result lists a task of the call that is already placed, perhaps by an earlier call with the same key.
 fn names_placed_task(response: &pb::PlaceResponse) -> bool {
     let groups = response.result.iter().flat_map(|result| &result.groups);
     groups
         .filter_map(|group| group.problem.as_ref())
-        .any(|problem| problem.reason == NOT_PENDING)
+        .any(|problem| problem.reason == ErrorCode::TaskNotPending.name())
 }
 
 impl ServerContext {
@@ -51,14 +47,14 @@ impl ServerContext {
         self: &Arc<Self>,
         evaluation_ref: Option<pb::EvaluationRef>,
         call: PlaceCall,
-        (metadata, extensions): (&MetadataMap, &Extensions),
-    ) -> Result<Response<pb::PlaceResponse>, CallError> {
-        let room = ResponseRoom::of(extensions);
+        metadata: &MetadataMap,
+    ) -> RpcResult<pb::PlaceResponse> {
+        let room = ResponseRoom::of_call();
         let now = evaluation_ref::decision_time(evaluation_ref.as_ref());
         let (evaluation_ref, table) = evaluation_ref::read_ref(evaluation_ref, &self.read_options.limits)?;
         let EvaluationRef::Latest(latest) = evaluation_ref else {
             let message = "effect: COMMIT writes to shared state: `against` has to be `latest`";
-            return Err(CallError::invalid("COMMIT_AGAINST", message));
+            return Err(CallError::new(ErrorCode::CommitAgainst, message));
         };
         self.resolve_latest(&latest, metadata).await?;
         let tasks = call.tasks;
@@ -74,11 +70,7 @@ impl ServerContext {
     }
 
     /// Places a small call in the lane, and any other on a worker of its own.
-    async fn commit_first(
-        self: &Arc<Self>,
-        call: &Arc<CommitCall>,
-        tasks: usize,
-    ) -> Result<pb::PlaceResponse, CallError> {
+    async fn commit_first(self: &Arc<Self>, call: &Arc<CommitCall>, tasks: usize) -> RpcResult<pb::PlaceResponse> {
         if tasks <= MAX_LANE_TASKS {
             let _place = self.waiting_place()?;
             let (reply, replied) = tokio::sync::oneshot::channel();
@@ -98,7 +90,7 @@ impl ServerContext {
     }
 
     /// Places a call outside the lane, on a worker. Concurrent commits may conflict with it.
-    async fn place_alone(self: &Arc<Self>, call: &Arc<CommitCall>) -> Result<pb::PlaceResponse, CallError> {
+    async fn place_alone(self: &Arc<Self>, call: &Arc<CommitCall>) -> RpcResult<pb::PlaceResponse> {
         let mut tries = CommitTries::default();
         loop {
             tries.count += 1;
@@ -135,7 +127,7 @@ impl ServerContext {
     }
 
     /// Response to a repeated call whose placement is held; `None`: none is.
-    async fn recall(&self, call: &CommitCall) -> Result<Option<pb::PlaceResponse>, CallError> {
+    async fn recall(&self, call: &CommitCall) -> RpcResult<Option<pb::PlaceResponse>> {
         let _place = self.waiting_place()?;
         let held = self.state.held_placements(Arc::clone(call.hold())).await?;
         if held.is_empty() {

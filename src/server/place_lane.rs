@@ -16,7 +16,7 @@ use super::ServerContext;
 use super::pb;
 use super::place_batch::{LaneBatch, SentBatch};
 use super::place_choice::{CommitCall, CommitTries};
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 use pumice_state::PlacedCall;
 
 /// Maximum number of tasks of a call in the lane.
@@ -28,7 +28,7 @@ const MAX_SENT_BATCHES: usize = 2;
 #[derive(Debug)]
 pub(super) enum LaneReply {
     /// The response, or why there is none.
-    Done(Box<Result<pb::PlaceResponse, CallError>>),
+    Done(Box<RpcResult<pb::PlaceResponse>>),
     /// The call takes too long for the lane, and nothing was done.
     TooLong,
 }
@@ -64,7 +64,7 @@ impl LaneCall {
         drop(self.reply.send(reply));
     }
 
-    pub(super) fn done(self, response: Result<pb::PlaceResponse, CallError>) {
+    pub(super) fn done(self, response: RpcResult<pb::PlaceResponse>) {
         self.reply(LaneReply::Done(Box::new(response)));
     }
 }
@@ -86,7 +86,7 @@ impl PlaceLane {
     ///
     /// # Errors
     /// The thread cannot be started, or has ended.
-    pub(super) fn send(&self, edge: &Arc<ServerContext>, call: LaneCall) -> Result<(), CallError> {
+    pub(super) fn send(&self, edge: &Arc<ServerContext>, call: LaneCall) -> RpcResult<()> {
         let lane = self.0.get_or_init(|| {
             let (sender, messages) = mpsc::unbounded_channel();
             let lane = LaneThread {

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Once};
 
-use tonic::{Request, Response, Status};
+use tonic::Request;
 
 use crate::audit::{AuditAction, AuditOutcome};
 use crate::telemetry::{LogText, ReloadOutcome};
-use pumice_engine::model::Problem;
+use pumice_engine::model::{ErrorCode, Problem};
 use pumice_state::store::Durability;
 use pumice_state::{
     DeletedPolicy, PolicyDeletion, PolicyError, PolicyOrigin, PolicyReload, PolicyRollback, PolicyVersion,
@@ -19,21 +19,17 @@ use super::convert::listing::page_size;
 use super::convert::policy::{policy, policy_report, policy_summary, read_compatibility};
 use super::large_messages::{LARGE_MESSAGE, work_beside_tasks};
 use super::pb;
-use super::pb::policy_service_server::PolicyService;
+use super::pb::PolicyService;
 use super::policy_audit::{AuditDetails, AuditedCall, reload_details};
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 use super::{BUILT_IN_POLICY, ServerContext};
 
 /// Implementation of the service.
 #[derive(Debug)]
 pub(super) struct PolicyRpc(pub(super) Arc<ServerContext>, pub(super) Once);
 
-#[tonic::async_trait]
 impl PolicyService for PolicyRpc {
-    async fn reload_policy(
-        &self,
-        rpc: Request<pb::ReloadPolicyRequest>,
-    ) -> Result<Response<pb::ReloadPolicyResponse>, Status> {
+    async fn reload_policy(&self, rpc: Request<pb::ReloadPolicyRequest>) -> RpcResult<pb::ReloadPolicyResponse> {
         let extensions = rpc.extensions().clone();
         let pb::ReloadPolicyRequest {
             name,
@@ -68,28 +64,11 @@ impl PolicyService for PolicyRpc {
             Ok(compiled) => self.0.state.install_policy(compiled).await,
             Err(error) => Err(error),
         };
-        let AcceptedPolicy {
-            policy,
-            unchanged,
-            report,
-            difference,
-            durability,
-            awaited_sources,
-        } = work_beside_tasks(large, || self.record_outcome(reloaded, (origin, &audited), dry_run))?;
-        Ok(Response::new(pb::ReloadPolicyResponse {
-            policy,
-            unchanged,
-            report,
-            difference,
-            durability: durability.into(),
-            awaited_sources,
-        }))
+        let accepted = work_beside_tasks(large, || self.record_outcome(reloaded, (origin, &audited), dry_run))?;
+        Ok(accepted)
     }
 
-    async fn rollback_policy(
-        &self,
-        rpc: Request<pb::RollbackPolicyRequest>,
-    ) -> Result<Response<pb::RollbackPolicyResponse>, Status> {
+    async fn rollback_policy(&self, rpc: Request<pb::RollbackPolicyRequest>) -> RpcResult<pb::RollbackPolicyResponse> {
         let extensions = rpc.extensions().clone();
         let pb::RollbackPolicyRequest {
             name,
@@ -109,7 +88,7 @@ impl PolicyService for PolicyRpc {
         let origin = "rollback";
         let _place = self.0.waiting_place()?;
         let reloaded = self.0.state.rollback_policy(rollback).await;
-        let AcceptedPolicy {
+        let pb::ReloadPolicyResponse {
             policy,
             unchanged,
             report,
@@ -117,25 +96,22 @@ impl PolicyService for PolicyRpc {
             durability,
             awaited_sources,
         } = self.record_outcome(reloaded, (origin, &audited), dry_run)?;
-        Ok(Response::new(pb::RollbackPolicyResponse {
+        Ok(pb::RollbackPolicyResponse {
             policy,
             unchanged,
             report,
             difference,
-            durability: durability.into(),
+            durability,
             awaited_sources,
-        }))
+        })
     }
 
-    async fn delete_policy(
-        &self,
-        rpc: Request<pb::DeletePolicyRequest>,
-    ) -> Result<Response<pb::DeletePolicyResponse>, Status> {
+    async fn delete_policy(&self, rpc: Request<pb::DeletePolicyRequest>) -> RpcResult<pb::DeletePolicyResponse> {
         let extensions = rpc.extensions().clone();
         let pb::DeletePolicyRequest { name, expected_version } = rpc.into_inner();
         if name.is_empty() {
             let message = "name: name the policy to delete; `default` is not the default here";
-            return Err(CallError::invalid("NAME_MISSING", message).into());
+            return Err(CallError::new(ErrorCode::NameMissing, message));
         }
         let audited = AuditedCall::new(&extensions, AuditAction::DeletePolicy, name.as_str());
         let caller = audited.signature();
@@ -156,29 +132,26 @@ impl PolicyService for PolicyRpc {
             policy = %in_force.name, version = in_force.version, built_in_version = now, caller, %durability,
             "policy deleted, with all its versions"
         );
-        Ok(Response::new(pb::DeletePolicyResponse {
+        Ok(pb::DeletePolicyResponse {
             deleted: Some(policy_summary(&deleted, false)),
             replacement: replacement.map(|now| policy_summary(&now, true)),
             durability: convert::durability(durability).into(),
-        }))
+        })
     }
 
-    async fn get_policy(&self, rpc: Request<pb::GetPolicyRequest>) -> Result<Response<pb::GetPolicyResponse>, Status> {
+    async fn get_policy(&self, rpc: Request<pb::GetPolicyRequest>) -> RpcResult<pb::GetPolicyResponse> {
         let pb::GetPolicyRequest { name, version } = rpc.into_inner();
         let name = policy_name_or_default(name);
         let state = &self.0.state;
         let found = state.policy_version(&name, version).map_err(CallError::from)?;
         let active = state.policy_version(&name, 0).map_err(CallError::from)?;
-        Ok(Response::new(pb::GetPolicyResponse {
+        Ok(pb::GetPolicyResponse {
             policy: Some(policy(&found, is_same_version(&found, &active))),
             report: Some(policy_report(&found.report)),
-        }))
+        })
     }
 
-    async fn list_policies(
-        &self,
-        rpc: Request<pb::ListPoliciesRequest>,
-    ) -> Result<Response<pb::ListPoliciesResponse>, Status> {
+    async fn list_policies(&self, rpc: Request<pb::ListPoliciesRequest>) -> RpcResult<pb::ListPoliciesResponse> {
         let pb::ListPoliciesRequest {
             name,
             page_size: size,
@@ -217,24 +190,14 @@ impl PolicyService for PolicyRpc {
             .collect();
         let more = rows.next().is_some();
         let is_active = |row: &PolicyVersion| active.as_ref().is_none_or(|active| is_same_version(active, row));
-        Ok(Response::new(pb::ListPoliciesResponse {
+        Ok(pb::ListPoliciesResponse {
             next_page_token: page.last().filter(|_| more).map(|row| key(row)).unwrap_or_default(),
             policies: page
                 .into_iter()
                 .map(|row| policy_summary(row, is_active(row)))
                 .collect(),
-        }))
+        })
     }
-}
-
-/// Result of a reload or of a rollback.
-struct AcceptedPolicy {
-    policy: Option<pb::Policy>,
-    unchanged: bool,
-    report: Option<pb::PolicyReport>,
-    difference: String,
-    durability: pb::Durability,
-    awaited_sources: Vec<String>,
 }
 
 impl PolicyRpc {
@@ -255,7 +218,7 @@ impl PolicyRpc {
         reloaded: Result<ReloadedPolicy, PolicyError>,
         (origin, audited): (&'static str, &AuditedCall),
         dry_run: bool,
-    ) -> Result<AcceptedPolicy, CallError> {
+    ) -> RpcResult<pb::ReloadPolicyResponse> {
         if !dry_run {
             let details = reload_details(&reloaded, ("origin", origin.to_owned()));
             audited.record(AuditOutcome::of_reload(&reloaded), details);
@@ -280,12 +243,13 @@ impl PolicyRpc {
             warn_of_awaited_sources(policy, &awaited);
             self.warn_of_memory();
         }
-        Ok(AcceptedPolicy {
-            durability: if dry_run {
-                pb::Durability::Unspecified
-            } else {
-                convert::durability(self.0.state.durability())
-            },
+        let durability = if dry_run {
+            pb::Durability::Unspecified
+        } else {
+            convert::durability(self.0.state.durability())
+        };
+        Ok(pb::ReloadPolicyResponse {
+            durability: durability.into(),
             policy: Some(policy(&version, unchanged || !dry_run)),
             unchanged,
             awaited_sources: awaited.iter().map(ToString::to_string).collect(),
@@ -321,7 +285,7 @@ pub(super) fn warn_of_awaited_sources(policy: &str, sources: &[Arc<str>]) {
 fn with_queue_problems(mut report: pb::PolicyReport, queues: &[Problem]) -> pb::PolicyReport {
     report.diagnostics.extend(queues.iter().map(|problem| pb::Diagnostic {
         severity: pb::Severity::Warning.into(),
-        code: problem.reason.to_owned(),
+        code: problem.code.name().to_owned(),
         message: problem.message.clone(),
         path: problem.field.clone(),
         ..pb::Diagnostic::default()

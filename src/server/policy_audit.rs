@@ -4,7 +4,7 @@ use serde_json::Value;
 use tonic::Extensions;
 
 use super::access_layer::access_of;
-use super::status::CallError;
+use super::status::RpcResult;
 use crate::access::CallerAccess;
 use crate::audit::{AuditAction, AuditOutcome};
 use pumice_state::{PolicyError, ReloadedPolicy};
@@ -85,7 +85,7 @@ impl AuditedCall {
     /// Writes the line about an error or a result.
     pub(super) fn record_result<T>(
         &self,
-        result: &Result<T, CallError>,
+        result: &RpcResult<T>,
         details: impl FnOnce(&T) -> (AuditOutcome, AuditDetails),
     ) {
         match result {

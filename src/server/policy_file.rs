@@ -78,7 +78,7 @@ impl PolicyFile {
 
     async fn poll_content(&self) -> Option<Arc<str>> {
         let file = self.clone();
-        let read = tokio::task::spawn_blocking(move || file.read()).await;
+        let read = pumice_state::tasks::run_blocking(move || file.read()).await;
         let read = read.unwrap_or_else(|_| Err(io::Error::other("a worker stopped")));
         match read {
             Ok(content) => {

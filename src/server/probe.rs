@@ -1,8 +1,7 @@
 //! Health and metrics of the process: `/livez`, `/readyz` and `/metrics` over HTTP, and `grpc.health.v1`.
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Write as _};
-use std::str::FromStr;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use crate::access::AccessKeeper;
 use crate::telemetry::{Metrics, SharedPage};
 use crate::tls::TlsKeeper;
 use pumice_live::ClusterCondition;
-use pumice_state::{SharedState, SourceKind, SourceStatus, is_policy_name};
+use pumice_state::{SharedState, SourceKind, SourceStatus};
 
 use super::PolicyFile;
 use super::WorkerPool;
@@ -59,49 +58,11 @@ pub struct HealthProbe {
     /// Condition of the watched cluster, if there is one.
     pub cluster: Option<Arc<ClusterCondition>>,
     /// Policies that must be active before the server is ready.
-    pub expected_policies: Vec<ExpectedPolicy>,
+    pub expected_policies: Vec<Arc<str>>,
+    /// SHA-256 of documents that must be active before the server is ready, in hexadecimal digits.
+    pub expected_documents: Vec<Arc<str>>,
     /// Turns true when the server is to stop.
     pub draining: watch::Receiver<bool>,
-}
-
-/// Policy that must be active before the server is ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExpectedPolicy {
-    /// Name of the policy that must be active.
-    pub name: Arc<str>,
-    /// SHA-256 of the document that must be active, hexadecimal. `None`: any document.
-    pub hash: Option<Arc<str>>,
-}
-
-impl FromStr for ExpectedPolicy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, hash) = match text.split_once('=') {
-            Some((name, hash)) => (name, Some(hash.to_ascii_lowercase())),
-            None => (text, None),
-        };
-        if !is_policy_name(name) {
-            return Err(format!("`{name}` is not the name of a policy"));
-        }
-        let is_hash = |hash: &String| hash.len() == 64 && hash.chars().all(|c| c.is_ascii_hexdigit());
-        if !hash.as_ref().is_none_or(is_hash) {
-            return Err(format!(
-                "`{text}` has no SHA-256 behind `=`, which has 64 hexadecimal digits, as `sha256sum FILE` prints them"
-            ));
-        }
-        Ok(Self {
-            name: name.into(),
-            hash: hash.map(Arc::from),
-        })
-    }
-}
-
-impl fmt::Display for ExpectedPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)?;
-        self.hash.as_ref().map_or(Ok(()), |hash| write!(f, "={hash}"))
-    }
 }
 
 /// One check of a probe, such as a source that is not synced.
@@ -115,25 +76,35 @@ pub struct HealthCheck {
     pub detail: String,
 }
 
+impl HealthCheck {
+    fn new(name: impl Into<String>, passed: bool, detail: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            passed,
+            detail: detail.into(),
+        }
+    }
+}
+
 impl HealthProbe {
     /// Checks that readiness depends on, and others that operators should see.
     pub fn checks(&self) -> Vec<HealthCheck> {
         let draining = *self.draining.borrow();
-        let mut checks = vec![HealthCheck {
-            name: "serving".to_owned(),
-            passed: !draining,
-            detail: if draining { "draining" } else { "yes" }.to_owned(),
-        }];
+        let mut checks = vec![HealthCheck::new(
+            "serving",
+            !draining,
+            if draining { "draining" } else { "yes" }.to_owned(),
+        )];
         checks.push(self.writer_check());
         checks.push(self.store_check());
         checks.extend(self.policy_checks());
         checks.extend(self.policy_file_check());
         checks.extend(self.tls_check());
-        checks.extend(self.identities.status().map(|detail| HealthCheck {
-            name: "identities".to_owned(),
-            passed: true,
-            detail,
-        }));
+        checks.extend(
+            self.identities
+                .status()
+                .map(|detail| HealthCheck::new("identities", true, detail)),
+        );
         checks.extend(self.source_checks());
         checks.extend(self.cluster_check());
         checks
@@ -151,85 +122,71 @@ impl HealthProbe {
         } else {
             "has stopped".to_owned()
         };
-        HealthCheck {
-            name: "writer".to_owned(),
-            passed: alive,
-            detail,
-        }
+        HealthCheck::new("writer", alive, detail)
     }
 
     /// Check of the store. A store that fails leaves the server ready, because decisions go on, unless `store_stale_ms` ends them.
     fn store_check(&self) -> HealthCheck {
         let status = self.state.store_status();
         let durability = status.durability;
-        HealthCheck {
-            name: "store".to_owned(),
-            passed: !self.state.is_store_stale(),
-            detail: match status.problem {
+        HealthCheck::new(
+            "store",
+            !self.state.is_store_stale(),
+            match status.problem {
                 None => format!("works, {durability}"),
                 Some(problem) => format!("fails: {problem}"),
             },
-        }
+        )
     }
 
     /// Check of the policy file. A problem leaves the server ready, because the policy in force stays in force.
     fn policy_file_check(&self) -> Option<HealthCheck> {
         let file = self.policy_file.as_ref()?;
         let path = file.path().display();
-        Some(HealthCheck {
-            name: "policy-file".to_owned(),
-            passed: true,
-            detail: match file.read_failure() {
+        Some(HealthCheck::new(
+            "policy-file",
+            true,
+            match file.read_failure() {
                 None => format!("{path} is watched"),
                 Some(trouble) => format!("{path} cannot be read: {trouble}"),
             },
-        })
+        ))
     }
 
     /// Check of TLS. A problem leaves the server ready, because the former files stay in force.
     fn tls_check(&self) -> Option<HealthCheck> {
-        Some(HealthCheck {
-            name: "tls".to_owned(),
-            passed: true,
-            detail: self.tls.as_ref()?.status(),
-        })
+        Some(HealthCheck::new("tls", true, self.tls.as_ref()?.status()))
     }
 
     fn policy_checks(&self) -> Vec<HealthCheck> {
         let snapshot = self.state.snapshot();
-        let expected = |name: &Arc<str>| {
-            let mut expected = self
-                .expected_policies
-                .iter()
-                .filter(move |expected| expected.name == *name);
-            expected.find_map(|expected| expected.hash.clone())
-        };
         let mut checks: Vec<HealthCheck> = snapshot
             .policies
             .iter()
             .map(|(name, policy)| {
-                let other = expected(name).filter(|hash| *hash != policy.hash);
-                let detail = format!("version {} ({})", policy.version, policy.hash);
-                HealthCheck {
-                    name: format!("policy/{name}"),
-                    passed: other.is_none(),
-                    detail: other.map_or(detail.clone(), |hash| format!("{detail}; expected is {hash}")),
-                }
+                HealthCheck::new(
+                    format!("policy/{name}"),
+                    true,
+                    format!("version {} ({})", policy.version, policy.hash),
+                )
             })
             .collect();
-        let absent = self.expected_policies.iter().map(|expected| &expected.name);
-        let absent: BTreeSet<&Arc<str>> = absent.filter(|name| !snapshot.policies.contains_key(*name)).collect();
-        checks.extend(absent.into_iter().map(|name| HealthCheck {
-            name: format!("policy/{name}"),
-            passed: false,
-            detail: "expected, and not in force".to_owned(),
-        }));
+        let expected: BTreeSet<&Arc<str>> = self.expected_policies.iter().collect();
+        let absent = expected.iter().filter(|name| !snapshot.policies.contains_key(**name));
+        checks
+            .extend(absent.map(|name| HealthCheck::new(format!("policy/{name}"), false, "expected, and not in force")));
+        let is_in_force = |hash: &&Arc<str>| {
+            let mut policies = snapshot.policies.iter();
+            policies.any(|(name, policy)| (expected.is_empty() || expected.contains(name)) && policy.hash == **hash)
+        };
+        checks.extend(
+            self.expected_documents
+                .iter()
+                .filter(|hash| !is_in_force(hash))
+                .map(|hash| HealthCheck::new(format!("policy-document/{hash}"), false, "expected, and not in force")),
+        );
         if checks.is_empty() {
-            checks.push(HealthCheck {
-                name: "policy".to_owned(),
-                passed: false,
-                detail: "none is loaded".to_owned(),
-            });
+            checks.push(HealthCheck::new("policy", false, "none is loaded"));
         }
         // A rejected document leaves the server ready, because the old policy stays in force.
         checks.extend(
@@ -251,10 +208,12 @@ impl HealthProbe {
     fn source_checks(&self) -> Vec<HealthCheck> {
         let known = self.state.sources();
         let status = |name: &Arc<str>| known.iter().find(|source| source.position.source == *name);
-        let expected = self.expected_sources.iter().map(|name| HealthCheck {
-            name: format!("source/{name}"),
-            passed: status(name).is_some_and(|source| source.synced),
-            detail: self.source_detail(status(name)),
+        let expected = self.expected_sources.iter().map(|name| {
+            HealthCheck::new(
+                format!("source/{name}"),
+                status(name).is_some_and(|source| source.synced),
+                self.source_detail(status(name)),
+            )
         });
         let read = self.state.snapshot().read_labels();
         let is_shown =
@@ -264,10 +223,12 @@ impl HealthProbe {
             .iter()
             .filter(is_shown)
             .filter(|source| !self.expected_sources.contains(&source.position.source))
-            .map(|source| HealthCheck {
-                name: format!("source/{}", source.position.source),
-                passed: source.awaited.is_none(),
-                detail: self.source_detail(Some(source)),
+            .map(|source| {
+                HealthCheck::new(
+                    format!("source/{}", source.position.source),
+                    source.awaited.is_none(),
+                    self.source_detail(Some(source)),
+                )
             });
         expected.chain(stale).collect()
     }
@@ -276,11 +237,11 @@ impl HealthProbe {
     fn cluster_check(&self) -> Option<HealthCheck> {
         let status = self.cluster.as_ref()?.status();
         let most = self.state.limits().source_stale;
-        Some(HealthCheck {
-            name: "cluster".to_owned(),
-            passed: status.full_syncs > 0 && status.behind.is_none_or(|behind| behind <= most),
-            detail: status.to_string(),
-        })
+        Some(HealthCheck::new(
+            "cluster",
+            status.full_syncs > 0 && status.behind.is_none_or(|behind| behind <= most),
+            status.to_string(),
+        ))
     }
 
     fn source_detail(&self, source: Option<&SourceStatus>) -> String {

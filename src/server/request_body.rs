@@ -5,35 +5,41 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use http_body::Body as HttpBody;
 use prost::bytes::{Bytes, BytesMut};
 use tokio::time::{Instant, sleep};
+use tonic::body::Body;
 use tonic::{Code, Status};
 
+use pumice_engine::model::ErrorCode;
 use pumice_engine::short_lock::ShortLock;
 
 use super::connection::CallerConnection;
 use super::shares::{HeldShare, ShareError, SharedLimit};
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 use crate::limits::EdgeLimits;
 
 /// Bytes that the transport holds for a call whose body is not there yet, beside the body.
 const CALL_BYTES: usize = 4 << 10;
 /// Bytes that a connection may always receive while others leave them: small requests come through.
 pub(super) const LITTLE_BYTES: usize = 64 << 10;
+/// Bytes of a body of an extender protocol up to which it may use the part of the limit that is kept for small ones.
+const SMALL_BODY_BYTES: usize = 1 << 20;
 /// Bytes of a body that are not charged: probes and the smallest requests are always accepted.
 pub(super) const FREE_BYTES: usize = 1 << 10;
 /// Bytes before a message: a flag and its length.
 pub(super) const PREFIX_BYTES: usize = 5;
 /// Age of a body at which it may be given up for the sake of others.
 const GIVE_UP_AGE: Duration = Duration::from_secs(1);
-/// Number of bodies that are given up for the sake of one.
-const GIVE_UP_ATTEMPTS: usize = 20;
-/// Delay after which the memory of a body that was given up is free.
-const GIVE_UP_DELAY: Duration = Duration::from_millis(10);
+/// Why a connection, or all callers, send too much.
+const TOO_MANY_BYTES: [&str; 2] = [
+    "this connection sends too many bytes of requests at once",
+    "too many bytes of requests are being received or worked on",
+];
 
 /// Receiver of the bodies of all calls.
 #[derive(Debug)]
@@ -105,42 +111,32 @@ impl Drop for SlowEntry {
     }
 }
 
-/// Whole body of a request.
-#[derive(Debug)]
-pub(super) struct ReceivedBody {
-    /// Message with its prefix, until the service takes it.
-    pub(super) message: Option<Bytes>,
-    /// Share of the budget that the request holds.
-    pub(super) share: Arc<HeldShare>,
-}
-
-impl ReceivedBody {
-    /// Share of the budget that the request holds until its call is decided: decoded, it waits for a worker.
-    pub(super) fn share(&self) -> Arc<HeldShare> {
-        Arc::clone(&self.share)
-    }
-}
-
 /// Bytes of the blocks of a large body. A single buffer that grows would leave as many bytes behind as it has, each time
 /// that it moves.
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// Body as far as it has been received.
 struct PartialBody {
+    /// True if the body begins with the prefix of a message.
+    has_prefix: bool,
     /// Bytes of the first frame, as they came.
     first: Bytes,
     /// Bytes of several frames, in blocks.
     blocks: Vec<BytesMut>,
     bytes: usize,
+    /// Frame that there was no room for yet.
+    refused: Option<Bytes>,
     share: HeldShare,
 }
 
 impl PartialBody {
-    fn new(share: HeldShare) -> Self {
+    fn new(share: HeldShare, has_prefix: bool) -> Self {
         Self {
+            has_prefix,
             first: Bytes::new(),
             blocks: Vec::new(),
             bytes: 0,
+            refused: None,
             share,
         }
     }
@@ -176,11 +172,12 @@ impl PartialBody {
 
     /// Length of the message, if that much is there.
     fn message_bytes(&self) -> Option<usize> {
-        message_bytes(self.blocks.first().map_or(&*self.first, |block| &**block))
+        let start = self.blocks.first().map_or(&*self.first, |block| &**block);
+        message_bytes(start).filter(|_| self.has_prefix)
     }
 
-    fn into_message(mut self) -> (Bytes, HeldShare) {
-        let message = match self.blocks.len() {
+    fn into_message(mut self) -> ReceivedMessage {
+        let bytes = match self.blocks.len() {
             0 => self.first,
             1 => self.blocks.swap_remove(0).freeze(),
             _ => {
@@ -191,7 +188,27 @@ impl PartialBody {
                 whole.freeze()
             }
         };
-        (message, self.share)
+        ReceivedMessage {
+            bytes,
+            share: self.share,
+        }
+    }
+}
+
+/// Request that has arrived whole.
+#[derive(Debug)]
+pub(super) struct ReceivedMessage {
+    /// Message with its prefix.
+    pub(super) bytes: Bytes,
+    /// Share of the budget that the request holds until its call is decided: decoded, it waits for a worker.
+    pub(super) share: HeldShare,
+}
+
+impl ReceivedMessage {
+    /// Length that the message has once it is inflated, as its gzip says at its end. `None`: it is plain.
+    pub(super) fn gzip_length(&self) -> Option<u32> {
+        let said = self.bytes.last_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+        said.filter(|_| self.bytes.first() == Some(&1))
     }
 }
 
@@ -206,10 +223,22 @@ impl BodyReceiver {
     pub(super) fn new(limits: &EdgeLimits) -> Arc<Self> {
         let share = ("connection_receiving_bytes", limits.connection_receiving_bytes);
         let total = ("receiving_bytes", limits.receiving_bytes);
+        let bytes = SharedLimit::new(total, share, LITTLE_BYTES, |held| &held.receiving);
+        Self::within(bytes, limits.request_bytes, limits.request_body)
+    }
+
+    /// Receiver of the bodies of extender protocols, of which each connection has one.
+    pub(super) fn of_extenders(limits: &EdgeLimits) -> Arc<Self> {
+        let total = ("extender_receiving_bytes", limits.extender_receiving_bytes);
+        let bytes = SharedLimit::new(total, total, SMALL_BODY_BYTES, |held| &held.receiving);
+        Self::within(bytes, limits.extender_body_bytes, limits.request_body)
+    }
+
+    fn within(bytes: Arc<SharedLimit>, request_bytes: usize, time: Duration) -> Arc<Self> {
         Arc::new(Self {
-            bytes: SharedLimit::new(total, share, LITTLE_BYTES, |held| &held.receiving),
-            request_bytes: limits.request_bytes,
-            time: limits.request_body,
+            bytes,
+            request_bytes,
+            time,
             next: AtomicU64::new(0),
             slow: ShortLock::default(),
         })
@@ -230,44 +259,61 @@ impl BodyReceiver {
     ///
     /// # Errors
     /// The body is not one message, is too large or too slow; its caller is gone; or too many bytes are being received.
-    pub(super) async fn receive<B>(
+    pub(super) async fn receive(
         self: &Arc<Self>,
-        body: B,
+        body: Body,
         connection: &Arc<CallerConnection>,
         plain: bool,
-    ) -> Result<ReceivedBody, CallError>
-    where
-        B: HttpBody<Data = Bytes> + Unpin,
-    {
-        let progress = SlowBody::begin();
-        let mut filling = std::pin::pin!(self.fill(body, connection, &progress));
+    ) -> RpcResult<ReceivedMessage> {
+        let message = self.receive_whole(body, connection, true).await?;
+        check_frame(&message.bytes, plain)?;
+        Ok(message)
+    }
+
+    /// Receives a whole body. `has_prefix`: it begins with the prefix of a message, which gives its length.
+    ///
+    /// # Errors
+    /// The body is too large or too slow; its caller is gone; or too many bytes are being received.
+    pub(super) async fn receive_whole<B: HttpBody<Data = Bytes> + Unpin>(
+        self: &Arc<Self>,
+        mut body: B,
+        connection: &Arc<CallerConnection>,
+        has_prefix: bool,
+    ) -> RpcResult<ReceivedMessage> {
+        let mut partial = PartialBody::new(HeldShare::none(&self.bytes, connection), has_prefix);
         // Most bodies are there with their headers, and are not worth a timer and a place in the list.
-        let at_once = poll_fn(|context| match filling.as_mut().poll(context) {
-            Poll::Ready(filled) => Poll::Ready(Some(filled)),
-            Poll::Pending => Poll::Ready(None),
-        });
-        let partial = match at_once.await {
-            Some(filled) => filled?,
-            None => self.wait_for(filling, connection, &progress).await?,
-        };
-        let (message, share) = partial.into_message();
-        check_frame(&message, plain)?;
-        Ok(ReceivedBody {
-            message: Some(message),
-            share: Arc::new(share),
-        })
+        let at_once = poll_fn(|context| Poll::Ready(self.poll_fill(&mut partial, &mut body, None, context)));
+        match at_once.await {
+            Poll::Ready(filled) if partial.refused.is_none() => filled?,
+            Poll::Ready(_) | Poll::Pending => Box::pin(self.wait_for(&mut partial, body, connection)).await?,
+        }
+        Ok(partial.into_message())
     }
 
     /// Waits for a body that was not there at once.
-    async fn wait_for(
+    async fn wait_for<B: HttpBody<Data = Bytes> + Unpin>(
         self: &Arc<Self>,
-        filling: Pin<&mut impl Future<Output = Result<PartialBody, CallError>>>,
+        partial: &mut PartialBody,
+        mut body: B,
         connection: &Arc<CallerConnection>,
-        progress: &Arc<SlowBody>,
-    ) -> Result<PartialBody, CallError> {
-        let _entry = self.list(Arc::clone(progress));
+    ) -> RpcResult<()> {
+        let progress = SlowBody::begin();
+        let _entry = self.list(Arc::clone(&progress));
         let mut waiting = HeldShare::none(&self.bytes, connection);
-        self.take(&mut waiting, CALL_BYTES, progress).await?;
+        self.take(&mut waiting, CALL_BYTES, &progress).await?;
+        progress.set_bytes(CALL_BYTES + partial.share.amount());
+        let filling = async {
+            loop {
+                if let Some(data) = partial.refused.take() {
+                    self.take(&mut partial.share, data.len(), &progress).await?;
+                    self.push(partial, data)?;
+                }
+                poll_fn(|context| self.poll_fill(partial, &mut body, Some(&progress), context)).await?;
+                if partial.refused.is_none() {
+                    return Ok(());
+                }
+            }
+        };
         tokio::select! {
             filled = filling => filled,
             () = poll_fn(|context| progress.poll_given_up(context)) => Err(rejected(ShareError::Full, &waiting)),
@@ -275,47 +321,43 @@ impl BodyReceiver {
         }
     }
 
-    /// Receives frames until the body ends.
-    async fn fill<B>(
+    /// Receives frames until the body ends, or until there is no room for one.
+    fn poll_fill<B: HttpBody<Data = Bytes> + Unpin>(
         &self,
-        mut body: B,
-        connection: &Arc<CallerConnection>,
-        progress: &Arc<SlowBody>,
-    ) -> Result<PartialBody, CallError>
-    where
-        B: HttpBody<Data = Bytes> + Unpin,
-    {
-        let mut partial = PartialBody::new(HeldShare::none(&self.bytes, connection));
-        while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-            let frame = frame.map_err(|_| abandoned())?;
+        partial: &mut PartialBody,
+        body: &mut B,
+        progress: Option<&SlowBody>,
+        context: &mut Context<'_>,
+    ) -> Poll<RpcResult<()>> {
+        while let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(context)) {
+            let Ok(frame) = frame else {
+                return Poll::Ready(Err(abandoned()));
+            };
             let Ok(data) = frame.into_data() else { continue };
-            if partial.bytes + data.len() > FREE_BYTES {
-                self.take(&mut partial.share, data.len(), progress).await?;
+            if partial.bytes + data.len() > FREE_BYTES && partial.share.grow(data.len()).is_err() {
+                partial.refused = Some(data);
+                return Poll::Ready(Ok(()));
             }
-            partial.push(data);
-            let there = partial.bytes.saturating_sub(PREFIX_BYTES);
-            self.check_length(partial.message_bytes().unwrap_or_default().max(there))?;
+            self.push(partial, data)?;
+            if let Some(progress) = progress {
+                progress.set_bytes(CALL_BYTES + partial.share.amount());
+            }
         }
-        Ok(partial)
+        Poll::Ready(Ok(()))
+    }
+
+    fn push(&self, partial: &mut PartialBody, data: Bytes) -> RpcResult<()> {
+        partial.push(data);
+        let prefix = if partial.has_prefix { PREFIX_BYTES } else { 0 };
+        let there = partial.bytes.saturating_sub(prefix);
+        self.check_length(partial.message_bytes().unwrap_or_default().max(there))
     }
 
     /// Takes bytes of the budget. If it is exhausted, the body that has held most for longest is given up.
-    async fn take(&self, share: &mut HeldShare, bytes: usize, progress: &Arc<SlowBody>) -> Result<(), CallError> {
-        for _ in 0..GIVE_UP_ATTEMPTS {
-            match share.grow(bytes) {
-                Ok(()) => {
-                    progress.bytes.fetch_add(bytes, Ordering::Relaxed);
-                    return Ok(());
-                }
-                Err(ShareError::Greedy) => return Err(rejected(ShareError::Greedy, share)),
-                Err(ShareError::Full) => {}
-            }
-            if !self.give_up_one(progress) {
-                break;
-            }
-            sleep(GIVE_UP_DELAY).await;
-        }
-        Err(rejected(ShareError::Full, share))
+    async fn take(&self, share: &mut HeldShare, bytes: usize, progress: &Arc<SlowBody>) -> RpcResult<()> {
+        share
+            .grow_shedding(bytes, TOO_MANY_BYTES, || self.give_up_one(progress))
+            .await
     }
 
     /// Gives up the body of the largest product of bytes and age. Returns false if none is old enough.
@@ -336,7 +378,7 @@ impl BodyReceiver {
     pub(super) fn too_slow(&self) -> CallError {
         let milliseconds = usize::try_from(self.time.as_millis()).unwrap_or(usize::MAX);
         let message = "the request did not arrive in time";
-        CallError::limit("REQUEST_TOO_SLOW", "request_body_ms", milliseconds, message)
+        CallError::limit_as(ErrorCode::RequestTooSlow, "request_body_ms", milliseconds, message)
     }
 
     /// Time that a request has to arrive.
@@ -345,31 +387,73 @@ impl BodyReceiver {
     }
 
     /// Checks the length of a message.
-    pub(super) fn check_length(&self, bytes: usize) -> Result<(), CallError> {
+    pub(super) fn check_length(&self, bytes: usize) -> RpcResult<()> {
         if bytes <= self.request_bytes {
             return Ok(());
         }
-        let message = "the request is larger than this server accepts";
-        Err(CallError::limit(
-            "REQUEST_TOO_LARGE",
-            "request_bytes",
-            self.request_bytes,
-            message,
-        ))
+        Err(too_large(self.request_bytes))
+    }
+}
+
+fn too_large(request_bytes: usize) -> CallError {
+    let message = "the request is larger than this server accepts";
+    CallError::limit_as(ErrorCode::RequestTooLarge, "request_bytes", request_bytes, message)
+}
+
+/// Failure of a request that tonic could not read or inflate, in the words of this service, whose own failures have details.
+pub(super) fn failure_of_transport(status: &Status, request_bytes: usize) -> Option<CallError> {
+    if !status.details().is_empty() {
+        return None;
+    }
+    if status.code() == Code::Internal {
+        let message = format!("the request cannot be read: {}", status.message());
+        return Some(malformed(&message));
+    }
+    let is_too_large = matches!(status.code(), Code::ResourceExhausted | Code::OutOfRange);
+    is_too_large.then(|| too_large(request_bytes))
+}
+
+/// Header that names the compression of requests.
+pub(super) static ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+
+/// Compression of a call's requests, which tonic inflates within the limits of plain ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestEncoding {
+    /// None.
+    Plain,
+    /// gzip, for each message whose prefix has the compressed flag.
+    Gzip,
+}
+
+impl RequestEncoding {
+    /// Encodings that a caller may choose, for the header `grpc-accept-encoding`.
+    pub(super) const ACCEPTED: &str = "identity,gzip";
+
+    /// Encoding of a request with these headers.
+    ///
+    /// # Errors
+    /// The encoding is not accepted.
+    pub(super) fn of(headers: &HeaderMap) -> RpcResult<Self> {
+        match headers.get(&ENCODING).map(HeaderValue::as_bytes) {
+            None | Some(b"identity") => Ok(Self::Plain),
+            Some(b"gzip") => Ok(Self::Gzip),
+            Some(other) => {
+                let name = String::from_utf8_lossy(other);
+                let message = format!("the requests are compressed with `{name}`; send them plain or with gzip");
+                Err(CallError::new(ErrorCode::EncodingUnsupported, message))
+            }
+        }
     }
 }
 
 /// Rejection of a body that exceeds the memory budget.
 pub(super) fn rejected(error: ShareError, share: &HeldShare) -> CallError {
-    let message = match error {
-        ShareError::Full => "too many bytes of requests are being received or worked on",
-        ShareError::Greedy => "this connection sends too many bytes of requests at once",
-    };
-    share.rejection(error, message)
+    let [greedy, full] = TOO_MANY_BYTES;
+    share.rejection(error, if error == ShareError::Greedy { greedy } else { full })
 }
 
 /// Checks that the body is one whole message.
-fn check_frame(body: &[u8], plain: bool) -> Result<(), CallError> {
+fn check_frame(body: &[u8], plain: bool) -> RpcResult<()> {
     let malformed = |message: &str| Err(malformed(message));
     let Some(length) = message_bytes(body) else {
         return malformed("the request has no message");
@@ -392,59 +476,65 @@ pub(super) const WRONG_FLAG: &str = "the message has a flag for compression, and
 
 /// Error: the bytes of a request are not what the protocol wants.
 pub(super) fn malformed(message: &str) -> CallError {
-    CallError::invalid("REQUEST_MALFORMED", message)
+    CallError::new(ErrorCode::RequestMalformed, message)
 }
 
 /// Error: the caller is gone.
 pub(super) fn abandoned() -> CallError {
     let message = "the caller ended the call while it sent the request";
-    CallError::new(Code::Cancelled, "REQUEST_ABANDONED", message)
-}
-
-impl HttpBody for ReceivedBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Poll::Ready(self.message.take().map(|message| Ok(Frame::data(message))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.message.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let bytes = self.message.as_ref().map_or(0, Bytes::len);
-        SizeHint::with_exact(u64::try_from(bytes).unwrap_or(u64::MAX))
-    }
+    CallError::new(ErrorCode::RequestAbandoned, message)
 }
 
 #[cfg(test)]
 mod tests {
-    use tonic::transport::server::TcpConnectInfo;
-
     use super::*;
+
+    #[tokio::test]
+    async fn large_bodies_of_extenders_leave_room_for_small_ones() {
+        const MIB: usize = 1 << 20;
+        let limits = EdgeLimits {
+            extender_receiving_bytes: 16 * MIB,
+            ..EdgeLimits::default()
+        };
+        let receiver = BodyReceiver::of_extenders(&limits);
+        let receive = async |bytes: usize| {
+            let body = axum::body::Body::from(vec![b' '; bytes]);
+            receiver.receive_whole(body, &CallerConnection::unknown(), false).await
+        };
+        let large = receive(14 * MIB).await.unwrap();
+        let refused = receive(3 * MIB).await.unwrap_err();
+        assert_eq!(refused.reached_limit(), Some("extender_receiving_bytes"));
+        let small = receive(MIB).await.unwrap();
+        assert_eq!((large.bytes.len(), small.bytes.len()), (14 * MIB, MIB));
+        assert_eq!(
+            receiver.bytes.used(),
+            15 * MIB,
+            "bodies count until they are worked off"
+        );
+        drop((large, small));
+        assert_eq!(receiver.bytes.used(), 0);
+        assert!(receive(limits.extender_body_bytes + 1).await.is_err());
+    }
 
     #[test]
     fn a_body_is_the_same_in_frames_of_any_length() {
-        let peer = TcpConnectInfo {
-            local_addr: None,
-            remote_addr: None,
-        };
         let receiver = BodyReceiver::new(&EdgeLimits::default());
-        let connection = CallerConnection::new(0, peer);
+        let connection = CallerConnection::unknown();
         let lengths = [0, 3, 7, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 17];
         for (length, frame) in lengths.into_iter().flat_map(|length| {
             [1_000, 16 << 10, BLOCK_BYTES - 1, BLOCK_BYTES, 5 * BLOCK_BYTES].map(|frame| (length, frame))
         }) {
             let body: Vec<u8> = (0..=250).cycle().take(length).collect();
-            let mut partial = PartialBody::new(HeldShare::none(&receiver.bytes, &connection));
+            let mut partial = PartialBody::new(HeldShare::none(&receiver.bytes, &connection), true);
             for frame in body.chunks(frame) {
                 partial.push(Bytes::copy_from_slice(frame));
                 assert_eq!(partial.message_bytes().is_some(), partial.bytes >= PREFIX_BYTES);
             }
             assert_eq!(partial.bytes, length);
-            assert!(partial.into_message().0 == body, "{length} bytes in frames of {frame}");
+            assert!(
+                partial.into_message().bytes == body,
+                "{length} bytes in frames of {frame}"
+            );
         }
     }
 }

@@ -10,10 +10,11 @@ use super::convert::admit::named_amounts;
 use super::convert::durability;
 use super::convert::listing::PageRequest;
 use super::convert::policy::timestamp;
+use super::convert::reader::check_name;
 use super::pb;
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 use pumice_engine::Snapshot;
-use pumice_engine::model::Reservation;
+use pumice_engine::model::{ErrorCode, Reservation};
 use pumice_state::LedgerRelease;
 
 impl ServerContext {
@@ -21,7 +22,7 @@ impl ServerContext {
     pub(super) async fn list_reservations(
         self: &Arc<Self>,
         request: pb::ListReservationsRequest,
-    ) -> Result<pb::ListReservationsResponse, CallError> {
+    ) -> RpcResult<pb::ListReservationsResponse> {
         let pb::ListReservationsRequest { queues, page } = request;
         let edge = Arc::clone(self);
         let queues: BTreeSet<String> = queues.into_iter().collect();
@@ -45,20 +46,16 @@ impl ServerContext {
     pub(super) async fn release_reservation(
         self: &Arc<Self>,
         request: pb::ReleaseReservationRequest,
-    ) -> Result<pb::ReleaseReservationResponse, CallError> {
+    ) -> RpcResult<pb::ReleaseReservationResponse> {
         let pb::ReleaseReservationRequest { job, job_uid, attempt } = request;
-        let most = self.read_options.limits.name_bytes;
         if job.is_empty() {
-            return Err(CallError::invalid(
-                "NAME_MISSING",
+            return Err(CallError::new(
+                ErrorCode::NameMissing,
                 "job: the name of the job is missing",
             ));
         }
         for (field, text) in [("job", &job), ("job_uid", &job_uid)] {
-            if text.len() > most {
-                let message = format!("{field}: {} bytes; limit `name_bytes` is {most}", text.len());
-                return Err(CallError::invalid("NAME_TOO_LONG", message));
-            }
+            check_name(field, text, &self.read_options.limits)?;
         }
         let release = LedgerRelease {
             job: job.into(),

@@ -5,22 +5,21 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tonic::Code;
 use tonic::metadata::MetadataMap;
 
 use crate::limits::parse_grpc_timeout;
-use pumice_engine::model::{ClusterState, Problem};
-use pumice_engine::plugin_state::PluginStates;
+use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
+use pumice_engine::model::{ClusterState, ErrorCode, Problem};
 use pumice_engine::policy::{self, CompileOptions};
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
 use pumice_state::{StateError, SteppedSession, WeighedResult};
 
 use super::ServerContext;
-use super::convert::evaluation_ref::{EvaluationRef, InlineRef, LatestRef, SessionRef};
+use super::convert::evaluation_ref::{EvaluationRef, LatestRef, SessionRef};
 use super::convert::{self, inline};
-use super::evaluation::{EvaluationContext, HeldState, STORE_STALE};
+use super::evaluation::{EvaluationContext, HeldState};
 use super::pb;
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 use super::worker_pool::CancellationToken;
 
 /// Name of a policy that came with a request.
@@ -30,43 +29,65 @@ const MAX_ASYNC_CHANGES: usize = 64;
 /// Share of a caller's deadline that is reserved for the response itself, in percent.
 const RESPONSE_SHARE: u32 = 10;
 
+/// Cycle of a session that a query changes, and what the query reads beside it.
+pub(super) struct SessionQuery<'q> {
+    pub(super) edge: &'q ServerContext,
+    pub(super) session: &'q str,
+    pub(super) cycle: &'q mut SchedulingCycle,
+    pub(super) policy: &'q PolicyInForce,
+    /// What the query changed.
+    pub(super) outcome: &'q mut ChangeOutcome,
+    /// Table that the request's slots refer to.
+    pub(super) table: Option<&'q pb::NodeTableVersion>,
+    /// Time of the decision; `None`: the request gives none.
+    pub(super) now: Option<i64>,
+    pub(super) stop: &'q CancellationToken,
+}
+
 /// Inline cluster, its policy, and the warnings from reading them.
 type InlineEvaluation = (ClusterState, Arc<PolicyInForce>, Vec<Problem>);
 
 impl ServerContext {
-    /// Evaluates a query that changes its session: one more change, numbered after those in the request.
+    /// Evaluates a query that changes the session of `against`: one more change, numbered after those in the request. Returns
+    /// the context after the change, and the result. `purpose`: why the request needs a session.
     pub(super) async fn query_session<T: Any + Send + Sync>(
         self: &Arc<Self>,
-        step: SessionRef,
-        query: impl FnOnce(&ClusterState, &PolicyInForce, &mut PluginStates) -> Result<WeighedResult<T>, Problem>
-        + Send
-        + 'static,
-    ) -> Result<(EvaluationContext, Arc<T>), CallError> {
-        let asked = move |edge: &ServerContext, step: SessionRef, _: &CancellationToken| {
+        against: Option<pb::EvaluationRef>,
+        purpose: &'static str,
+        query: impl FnOnce(SessionQuery<'_>) -> RpcResult<WeighedResult<T>> + Send + 'static,
+    ) -> RpcResult<(EvaluationContext, Arc<T>)> {
+        let now = convert::evaluation_ref::decision_time(against.as_ref());
+        let (evaluation_ref, table) = convert::evaluation_ref::read_ref(against, &self.read_options.limits)?;
+        let EvaluationRef::Session(step) = evaluation_ref else {
+            let message = format!("{purpose}, and the request names none");
+            return Err(CallError::new(ErrorCode::SessionMissing, message));
+        };
+        let (edge, name) = (Arc::clone(self), step.session.clone());
+        let change = move |stop: &CancellationToken| {
             let SessionRef {
                 session,
                 after,
                 changes,
             } = step;
-            Ok(edge.state.query_session(&session, after, &changes, query)?)
+            edge.state
+                .query_cycle(&session, after, &changes, |cycle, policy, outcome| {
+                    query(SessionQuery {
+                        edge: &edge,
+                        session: &session,
+                        cycle,
+                        policy,
+                        outcome,
+                        table: table.as_ref(),
+                        now,
+                        stop,
+                    })
+                })
         };
-        self.change_session(step, asked).await
-    }
-
-    /// Changes a session on a worker. Returns the context after the change, and the result.
-    pub(super) async fn change_session<T: Any + Send + Sync>(
-        self: &Arc<Self>,
-        step: SessionRef,
-        change: impl FnOnce(&Self, SessionRef, &CancellationToken) -> Result<(SteppedSession, Arc<T>), CallError>
-        + Send
-        + 'static,
-    ) -> Result<(EvaluationContext, Arc<T>), CallError> {
-        let edge = Arc::clone(self);
-        let name = step.session.clone();
-        let changed = move |stop: &CancellationToken| change(&edge, step, stop);
-        let answered = self.workers.queries.run(changed).await;
+        let answered = self.workers.queries.run(change).await;
         let (stepped, result) = answered.map_err(|failure| self.with_session_progress(&name, failure))?;
-        Ok((EvaluationContext::of_session(stepped), result))
+        let mut context = EvaluationContext::of_session(stepped);
+        context.now = now;
+        Ok((context, result))
     }
 
     /// Resolves the `against` of a request: finds, waits for or builds its state. An error about a session has its last
@@ -75,7 +96,7 @@ impl ServerContext {
         self: &Arc<Self>,
         evaluation_ref: Option<pb::EvaluationRef>,
         metadata: &MetadataMap,
-    ) -> Result<EvaluationContext, CallError> {
+    ) -> RpcResult<EvaluationContext> {
         let session = match evaluation_ref
             .as_ref()
             .and_then(|evaluation_ref| evaluation_ref.target.as_ref())
@@ -102,7 +123,7 @@ impl ServerContext {
         self: &Arc<Self>,
         evaluation_ref: Option<pb::EvaluationRef>,
         metadata: &MetadataMap,
-    ) -> Result<EvaluationContext, CallError> {
+    ) -> RpcResult<EvaluationContext> {
         let now = convert::evaluation_ref::decision_time(evaluation_ref.as_ref());
         let (evaluation_ref, table) = convert::evaluation_ref::read_ref(evaluation_ref, &self.read_options.limits)?;
         let mut context = match evaluation_ref {
@@ -111,11 +132,11 @@ impl ServerContext {
                 let revision = snapshot.revision;
                 EvaluationContext::new(HeldState::Snapshot(snapshot), policy, revision)
             }
-            EvaluationRef::Session(step) => self.resolve_session(step).await?,
+            EvaluationRef::Session(step) => Box::pin(self.resolve_session(step)).await?,
             EvaluationRef::Inline(evaluation_ref) => {
                 let edge = Arc::clone(self);
-                let (cluster_state, policy, warnings) =
-                    self.run_blocking(move || edge.resolve_inline(*evaluation_ref)).await?;
+                let resolved = self.run_blocking(move || edge.resolve_inline(*evaluation_ref));
+                let (cluster_state, policy, warnings) = Box::pin(resolved).await?;
                 let revision = Revision {
                     number: 0,
                     ..self.state.snapshot().revision
@@ -136,10 +157,15 @@ impl ServerContext {
         &self,
         evaluation_ref: &LatestRef,
         metadata: &MetadataMap,
-    ) -> Result<Arc<Snapshot>, CallError> {
+    ) -> RpcResult<Arc<Snapshot>> {
         if evaluation_ref.at_least.is_none() && evaluation_ref.positions.is_empty() {
             return Ok(self.state.snapshot());
         }
+        Box::pin(self.wait_for_snapshot(evaluation_ref, metadata)).await
+    }
+
+    /// Snapshot at least as new as requested.
+    async fn wait_for_snapshot(&self, evaluation_ref: &LatestRef, metadata: &MetadataMap) -> RpcResult<Arc<Snapshot>> {
         let wait = wait_before_deadline(evaluation_ref.max_wait.min(self.state.limits().wait), metadata);
         let (least, positions) = (evaluation_ref.at_least, &evaluation_ref.positions);
         let at_once = self.state.snapshot_at(least, positions, Duration::ZERO).await;
@@ -155,10 +181,10 @@ impl ServerContext {
         &self,
         evaluation_ref: &LatestRef,
         metadata: &MetadataMap,
-    ) -> Result<(Arc<Snapshot>, Arc<PolicyInForce>), CallError> {
+    ) -> RpcResult<(Arc<Snapshot>, Arc<PolicyInForce>)> {
         if self.state.is_store_stale() {
             let message = "this server cannot confirm that it has the newest entry of its store (limit `store_stale_ms`): ask another one";
-            return Err(CallError::new(Code::Unavailable, STORE_STALE, message));
+            return Err(CallError::new(ErrorCode::StoreStale, message));
         }
         let snapshot = self.resolve_snapshot(evaluation_ref, metadata).await?;
         let Some(policy) = snapshot.policies.get(&evaluation_ref.policy) else {
@@ -170,10 +196,10 @@ impl ServerContext {
         Ok((snapshot, policy))
     }
 
-    async fn resolve_session(self: &Arc<Self>, step: SessionRef) -> Result<EvaluationContext, CallError> {
+    async fn resolve_session(self: &Arc<Self>, step: SessionRef) -> RpcResult<EvaluationContext> {
         let edge = Arc::clone(self);
         let many = step.changes.len() > MAX_ASYNC_CHANGES;
-        let step = move || -> Result<SteppedSession, CallError> {
+        let step = move || -> RpcResult<SteppedSession> {
             let SessionRef {
                 session,
                 after,
@@ -186,21 +212,24 @@ impl ServerContext {
     }
 
     /// Builds the cluster and the policy that came with a request. Returns warnings, too.
-    pub(super) fn resolve_inline(&self, evaluation_ref: InlineRef) -> Result<InlineEvaluation, CallError> {
-        let InlineRef {
+    pub(super) fn resolve_inline(&self, inline: pb::InlineSnapshot) -> RpcResult<InlineEvaluation> {
+        let pb::InlineSnapshot {
             cluster,
-            document,
+            policy_document,
             profile,
             compatibility,
-        } = evaluation_ref;
-        let policy = self.compile_inline_policy(&document, &compatibility)?;
+        } = inline;
+        let policy = self.compile_inline_policy(&policy_document, &compatibility)?;
         let policy = policy.of_profile(&profile).map_err(StateError::ProfileUnknown)?;
-        let (cluster_state, warnings) =
-            inline::cluster_state(cluster, policy.policy.compatibility(), &self.read_options)?;
+        let (cluster_state, warnings) = inline::cluster_state(
+            cluster.unwrap_or_default(),
+            policy.policy.compatibility(),
+            &self.read_options,
+        )?;
         Ok((cluster_state, policy, warnings))
     }
 
-    fn compile_inline_policy(&self, document: &str, compatibility: &str) -> Result<Arc<PolicyInForce>, CallError> {
+    fn compile_inline_policy(&self, document: &str, compatibility: &str) -> RpcResult<Arc<PolicyInForce>> {
         let document = if document.is_empty() {
             super::BUILT_IN_POLICY
         } else {
@@ -213,7 +242,7 @@ impl ServerContext {
         };
         let compiled = policy::compile(document, &options).map_err(|report| {
             let message = format!("against.inline.policy_document: {} errors", report.errors().count());
-            let failure = CallError::invalid("POLICY_REJECTED", message);
+            let failure = CallError::new(ErrorCode::PolicyRejected, message);
             failure.with_policy_report(convert::policy::policy_report(&report))
         })?;
         Ok(Arc::new(PolicyInForce {

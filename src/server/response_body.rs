@@ -3,39 +3,32 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use axum::http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use prost::bytes::Bytes;
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
 use tonic::Status;
 use tonic::body::Body;
 
 use super::connection::{CallerConnection, ConnectionCall, ResponseProgress};
 use super::connection_table::ConnectionTable;
-use super::request_body::LITTLE_BYTES;
-use super::shares::{HeldShare, ShareError, SharedLimit};
-use super::status::CallError;
+use super::request_body::{FREE_BYTES, LITTLE_BYTES};
+use super::shares::{HeldShare, SharedLimit};
+use super::status::{CallError, RpcResult};
 use super::stream_body::RequestFailure;
 use crate::limits::EdgeLimits;
+use pumice_engine::model::ErrorCode;
 
 /// Bytes of one piece of a response.
 const PIECE_BYTES: usize = 64 << 10;
-/// Number of stalled connections that are closed for the sake of one response.
-const CLOSE_ATTEMPTS: usize = 20;
-/// Delay after which the memory of a closed connection is free.
-const CLOSE_DELAY: Duration = Duration::from_millis(10);
 
 /// Sender of the bodies of all responses.
 #[derive(Debug)]
 pub(super) struct BodySender {
     pub(super) bytes: Arc<SharedLimit>,
     connections: Arc<ConnectionTable>,
-    next: AtomicU64,
     /// Large responses that are encoded at once: each is in memory twice meanwhile.
     encoders: Semaphore,
 }
@@ -67,7 +60,6 @@ impl AsRef<[u8]> for ResponsePiece {
 impl Drop for ResponsePiece {
     fn drop(&mut self) {
         self.progress.take(self.bytes.len());
-        self.progress.touch();
     }
 }
 
@@ -91,7 +83,6 @@ impl BodySender {
         Arc::new(Self {
             bytes: SharedLimit::new(total, share, LITTLE_BYTES, |held| &held.sending),
             connections,
-            next: AtomicU64::new(0),
             encoders: Semaphore::new(limits.workers),
         })
     }
@@ -107,8 +98,7 @@ impl BodySender {
         connection: &Arc<CallerConnection>,
         (call, place): (ConnectionCall, Option<HeldShare>),
         reserved: Option<HeldShare>,
-    ) -> Result<PiecedBody, CallError> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+    ) -> RpcResult<PiecedBody> {
         let turn = match &reserved {
             Some(_) => self.encoders.acquire().await.ok(),
             None => None,
@@ -125,7 +115,9 @@ impl BodySender {
         let next = match first.map(Frame::into_data) {
             Some(Ok(data)) => {
                 let missing = data.len().saturating_sub(share.amount());
-                self.make_room(&mut share, missing, connection).await?;
+                if missing > FREE_BYTES {
+                    Box::pin(self.make_room(&mut share, missing, connection)).await?;
+                }
                 rest = counted(data, share);
                 None
             }
@@ -135,7 +127,7 @@ impl BodySender {
         Ok(PiecedBody {
             inner,
             sender: Arc::clone(self),
-            progress: ResponseProgress::begin(number, connection, rest.len(), (call, place)),
+            progress: ResponseProgress::begin(rest.len(), call, place),
             rest,
             next,
             request_failure: None,
@@ -151,31 +143,24 @@ impl BodySender {
         share: &mut HeldShare,
         bytes: usize,
         connection: &CallerConnection,
-    ) -> Result<(), CallError> {
-        for _ in 0..CLOSE_ATTEMPTS {
-            match share.grow(bytes) {
-                Ok(()) => return Ok(()),
-                Err(ShareError::Greedy) => {
-                    let message = "this connection leaves too many bytes of responses untaken";
-                    return Err(share.rejection(ShareError::Greedy, message));
-                }
-                Err(ShareError::Full) => {}
-            }
-            if !self
-                .connections
+    ) -> RpcResult<()> {
+        let messages = [
+            "this connection leaves too many bytes of responses untaken",
+            "too many bytes of responses wait for their callers",
+        ];
+        let close = || {
+            self.connections
                 .close_most_stalled(connection.number(), self.bytes.name)
-            {
-                break;
-            }
-            sleep(CLOSE_DELAY).await;
-        }
-        let message = "too many bytes of responses wait for their callers";
-        Err(share.rejection(ShareError::Full, message))
+        };
+        share.grow_shedding(bytes, messages, close).await
     }
 }
 
 /// Frame whose bytes are charged until its memory is freed.
 fn counted(bytes: Bytes, share: HeldShare) -> Bytes {
+    if share.amount() == 0 {
+        return bytes;
+    }
     Bytes::from_owner(FrameMemory { bytes, _share: share })
 }
 
@@ -232,14 +217,13 @@ impl HttpBody for PiecedBody {
             match frame.into_data() {
                 Ok(data) => {
                     let mut share = HeldShare::none(&self.sender.bytes, self.progress.connection());
-                    if share.grow(data.len()).is_err() {
+                    if data.len() > FREE_BYTES && share.grow(data.len()).is_err() {
                         let limit = &self.sender.bytes;
                         let message = "too many bytes of responses wait for their callers";
-                        let failure = CallError::limit("OVERLOADED", limit.name, limit.limit, message);
+                        let failure = CallError::limit_as(ErrorCode::Overloaded, limit.name, limit.limit, message);
                         return Poll::Ready(Some(Err(failure.into())));
                     }
                     self.progress.make(data.len());
-                    self.progress.touch();
                     self.rest = counted(data, share);
                     if self.rest.is_empty() {
                         return Poll::Ready(Some(Ok(Frame::data(Bytes::new()))));

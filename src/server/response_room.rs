@@ -2,15 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::http::Extensions;
 use prost::Message;
-use pumice_engine::short_lock::ShortLock;
-use tonic::Response;
 
-use super::connection::CallerConnection;
-use super::response_body::BodySender;
+use super::connection::CallScope;
 use super::shares::HeldShare;
-use super::status::CallError;
+use super::status::RpcResult;
 
 /// Bytes of a response from which its room is held before it is encoded.
 const LARGE_BYTES: usize = 1 << 20;
@@ -20,34 +16,15 @@ const LARGE_PAIRS: usize = 32 << 10;
 /// Room for one response to a connection. A call that came over none has room.
 #[derive(Debug, Default)]
 pub(super) struct ResponseRoom {
-    sender: Option<ResponseSender>,
+    call: Option<Arc<CallScope>>,
     held: Option<HeldShare>,
 }
 
-/// Sender of the responses of one connection, among the extensions of its requests.
-#[derive(Clone, Debug)]
-pub(super) struct ResponseSender {
-    pub(super) sender: Arc<BodySender>,
-    pub(super) connection: Arc<CallerConnection>,
-}
-
-/// Room that a response holds, among its extensions.
-#[derive(Clone, Debug)]
-pub(super) struct ReservedRoom(Arc<ShortLock<Option<HeldShare>>>);
-
-impl ReservedRoom {
-    /// Room of a response, which its sender takes over.
-    pub(super) fn take(extensions: &mut Extensions) -> Option<HeldShare> {
-        let Self(share) = extensions.remove()?;
-        share.with(Option::take)
-    }
-}
-
 impl ResponseRoom {
-    /// Room for the response of a call.
-    pub(super) fn of(extensions: &Extensions) -> Self {
+    /// Room for the response of the present task's call.
+    pub(super) fn of_call() -> Self {
         Self {
-            sender: extensions.get().cloned(),
+            call: CallScope::current(),
             held: None,
         }
     }
@@ -56,10 +33,11 @@ impl ResponseRoom {
     ///
     /// # Errors
     /// Too many bytes of responses wait for their callers.
-    pub(super) async fn hold(&mut self, bytes: usize) -> Result<(), CallError> {
-        let Some(ResponseSender { sender, connection }) = &self.sender else {
+    pub(super) async fn hold(&mut self, bytes: usize) -> RpcResult<()> {
+        let Some(call) = &self.call else {
             return Ok(());
         };
+        let (sender, connection) = (call.responses(), call.connection());
         if bytes < LARGE_BYTES {
             return Ok(());
         }
@@ -74,15 +52,13 @@ impl ResponseRoom {
     ///
     /// # Errors
     /// Too many bytes of responses wait for their callers.
-    pub(super) async fn reserve<T: Message>(mut self, reply: T, pairs: usize) -> Result<Response<T>, CallError> {
+    pub(super) async fn reserve<T: Message>(mut self, reply: T, pairs: usize) -> RpcResult<T> {
         if pairs >= LARGE_PAIRS {
-            self.hold(reply.encoded_len()).await?;
+            Box::pin(self.hold(reply.encoded_len())).await?;
         }
-        let mut response = Response::new(reply);
-        if let Some(share) = self.held {
-            let reserved = ReservedRoom(Arc::new(ShortLock::new(Some(share))));
-            response.extensions_mut().insert(reserved);
+        if let Some((call, share)) = self.call.zip(self.held) {
+            call.keep_room(share);
         }
-        Ok(response)
+        Ok(reply)
     }
 }

@@ -24,13 +24,16 @@ impl RetryRecord {
         self.turn.is_some_and(|turn| now < turn)
     }
 
-    /// Records a rejection. Returns the end of the pause before it, if its caller is to wait.
+    /// Records a rejection. Returns the end of the pause before it, if its caller is to wait. The retry delay begins
+    /// when the rejection is sent: after the pause.
     pub(super) fn record(&mut self, delay: Duration, now: Instant) -> Option<Instant> {
         let turn = self.turn.filter(|turn| now < *turn);
         self.early = turn.map_or(0, |_| self.early.saturating_add(1));
-        self.turn = Some(turn.map_or(now + delay, |turn| turn.max(now + delay)));
-        turn.filter(|_| self.early > FREE_RETRIES)
-            .map(|turn| turn.min(now + LONGEST_PAUSE))
+        let pause = turn
+            .filter(|_| self.early > FREE_RETRIES)
+            .map(|turn| turn.min(now + LONGEST_PAUSE));
+        self.turn = turn.max(Some(pause.unwrap_or(now) + delay));
+        pause
     }
 }
 
@@ -56,5 +59,16 @@ mod tests {
         assert_eq!(end - now, LONGEST_PAUSE);
         now += 2 * SECOND;
         assert_eq!(record.record(SECOND, now), None, "it has waited since");
+    }
+
+    #[test]
+    fn a_pause_is_no_part_of_the_retry_delay() {
+        let (mut record, mut now) = (RetryRecord::default(), Instant::now());
+        let delay = LONGEST_PAUSE / 5;
+        let begin = now;
+        for _ in 0..100 {
+            now = record.record(delay, now).unwrap_or(now);
+        }
+        assert!(now - begin >= delay * (100 - 1 - FREE_RETRIES), "{:?}", now - begin);
     }
 }

@@ -4,27 +4,28 @@ use std::sync::Arc;
 
 use tonic::Request;
 
+use pumice_engine::model::ErrorCode;
 use pumice_engine::policy::DecisionKind;
 use pumice_state::{ConnectionShare, OpenSession, SessionBase, SessionStatus};
 
 use super::ServerContext;
 use super::connection::CallerConnection;
-use super::convert;
 use super::convert::batch::{SharedResourceNames, batch_outcome, object_bytes, problems, read_batch, record_count};
 use super::convert::evaluation_ref::{self, EvaluationRef};
-use super::convert::listing::page_size;
+use super::convert::listing::PageRequest;
 use super::convert::not_evaluated;
 use super::convert::policy::duration;
+use super::convert::wire::Wire as _;
 use super::decision_call::{MAX_ASYNC_OBJECT_BYTES, MAX_ASYNC_TASKS};
 use super::evaluation::response_metadata;
 use super::pb;
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 
 impl ServerContext {
     pub(super) async fn open_session(
         self: &Arc<Self>,
         rpc: Request<pb::OpenSessionRequest>,
-    ) -> Result<pb::OpenSessionResponse, CallError> {
+    ) -> RpcResult<pb::OpenSessionResponse> {
         let connection = CallerConnection::state_share(rpc.extensions());
         let (metadata, _, request) = rpc.into_parts();
         let pb::OpenSessionRequest { against, batch, lease } = request;
@@ -33,7 +34,7 @@ impl ServerContext {
         let (evaluation_ref, warnings) = match evaluation_ref {
             EvaluationRef::Session(_) => {
                 let message = "against.session: a session cannot be opened on a session";
-                return Err(CallError::invalid("EVALUATION_REF_INVALID", message));
+                return Err(CallError::new(ErrorCode::EvaluationRefInvalid, message));
             }
             EvaluationRef::Latest(evaluation_ref) => {
                 self.resolve_snapshot(&evaluation_ref, &metadata).await?;
@@ -42,7 +43,7 @@ impl ServerContext {
             }
             EvaluationRef::Inline(_) if batch.is_some() => {
                 let message = "batch: a batch changes shared state, and the session has an inline cluster";
-                return Err(CallError::invalid("BATCH_WITH_INLINE", message));
+                return Err(CallError::new(ErrorCode::BatchWithInline, message));
             }
             EvaluationRef::Inline(evaluation_ref) => {
                 let edge = Arc::clone(self);
@@ -82,10 +83,7 @@ impl ServerContext {
     }
 
     /// Closes a session; its changes are gone.
-    pub(super) fn close_session(
-        &self,
-        request: &pb::CloseSessionRequest,
-    ) -> Result<pb::CloseSessionResponse, CallError> {
+    pub(super) fn close_session(&self, request: &pb::CloseSessionRequest) -> RpcResult<pb::CloseSessionResponse> {
         let pb::CloseSessionRequest { session } = request;
         let closed = self.state.close_session(session);
         let applied_through = closed.map_err(|error| self.with_session_progress(session, error.into()))?;
@@ -94,13 +92,11 @@ impl ServerContext {
 
     /// Lists the open sessions by name, page by page.
     pub(super) fn list_sessions(&self, request: pb::ListSessionsRequest) -> pb::ListSessionsResponse {
-        let pb::Page { size, token } = request.page.unwrap_or_default();
-        let size = page_size(size, self.read_options.limits.page_records);
+        let wanted = PageRequest::read(Vec::new(), request.page, self.read_options.limits.page_records);
         let all = self.state.list_sessions();
-        let mut rest = all.iter().filter(|status| *status.session > *token);
-        let sessions: Vec<_> = rest.by_ref().take(size).map(session_status).collect();
-        let last = sessions.last().map(|last| last.session.clone());
-        let next_page_token = rest.next().and(last).unwrap_or_default();
+        let after = all.iter().filter(|status| *status.session > *wanted.after());
+        let (page, next_page_token) = wanted.cut_page(after.map(|status| (&*status.session, status)));
+        let sessions = page.into_iter().map(session_status).collect();
         pb::ListSessionsResponse {
             sessions,
             next_page_token,
@@ -112,7 +108,7 @@ impl ServerContext {
         self: &Arc<Self>,
         sent: pb::Batch,
         connection: Option<ConnectionShare>,
-    ) -> Result<pumice_state::Batch, CallError> {
+    ) -> RpcResult<pumice_state::Batch> {
         let records = sent.put.as_ref().map_or(0, record_count);
         let bytes = sent.put.as_ref().map_or(0, object_bytes);
         let edge = Arc::clone(self);
@@ -157,6 +153,6 @@ fn session_status(status: &SessionStatus) -> pb::SessionStatus {
         requests_in_progress: *queries,
         policy: policy.name.to_string(),
         policy_version: policy.version,
-        revision: Some(convert::revision(*revision)),
+        revision: Some(revision.write()),
     }
 }

@@ -5,15 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::connection::{CallerConnection, HeldAmounts};
 use super::retry_turns::RetryTurns;
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
+use pumice_engine::model::ErrorCode;
 use pumice_engine::short_lock::ShortLock;
 
 /// Time after which one more rejected caller may retry: amounts are held for some milliseconds.
 const TURN_TIME: Duration = Duration::from_millis(2);
+/// Number of holders that give back for the sake of one caller.
+const SHED_ATTEMPTS: usize = 20;
+/// Delay after which a holder has given back.
+const SHED_DELAY: Duration = Duration::from_millis(10);
 /// Part of a limit that is kept for connections that hold little: one eighth.
 const RESERVE: usize = 8;
 
@@ -88,7 +93,7 @@ impl SharedLimit {
             ShareError::Greedy => (self.share, connection.turns()),
         };
         let retry = turns.with(|turns| turns.next_delay(TURN_TIME, Instant::now()));
-        CallError::limit("OVERLOADED", name, limit, message).retry_after(retry)
+        CallError::limit_as(ErrorCode::Overloaded, name, limit, message).retry_after(retry)
     }
 
     fn take(&self, connection: &CallerConnection, amount: usize) -> Result<(), ShareError> {
@@ -147,16 +152,53 @@ impl HeldShare {
         Ok(())
     }
 
+    /// Takes more. Where all callers together hold too much, `shed` makes others give back: it returns false if there is nobody
+    /// to do so. `messages`: why the connection, or all callers, hold too much.
+    ///
+    /// # Errors
+    /// The amount is not available.
+    pub(super) async fn grow_shedding(
+        &mut self,
+        amount: usize,
+        [greedy, full]: [&str; 2],
+        mut shed: impl FnMut() -> bool,
+    ) -> RpcResult<()> {
+        for _ in 0..SHED_ATTEMPTS {
+            match self.grow(amount) {
+                Ok(()) => return Ok(()),
+                Err(error @ ShareError::Greedy) => return Err(self.rejection(error, greedy)),
+                Err(ShareError::Full) => {}
+            }
+            if !shed() {
+                break;
+            }
+            sleep(SHED_DELAY).await;
+        }
+        Err(self.rejection(ShareError::Full, full))
+    }
+
+    /// Takes more, or gives back, until it is this amount.
+    pub(super) fn resize(&mut self, amount: usize) -> Result<(), ShareError> {
+        if amount <= self.amount {
+            self.shrink_to(amount);
+            return Ok(());
+        }
+        self.grow(amount - self.amount)
+    }
+
     /// Gives back what is beyond this amount.
     pub(super) fn shrink_to(&mut self, amount: usize) {
         let excess = self.amount.saturating_sub(amount);
+        if excess == 0 {
+            return;
+        }
         self.amount -= excess;
         self.limit.give_back(&self.connection, excess);
     }
 
     /// Gives all of it back.
     pub(super) fn clear(&mut self) {
-        self.limit.give_back(&self.connection, std::mem::take(&mut self.amount));
+        self.shrink_to(0);
     }
 
     /// Bytes or places that are in use.

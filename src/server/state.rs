@@ -5,26 +5,29 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataMap;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Status};
 
-use pumice_engine::model::ClusterState;
+use pumice_engine::model::{ClusterState, ErrorCode};
 use pumice_engine::plugins;
 use pumice_state::{ForgetSource, ForgottenSource, SourceKind, SourceStatus, StoreStatus};
 
 use super::ServerContext;
+use super::connection::CallScope;
 use super::convert::listing::{self, PageRequest, page_size};
 use super::convert::nodes::{NodeEncoding, NodeSetReader};
 use super::convert::policy::duration;
+use super::convert::wire::Wire as _;
 use super::convert::{self};
 use super::evaluation::EvaluationContext;
 use super::pb;
-use super::pb::state_service_server::StateService;
+use super::pb::StateService;
 use super::policy_audit::AuditedCall;
+use super::rpc::RequestStream;
 use super::state_intake::{BatchSender, QueueFullAction, apply_batch, run_sync};
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 use super::who_am_i::who_am_i;
 use crate::audit::{AuditAction, AuditOutcome};
-use crate::limits::{FIXED_LIMITS, LIMITS, LimitDef, ServerLimits};
+use crate::limits::{Limit, ServerLimits, limits};
 
 /// Maximum number of responses of a Sync stream that wait for a slow reader.
 const WAITING_RESPONSES: usize = 16;
@@ -33,28 +36,42 @@ const WAITING_RESPONSES: usize = 16;
 #[derive(Debug)]
 pub(super) struct StateRpc(pub(super) Arc<ServerContext>);
 
-#[tonic::async_trait]
+/// Declares the methods that list records.
+macro_rules! list_methods {
+    ($($method:ident: $request:ident -> $response:ident { $rows:ident }, $encoding:ident;)*) => {$(
+        async fn $method(&self, rpc: Request<pb::$request>) -> RpcResult<pb::$response> {
+            let (call, _, pb::$request { against, names, page }) = rpc.into_parts();
+            let encoding = NodeEncoding::$encoding;
+            let list = self.0.list(against, &call, (names, page), encoding, listing::$rows).await?;
+            let (metadata, $rows, next_page_token) = list;
+            Ok(pb::$response { metadata, $rows, next_page_token })
+        }
+    )*};
+}
+
 impl StateService for StateRpc {
     type SyncStream = ReceiverStream<Result<pb::SyncResponse, Status>>;
 
-    async fn apply(&self, rpc: Request<pb::ApplyRequest>) -> Result<Response<pb::ApplyResponse>, Status> {
+    async fn apply(&self, rpc: Request<pb::ApplyRequest>) -> RpcResult<pb::ApplyResponse> {
         let sender = BatchSender::of(rpc.extensions());
         let pb::ApplyRequest { batch } = rpc.into_inner();
         let outcome = apply_batch(&self.0, batch, &sender, QueueFullAction::Reject).await?;
-        Ok(Response::new(pb::ApplyResponse { outcome: Some(outcome) }))
+        Ok(pb::ApplyResponse { outcome: Some(outcome) })
     }
 
-    async fn sync(&self, rpc: Request<Streaming<pb::SyncRequest>>) -> Result<Response<Self::SyncStream>, Status> {
+    async fn sync(&self, rpc: Request<RequestStream<pb::SyncRequest>>) -> RpcResult<Self::SyncStream> {
         let (results, stream) = mpsc::channel(WAITING_RESPONSES);
         let sender = BatchSender::of(rpc.extensions());
-        tokio::spawn(run_sync(Arc::clone(&self.0), rpc.into_inner(), sender, results));
-        Ok(Response::new(ReceiverStream::new(stream)))
+        let synced = run_sync(Arc::clone(&self.0), rpc.into_inner(), sender, results);
+        // Its messages count for its call.
+        match CallScope::current() {
+            Some(call) => pumice_state::tasks::spawn(call.run(synced)),
+            None => pumice_state::tasks::spawn(synced),
+        };
+        Ok(ReceiverStream::new(stream))
     }
 
-    async fn get_node_table(
-        &self,
-        rpc: Request<pb::GetNodeTableRequest>,
-    ) -> Result<Response<pb::GetNodeTableResponse>, Status> {
+    async fn get_node_table(&self, rpc: Request<pb::GetNodeTableRequest>) -> RpcResult<pb::GetNodeTableResponse> {
         let pb::GetNodeTableRequest {
             session,
             from_slot,
@@ -69,117 +86,36 @@ impl StateService for StateRpc {
             let cluster_state = self.0.state.peek_session(&session).map_err(CallError::from)?;
             node_table(&cluster_state, epoch, from_slot, size)
         };
-        Ok(Response::new(reply))
+        Ok(reply)
     }
 
-    async fn get_server_info(
-        &self,
-        _: Request<pb::GetServerInfoRequest>,
-    ) -> Result<Response<pb::GetServerInfoResponse>, Status> {
-        Ok(Response::new(self.server_info()))
+    async fn get_server_info(&self, _: Request<pb::GetServerInfoRequest>) -> RpcResult<pb::GetServerInfoResponse> {
+        Ok(self.server_info())
     }
 
-    async fn who_am_i(&self, rpc: Request<pb::WhoAmIRequest>) -> Result<Response<pb::WhoAmIResponse>, Status> {
-        Ok(Response::new(who_am_i(rpc.extensions())))
+    async fn who_am_i(&self, rpc: Request<pb::WhoAmIRequest>) -> RpcResult<pb::WhoAmIResponse> {
+        Ok(who_am_i(rpc.extensions()))
     }
 
-    async fn list_nodes(&self, rpc: Request<pb::ListNodesRequest>) -> Result<Response<pb::ListNodesResponse>, Status> {
-        let (call, _, pb::ListNodesRequest { against, names, page }) = rpc.into_parts();
-        let list = self
-            .0
-            .list(against, &call, (names, page), NodeEncoding::Slots, |context, page| {
-                listing::nodes(context.cluster_state(), &context.plugin_states(), page)
-            })
-            .await?;
-        let (metadata, nodes, next_page_token) = list;
-        Ok(Response::new(pb::ListNodesResponse {
-            metadata,
-            nodes,
-            next_page_token,
-        }))
-    }
-
-    async fn list_queues(
-        &self,
-        rpc: Request<pb::ListQueuesRequest>,
-    ) -> Result<Response<pb::ListQueuesResponse>, Status> {
-        let (call, _, pb::ListQueuesRequest { against, names, page }) = rpc.into_parts();
-        let list = self
-            .0
-            .list(against, &call, (names, page), NodeEncoding::Names, |context, page| {
-                listing::queues(context.cluster_state(), &context.plugin_states(), page)
-            })
-            .await?;
-        let (metadata, queues, next_page_token) = list;
-        Ok(Response::new(pb::ListQueuesResponse {
-            metadata,
-            queues,
-            next_page_token,
-        }))
-    }
-
-    async fn list_jobs(&self, rpc: Request<pb::ListJobsRequest>) -> Result<Response<pb::ListJobsResponse>, Status> {
-        let (call, _, pb::ListJobsRequest { against, names, page }) = rpc.into_parts();
-        let list = self
-            .0
-            .list(against, &call, (names, page), NodeEncoding::Names, |context, page| {
-                listing::jobs(context.cluster_state(), &context.plugin_states(), page)
-            })
-            .await?;
-        let (metadata, jobs, next_page_token) = list;
-        Ok(Response::new(pb::ListJobsResponse {
-            metadata,
-            jobs,
-            next_page_token,
-        }))
-    }
-
-    async fn list_namespaces(
-        &self,
-        rpc: Request<pb::ListNamespacesRequest>,
-    ) -> Result<Response<pb::ListNamespacesResponse>, Status> {
-        let (call, _, pb::ListNamespacesRequest { against, names, page }) = rpc.into_parts();
-        let list = self
-            .0
-            .list(against, &call, (names, page), NodeEncoding::Names, |context, page| {
-                listing::namespaces(context.cluster_state(), page)
-            })
-            .await?;
-        let (metadata, namespaces, next_page_token) = list;
-        Ok(Response::new(pb::ListNamespacesResponse {
-            metadata,
-            namespaces,
-            next_page_token,
-        }))
-    }
-
-    async fn list_tasks(&self, rpc: Request<pb::ListTasksRequest>) -> Result<Response<pb::ListTasksResponse>, Status> {
-        let (call, _, pb::ListTasksRequest { against, names, page }) = rpc.into_parts();
-        let list = self
-            .0
-            .list(against, &call, (names, page), NodeEncoding::Names, |context, page| {
-                listing::tasks(context.cluster_state(), page)
-            })
-            .await?;
-        let (metadata, tasks, next_page_token) = list;
-        Ok(Response::new(pb::ListTasksResponse {
-            metadata,
-            tasks,
-            next_page_token,
-        }))
+    list_methods! {
+        list_nodes: ListNodesRequest -> ListNodesResponse { nodes }, Slots;
+        list_queues: ListQueuesRequest -> ListQueuesResponse { queues }, Names;
+        list_jobs: ListJobsRequest -> ListJobsResponse { jobs }, Names;
+        list_namespaces: ListNamespacesRequest -> ListNamespacesResponse { namespaces }, Names;
+        list_tasks: ListTasksRequest -> ListTasksResponse { tasks }, Names;
     }
 
     async fn list_reservations(
         &self,
         rpc: Request<pb::ListReservationsRequest>,
-    ) -> Result<Response<pb::ListReservationsResponse>, Status> {
-        Ok(Response::new(self.0.list_reservations(rpc.into_inner()).await?))
+    ) -> RpcResult<pb::ListReservationsResponse> {
+        self.0.list_reservations(rpc.into_inner()).await
     }
 
     async fn release_reservation(
         &self,
         rpc: Request<pb::ReleaseReservationRequest>,
-    ) -> Result<Response<pb::ReleaseReservationResponse>, Status> {
+    ) -> RpcResult<pb::ReleaseReservationResponse> {
         let job = rpc.get_ref().job.clone();
         let audited = AuditedCall::new(rpc.extensions(), AuditAction::ReleaseReservation, job);
         let released = self.0.release_reservation(rpc.into_inner()).await;
@@ -187,13 +123,13 @@ impl StateService for StateRpc {
             None => (AuditOutcome::Unchanged, Vec::new()),
             Some(row) => (AuditOutcome::Done, vec![("queue", row.queue.as_str().into())]),
         });
-        Ok(Response::new(released?))
+        released
     }
 
     async fn release_assumptions(
         &self,
         rpc: Request<pb::ReleaseAssumptionsRequest>,
-    ) -> Result<Response<pb::ReleaseAssumptionsResponse>, Status> {
+    ) -> RpcResult<pb::ReleaseAssumptionsResponse> {
         let audited = AuditedCall::new(
             rpc.extensions(),
             AuditAction::ReleaseAssumptions,
@@ -201,13 +137,10 @@ impl StateService for StateRpc {
         );
         let released = self.0.release_assumptions(rpc.into_inner()).await;
         audited.record_result(&released, |_| (AuditOutcome::Done, Vec::new()));
-        Ok(Response::new(released?))
+        released
     }
 
-    async fn forget_source(
-        &self,
-        rpc: Request<pb::ForgetSourceRequest>,
-    ) -> Result<Response<pb::ForgetSourceResponse>, Status> {
+    async fn forget_source(&self, rpc: Request<pb::ForgetSourceRequest>) -> RpcResult<pb::ForgetSourceResponse> {
         let audited = AuditedCall::new(
             rpc.extensions(),
             AuditAction::ForgetSource,
@@ -216,7 +149,10 @@ impl StateService for StateRpc {
         let caller = audited.signature();
         let pb::ForgetSourceRequest { source, force } = rpc.into_inner();
         if source.is_empty() {
-            return Err(CallError::invalid("NAME_MISSING", "source: name the source to forget").into());
+            return Err(CallError::new(
+                ErrorCode::NameMissing,
+                "source: name the source to forget",
+            ));
         }
         let source: Arc<str> = source.into();
         let forget = ForgetSource {
@@ -246,19 +182,35 @@ impl StateService for StateRpc {
             caller,
             "source forgotten, with all its records"
         );
-        Ok(Response::new(pb::ForgetSourceResponse {
-            revision: Some(convert::revision(revision)),
+        Ok(pb::ForgetSourceResponse {
+            revision: Some(revision.write()),
             records: u64::try_from(records).unwrap_or(u64::MAX),
             reservations: u64::try_from(reservations).unwrap_or(u64::MAX),
             durability: convert::durability(self.0.state.durability()).into(),
-        }))
+        })
     }
 
-    async fn forget_resource(
-        &self,
-        rpc: Request<pb::ForgetResourceRequest>,
-    ) -> Result<Response<pb::ForgetResourceResponse>, Status> {
-        Ok(Response::new(self.evaluate_forget_resource(rpc).await?))
+    async fn forget_resource(&self, rpc: Request<pb::ForgetResourceRequest>) -> RpcResult<pb::ForgetResourceResponse> {
+        let audited = AuditedCall::new(
+            rpc.extensions(),
+            AuditAction::ForgetResource,
+            rpc.get_ref().resource.clone(),
+        );
+        let caller = audited.signature();
+        let pb::ForgetResourceRequest { resource } = rpc.into_inner();
+        if resource.is_empty() {
+            let message = "resource: name the resource to forget";
+            return Err(CallError::new(ErrorCode::NameMissing, message));
+        }
+        let _place = self.0.waiting_place()?;
+        let forgotten = self.0.state.forget_resource(resource.as_str().into()).await;
+        let forgotten = forgotten.map_err(CallError::from);
+        audited.record_result(&forgotten, |_| (AuditOutcome::Done, Vec::new()));
+        let revision = forgotten?;
+        tracing::info!(resource, caller, "resource name forgotten");
+        Ok(pb::ForgetResourceResponse {
+            revision: Some(revision.write()),
+        })
     }
 }
 
@@ -274,7 +226,7 @@ impl ServerContext {
         (names, page): (Vec<String>, Option<pb::Page>),
         encoding: NodeEncoding,
         rows: fn(&EvaluationContext, &PageRequest) -> (Vec<R>, String),
-    ) -> Result<ListPage<R>, CallError> {
+    ) -> RpcResult<ListPage<R>> {
         let context = self.resolve(against, metadata).await?;
         let edge = Arc::clone(self);
         let list = move || {
@@ -295,57 +247,23 @@ fn released_target(request: &pb::ReleaseAssumptionsRequest) -> String {
 }
 
 impl StateRpc {
-    async fn evaluate_forget_resource(
-        &self,
-        rpc: Request<pb::ForgetResourceRequest>,
-    ) -> Result<pb::ForgetResourceResponse, CallError> {
-        let audited = AuditedCall::new(
-            rpc.extensions(),
-            AuditAction::ForgetResource,
-            rpc.get_ref().resource.clone(),
-        );
-        let caller = audited.signature();
-        let pb::ForgetResourceRequest { resource } = rpc.into_inner();
-        if resource.is_empty() {
-            let message = "resource: name the resource to forget";
-            return Err(CallError::invalid("NAME_MISSING", message));
-        }
-        let _place = self.0.waiting_place()?;
-        let forgotten = self.0.state.forget_resource(resource.as_str().into()).await;
-        let forgotten = forgotten.map_err(CallError::from);
-        audited.record_result(&forgotten, |_| (AuditOutcome::Done, Vec::new()));
-        let revision = forgotten?;
-        tracing::info!(resource, caller, "resource name forgotten");
-        Ok(pb::ForgetResourceResponse {
-            revision: Some(convert::revision(revision)),
-        })
-    }
-
     fn limit_values(&self) -> Vec<pb::ServerLimit> {
         let bounds = ServerLimits {
             state: self.0.state.limits().clone(),
             edge: self.0.read_options.limits.clone(),
         };
-        let limit = |row: &LimitDef| pb::ServerLimit {
-            name: row.name.to_owned(),
-            value: (row.get)(&bounds),
+        let limit = |limit: Limit| pb::ServerLimit {
+            name: limit.name().to_owned(),
+            value: limit.get(&bounds),
         };
-        let fixed = FIXED_LIMITS.iter().map(|(name, value)| pb::ServerLimit {
-            name: (*name).to_owned(),
-            value: *value,
-        });
-        let mut limits: Vec<pb::ServerLimit> = LIMITS.iter().map(limit).chain(fixed).collect();
+        let mut limits: Vec<pb::ServerLimit> = limits().map(limit).collect();
         limits.sort_by(|a, b| a.name.cmp(&b.name));
         limits
     }
 
     fn server_info(&self) -> pb::GetServerInfoResponse {
         let snapshot = self.0.state.snapshot();
-        let nodes = NodeSetReader {
-            state: &snapshot.state,
-            epoch: snapshot.revision.epoch,
-            inline: false,
-        };
+        let nodes = NodeSetReader::new(&snapshot.state, snapshot.revision.epoch);
         let mut served: Vec<pb::ServedPlugin> = plugins::REGISTRY
             .iter()
             .map(|row| pb::ServedPlugin {
@@ -356,7 +274,7 @@ impl StateRpc {
         served.sort_by(|a, b| a.name.cmp(&b.name));
         pb::GetServerInfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            revision: Some(convert::revision(snapshot.revision)),
+            revision: Some(snapshot.revision.write()),
             plugins: served,
             limits: self.limit_values(),
             sources: self.0.state.sources().iter().map(source_status).collect(),
@@ -376,11 +294,7 @@ fn store_status(store: StoreStatus) -> pb::StoreStatus {
 }
 
 fn node_table(cluster_state: &ClusterState, epoch: u64, from_slot: u32, size: usize) -> pb::GetNodeTableResponse {
-    let nodes = NodeSetReader {
-        state: cluster_state,
-        epoch,
-        inline: false,
-    };
+    let nodes = NodeSetReader::new(cluster_state, epoch);
     let name = |slot| {
         cluster_state
             .name_of(slot)
@@ -408,7 +322,7 @@ fn source_status(status: &SourceStatus) -> pb::SourceStatus {
         SourceKind::File => pb::SourceKind::File,
     };
     pb::SourceStatus {
-        position: Some(convert::position(position)),
+        position: Some(position.write()),
         silence: silence.map(duration),
         synced: *synced,
         kind: kind.into(),

@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tonic::Code;
 
 use super::convert;
 use super::retry_turns::RetryTurns;
-use super::status::{CallError, PUMICE, grpc_code};
+use super::status::{CallError, PUMICE};
+use pumice_engine::model::ErrorCode;
 use pumice_engine::short_lock::ShortLock;
-use pumice_state::{PolicyError, StateError};
+use pumice_state::{LimitHolder, PolicyError, StateError};
 
-/// Limits that usually have free capacity again soon: a retry may succeed.
-const TRANSIENT_LIMITS: [&str; 4] = ["assumptions", "queued_writes", "session_bytes", "sessions"];
-/// Limits of one connection that fall below their value again as soon as its caller frees something.
-const TRANSIENT_SHARES: [&str; 2] = ["connection_session_bytes", "connection_sessions"];
 /// Delay before a retry after a connection held too much: the turns of others do not depend on it.
 const SHARE_RETRY: Duration = Duration::from_millis(250);
 /// Delay before a retry after an error of the store.
@@ -24,36 +20,9 @@ const TURN_TIME: Duration = Duration::from_millis(5);
 /// Turns of the callers that limits of the state rejected.
 static LIMIT_TURNS: ShortLock<RetryTurns> = ShortLock::new(RetryTurns::new());
 
-/// gRPC code of an error of the state.
-fn state_error_code(error: &StateError) -> Code {
-    match error {
-        StateError::EpochChanged { .. }
-        | StateError::NotReached { .. }
-        | StateError::SessionExpired { .. }
-        | StateError::SequenceGap { .. }
-        | StateError::SequenceMismatch { .. }
-        | StateError::SourceActive { .. }
-        | StateError::ResourceInUse { .. }
-        | StateError::ResyncNeeded { .. } => Code::FailedPrecondition,
-        StateError::SessionUnknown { .. }
-        | StateError::SourceUnknown { .. }
-        | StateError::ResourceUnknown { .. }
-        | StateError::PolicyUnknown { .. }
-        | StateError::ProfileUnknown(_) => Code::NotFound,
-        StateError::SessionInline { .. } | StateError::JobsRepeated | StateError::NothingNamed => Code::InvalidArgument,
-        StateError::Aborted { .. } | StateError::NamesForgotten => Code::Aborted,
-        StateError::ChangeRejected { problem, .. }
-        | StateError::BatchInvalid { problem }
-        | StateError::QueryRejected { problem } => grpc_code(problem.kind),
-        StateError::Limit { .. } => Code::ResourceExhausted,
-        StateError::Store(_) | StateError::UnknownOutcome { .. } | StateError::ShuttingDown => Code::Unavailable,
-    }
-}
-
 impl From<StateError> for CallError {
     fn from(error: StateError) -> Self {
-        let code = state_error_code(&error);
-        let failure = Self::new(code, error.reason(), error.to_string());
+        let failure = Self::new(error.code(), error.to_string());
         let failure = match error.applied_through() {
             Some(applied) => failure.with_applied_through(applied),
             None => failure,
@@ -91,16 +60,18 @@ impl From<StateError> for CallError {
                 failure.with_entry("resource", &*name)
             }
             StateError::ProfileUnknown(unknown) => failure.with_entry("profile", &unknown.profile),
-            StateError::Limit { limit, value, .. } => {
+            StateError::Limit {
+                limit, value, holder, ..
+            } => {
                 let failure = failure
                     .with_entry("limit", limit)
                     .with_entry("value", value.to_string());
-                if TRANSIENT_LIMITS.contains(&limit) {
-                    failure.retry_after(LIMIT_TURNS.with(|turns| turns.next_delay(TURN_TIME, Instant::now())))
-                } else if TRANSIENT_SHARES.contains(&limit) {
-                    failure.retry_after(SHARE_RETRY)
-                } else {
-                    failure
+                match holder {
+                    LimitHolder::Request => failure,
+                    LimitHolder::Connection => failure.retry_after(SHARE_RETRY),
+                    LimitHolder::Callers => {
+                        failure.retry_after(LIMIT_TURNS.with(|turns| turns.next_delay(TURN_TIME, Instant::now())))
+                    }
                 }
             }
             // Without a delay: a client repeats only what it may repeat after a lost response.
@@ -118,20 +89,20 @@ impl From<PolicyError> for CallError {
     fn from(error: PolicyError) -> Self {
         let message = error.to_string();
         match error {
-            PolicyError::Rejected(rejection) => Self::invalid("POLICY_REJECTED", message)
+            PolicyError::Rejected(rejection) => Self::new(ErrorCode::PolicyRejected, message)
                 .with_entry("policy", &*rejection.name)
                 .with_entry("serving", rejection.serving.to_string())
                 .with_policy_report(convert::policy::policy_report(&rejection.report)),
-            PolicyError::VersionMismatch { name, active, .. } => Self::new(Code::Aborted, "VERSION_MISMATCH", message)
+            PolicyError::VersionMismatch { name, active, .. } => Self::new(ErrorCode::VersionMismatch, message)
                 .with_entry("policy", &*name)
                 .with_entry("active", active.to_string()),
             PolicyError::UnknownPolicy { name } => {
-                Self::not_found("POLICY_UNKNOWN", message).with_entry("policy", &*name)
+                Self::new(ErrorCode::PolicyUnknown, message).with_entry("policy", &*name)
             }
-            PolicyError::UnknownVersion { name, version } => Self::not_found("VERSION_UNKNOWN", message)
+            PolicyError::UnknownVersion { name, version } => Self::new(ErrorCode::VersionUnknown, message)
                 .with_entry("policy", &*name)
                 .with_entry("version", version.to_string()),
-            PolicyError::InvalidName { .. } => Self::invalid("POLICY_NAME_INVALID", message),
+            PolicyError::InvalidName { .. } => Self::new(ErrorCode::PolicyNameInvalid, message),
             PolicyError::State(error) => error.into(),
         }
     }

@@ -1,18 +1,25 @@
 //! Batches on their way in: one by a call, or one after the other by a stream.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use tonic::{Code, Extensions, Status, Streaming};
+use tokio_stream::Stream as _;
+use tonic::{Extensions, Status};
 
+use pumice_engine::model::ErrorCode;
 use pumice_state::ConnectionShare;
 
 use super::ServerContext;
 use super::access_layer::{access_of, refused};
-use super::connection::CallerConnection;
+use super::connection::{CallScope, CallerConnection};
 use super::convert::batch::batch_outcome;
+use super::large_messages::work_beside_tasks;
 use super::pb;
-use super::status::CallError;
+use super::request_body::failure_of_transport;
+use super::rpc::RequestStream;
+use super::status::{CallError, RpcResult};
 use crate::access::CallerAccess;
 
 /// Action when too many batches wait for the writer.
@@ -45,9 +52,9 @@ pub(super) async fn apply_batch(
     batch: Option<pb::Batch>,
     sender: &BatchSender,
     full: QueueFullAction,
-) -> Result<pb::BatchOutcome, CallError> {
+) -> RpcResult<pb::BatchOutcome> {
     let Some(batch) = batch else {
-        return Err(CallError::invalid("BATCH_MISSING", "batch: the batch is missing"));
+        return Err(CallError::new(ErrorCode::BatchMissing, "batch: the batch is missing"));
     };
     if let Some(access) = &sender.access {
         // The identities may have changed since the stream began.
@@ -67,10 +74,20 @@ pub(super) async fn apply_batch(
     Ok(batch_outcome(applied?))
 }
 
+/// Next message of a stream. One that may be compressed can take long, so other threads take over the tasks of this one.
+async fn next_message(messages: &mut RequestStream<pb::SyncRequest>) -> Result<Option<pb::SyncRequest>, Status> {
+    let inflates = CallScope::current().is_some_and(|call| call.inflates);
+    poll_fn(|context| {
+        let next = work_beside_tasks(inflates, || Pin::new(&mut *messages).poll_next(context));
+        next.map(Option::transpose)
+    })
+    .await
+}
+
 /// Applies batches one after the other: the next is read from the wire when the previous one is visible.
 pub(super) async fn run_sync(
     edge: Arc<ServerContext>,
-    mut batches: Streaming<pb::SyncRequest>,
+    mut batches: RequestStream<pb::SyncRequest>,
     sender: BatchSender,
     results: mpsc::Sender<Result<pb::SyncResponse, Status>>,
 ) {
@@ -78,18 +95,19 @@ pub(super) async fn run_sync(
     loop {
         let next = tokio::select! {
             _ = async { draining.wait_for(|draining| *draining).await.is_ok() } => {
-                let failure = CallError::new(Code::Unavailable, "SHUTTING_DOWN", "the server is shutting down");
+                let failure = CallError::new(ErrorCode::ShuttingDown, "the server is shutting down");
                 drop(results.send(Err(failure.into())).await);
                 return;
             }
-            next = batches.message() => next,
+            next = next_message(&mut batches) => next,
         };
         let result = match next {
             Ok(Some(pb::SyncRequest { batch })) => apply_batch(&edge, batch, &sender, QueueFullAction::Wait).await,
             // The stream is over, or its caller is gone: nobody reads a reply.
             Ok(None) => return,
             Err(status) => {
-                drop(results.send(Err(status)).await);
+                let failure = failure_of_transport(&status, edge.read_options.limits.request_bytes);
+                drop(results.send(Err(failure.map_or(status, Status::from))).await);
                 return;
             }
         };

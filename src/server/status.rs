@@ -8,8 +8,9 @@ use prost_types::Any;
 use tonic::{Code, Status};
 use tonic_types::pb::{BadRequest, ErrorInfo, RetryInfo, Status as RpcStatus, bad_request::FieldViolation};
 
+use crate::limits::limit_name;
 use crate::server::pb;
-use pumice_engine::model::{Problem, ProblemKind};
+use pumice_engine::model::{ErrorClass, ErrorCode, Problem};
 
 /// Domain of the reasons in `google.rpc.ErrorInfo`.
 pub const DOMAIN: &str = "pumice";
@@ -25,8 +26,7 @@ pub(super) const PUMICE: &str = "type.googleapis.com/pumice.v1.";
 /// Error of a whole call.
 #[derive(Clone, Debug)]
 pub struct CallError {
-    code: Code,
-    reason: &'static str,
+    code: ErrorCode,
     message: String,
     metadata: BTreeMap<String, String>,
     details: Vec<Any>,
@@ -34,12 +34,14 @@ pub struct CallError {
     retry: Option<Duration>,
 }
 
+/// Result of a call, or of a part of one.
+pub type RpcResult<T> = Result<T, CallError>;
+
 impl CallError {
-    /// Error with a reason code and a message.
-    pub fn new(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
+    /// Error with a code and a message.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {
             code,
-            reason,
             message: message.into(),
             metadata: BTreeMap::new(),
             details: Vec::new(),
@@ -47,29 +49,19 @@ impl CallError {
         }
     }
 
-    /// Error: the request is invalid, independently of the state (`INVALID_ARGUMENT`).
-    pub fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
-        Self::new(Code::InvalidArgument, reason, message)
-    }
-
-    /// Error: something that the request names does not exist.
-    pub fn not_found(reason: &'static str, message: impl Into<String>) -> Self {
-        Self::new(Code::NotFound, reason, message)
-    }
-
-    /// Error: the state is not as the caller expects.
-    pub fn precondition(reason: &'static str, message: impl Into<String>) -> Self {
-        Self::new(Code::FailedPrecondition, reason, message)
-    }
-
-    /// Error: a bound would be exceeded.
-    pub fn exhausted(reason: &'static str, message: impl Into<String>) -> Self {
-        Self::new(Code::ResourceExhausted, reason, message)
+    /// Error: a number is not a value of an enumeration.
+    pub(super) fn unknown_value(field: &str, value: i32) -> Self {
+        Self::new(ErrorCode::EnumInvalid, format!("invalid {field}: {value}"))
     }
 
     /// Error: a limit, named as in the settings, would be exceeded.
-    pub fn limit(reason: &'static str, name: &'static str, limit: usize, message: &str) -> Self {
-        Self::exhausted(reason, format!("{message} (limit `{name}` is {limit})"))
+    pub fn limit(name: &'static str, limit: usize, message: &str) -> Self {
+        Self::limit_as(ErrorCode::LimitExceeded, name, limit, message)
+    }
+
+    /// Error of this code: a limit, named as in the settings, would be exceeded.
+    pub(super) fn limit_as(code: ErrorCode, name: &'static str, limit: usize, message: &str) -> Self {
+        Self::new(code, format!("{message} (limit `{name}` is {limit})"))
             .with_entry("limit", name)
             .with_entry("value", limit.to_string())
     }
@@ -77,7 +69,7 @@ impl CallError {
     /// Error of this server itself; the log has more detail than the caller gets.
     pub fn internal(what: &'static str) -> Self {
         tracing::error!(what, "internal error");
-        Self::new(Code::Internal, "INTERNAL", "internal error")
+        Self::new(ErrorCode::Internal, "internal error")
     }
 
     /// Error for the first of some problems; the details list all.
@@ -94,7 +86,7 @@ impl CallError {
             fields.field_violations.push(FieldViolation {
                 field: problem.field.clone(),
                 description: problem.message.clone(),
-                reason: problem.reason.to_owned(),
+                reason: problem.code.name().to_owned(),
                 localized_message: None,
             });
             if fields.encoded_len() > LIST_BYTES {
@@ -102,7 +94,7 @@ impl CallError {
                 break;
             }
         }
-        Self::new(grpc_code(first.kind), first.reason, message).with_detail(GOOGLE, "BadRequest", &fields)
+        Self::new(first.code, message).with_detail(GOOGLE, "BadRequest", &fields)
     }
 
     /// Adds a measurement or a name that programs may want.
@@ -112,6 +104,11 @@ impl CallError {
         value.truncate(value.floor_char_boundary(VALUE_BYTES));
         self.metadata.insert(name.to_owned(), value);
         self
+    }
+
+    /// Limit that was reached, if one was.
+    pub(super) fn reached_limit(&self) -> Option<&'static str> {
+        limit_name(self.metadata.get("limit")?)
     }
 
     pub(crate) fn message(&self) -> &str {
@@ -169,7 +166,7 @@ impl CallError {
         if left_out > 0 {
             report.diagnostics.push(pb::Diagnostic {
                 severity: pb::Severity::Error.into(),
-                code: "MORE_DIAGNOSTICS".to_owned(),
+                code: ErrorCode::DiagnosticsOmitted.name().to_owned(),
                 message: format!("{left_out} more diagnostics are left out here"),
                 ..pb::Diagnostic::default()
             });
@@ -179,12 +176,17 @@ impl CallError {
 
     /// gRPC code of the error.
     pub fn code(&self) -> Code {
+        grpc_code(self.code.class())
+    }
+
+    /// Code; its class decides the gRPC code.
+    pub fn error_code(&self) -> ErrorCode {
         self.code
     }
 
-    /// Reason code of the error.
+    /// Name of the code on the wire.
     pub fn reason(&self) -> &'static str {
-        self.reason
+        self.code.name()
     }
 
     pub(super) fn with_detail(mut self, package: &str, name: &str, message: &impl Message) -> Self {
@@ -197,7 +199,6 @@ impl From<CallError> for Status {
     fn from(failure: CallError) -> Self {
         let CallError {
             code,
-            reason,
             mut message,
             metadata,
             mut details,
@@ -208,11 +209,12 @@ impl From<CallError> for Status {
             message.push('…');
         }
         let info = ErrorInfo {
-            reason: reason.to_owned(),
+            reason: code.name().to_owned(),
             domain: DOMAIN.to_owned(),
             metadata: metadata.into_iter().collect(),
         };
         details.insert(0, any(GOOGLE, "ErrorInfo", &info));
+        let code = grpc_code(code.class());
         let rpc = RpcStatus {
             code: code.into(),
             message: message.clone(),
@@ -229,14 +231,21 @@ impl From<Problem> for CallError {
     }
 }
 
-/// gRPC code for a kind of problem.
-pub fn grpc_code(kind: ProblemKind) -> Code {
-    match kind {
-        ProblemKind::Invalid => Code::InvalidArgument,
-        ProblemKind::NotFound => Code::NotFound,
-        ProblemKind::FailedPrecondition => Code::FailedPrecondition,
-        ProblemKind::Exhausted => Code::ResourceExhausted,
-        ProblemKind::Unserved => Code::Unimplemented,
+/// gRPC code for a class of codes.
+pub fn grpc_code(class: ErrorClass) -> Code {
+    match class {
+        ErrorClass::Invalid => Code::InvalidArgument,
+        ErrorClass::NotFound => Code::NotFound,
+        ErrorClass::Precondition => Code::FailedPrecondition,
+        ErrorClass::Aborted => Code::Aborted,
+        ErrorClass::Exhausted => Code::ResourceExhausted,
+        ErrorClass::Unserved => Code::Unimplemented,
+        ErrorClass::Unavailable => Code::Unavailable,
+        ErrorClass::Unauthenticated => Code::Unauthenticated,
+        ErrorClass::PermissionDenied => Code::PermissionDenied,
+        ErrorClass::Cancelled => Code::Cancelled,
+        ErrorClass::DeadlineExceeded => Code::DeadlineExceeded,
+        ErrorClass::Internal => Code::Internal,
     }
 }
 

@@ -11,13 +11,13 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::connection::CallerConnection;
+use super::connection::CallScope;
 use super::request_body::{
     BodyReceiver, FREE_BYTES, PREFIX_BYTES, SlowBody, SlowEntry, WRONG_FLAG, abandoned, malformed, message_bytes,
     rejected,
 };
 use super::shares::{HeldShare, ShareError};
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 
 /// Position in a row of messages.
 #[derive(Debug, Default)]
@@ -27,6 +27,8 @@ struct MessageCursor {
     begun: usize,
     /// Bytes of the message that are missing.
     missing: usize,
+    /// Last four bytes of the message so far, the last one highest.
+    tail: u32,
 }
 
 impl MessageCursor {
@@ -35,12 +37,14 @@ impl MessageCursor {
         self.begun == 0
     }
 
-    /// Advances over bytes. Returns the number of bytes of an incomplete message.
+    /// Advances over bytes. Returns the number of bytes of an incomplete message. `ended`: called with the flag and the last four
+    /// bytes of each message that is whole.
     fn advance(
         &mut self,
         mut bytes: &[u8],
-        check: impl Fn(u8, usize) -> Result<(), CallError>,
-    ) -> Result<usize, CallError> {
+        check: impl Fn(u8, usize) -> RpcResult<()>,
+        mut ended: impl FnMut(u8, u32),
+    ) -> RpcResult<usize> {
         let mut open = 0;
         while let Some((first, rest)) = bytes.split_first() {
             if self.begun < PREFIX_BYTES {
@@ -55,10 +59,16 @@ impl MessageCursor {
                 }
             } else {
                 let step = self.missing.min(bytes.len());
-                bytes = bytes.get(step..).unwrap_or_default();
+                let (content, after) = bytes.split_at(step);
+                for byte in content.get(step.saturating_sub(4)..).unwrap_or_default() {
+                    self.tail = (self.tail >> 8) | (u32::from(*byte) << 24);
+                }
+                bytes = after;
                 (self.missing, open) = (self.missing - step, open + step);
             }
             if self.begun == PREFIX_BYTES && self.missing == 0 {
+                let [flag, ..] = self.prefix;
+                ended(flag, self.tail);
                 (self.begun, open) = (0, 0);
             }
         }
@@ -82,7 +92,7 @@ impl fmt::Debug for CheckedMessages {
 }
 
 impl CheckedMessages {
-    fn read(&mut self, data: &[u8]) -> Result<(), CallError> {
+    fn read(&mut self, data: &[u8]) -> RpcResult<()> {
         self.bytes.extend_from_slice(data);
         while let Some(length) = message_bytes(&self.bytes) {
             let Some(message) = self.bytes.get(PREFIX_BYTES..PREFIX_BYTES.saturating_add(length)) else {
@@ -105,13 +115,12 @@ pub(super) type RequestFailure = Arc<OnceLock<CallError>>;
 pub(super) struct StreamBody {
     inner: Body,
     receiver: Arc<BodyReceiver>,
-    connection: Arc<CallerConnection>,
+    call: Arc<CallScope>,
     cursor: MessageCursor,
     /// Bytes of the message that is being received, and of earlier messages that the service still processes.
     share: HeldShare,
     /// Bytes of the message that is being received.
     open_bytes: usize,
-    plain: bool,
     /// Messages that the service behind would not report if they cannot be read.
     checked: Option<CheckedMessages>,
     failure: RequestFailure,
@@ -120,20 +129,14 @@ pub(super) struct StreamBody {
 }
 
 impl StreamBody {
-    pub(super) fn new(
-        inner: Body,
-        receiver: &Arc<BodyReceiver>,
-        connection: &Arc<CallerConnection>,
-        plain: bool,
-    ) -> Self {
+    pub(super) fn new(inner: Body, receiver: &Arc<BodyReceiver>, call: &Arc<CallScope>) -> Self {
         Self {
             inner,
-            share: HeldShare::none(&receiver.bytes, connection),
+            share: HeldShare::none(&receiver.bytes, call.connection()),
             receiver: Arc::clone(receiver),
-            connection: Arc::clone(connection),
+            call: Arc::clone(call),
             cursor: MessageCursor::default(),
             open_bytes: 0,
-            plain,
             checked: None,
             failure: RequestFailure::default(),
             open: None,
@@ -164,7 +167,7 @@ impl StreamBody {
         timer.as_mut().poll(context).map(|()| self.receiver.too_slow())
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CallError>>> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<RpcResult<Frame<Bytes>>>> {
         // The service asks for more when it is done with what it has.
         self.share.shrink_to(self.open_bytes);
         let frame = match Pin::new(&mut self.inner).poll_frame(context) {
@@ -183,11 +186,12 @@ impl StreamBody {
         Poll::Ready(Some(Ok(frame)))
     }
 
-    fn follow(&mut self, data: &[u8]) -> Result<(), CallError> {
-        let (receiver, plain) = (&self.receiver, self.plain);
+    fn follow(&mut self, data: &[u8]) -> RpcResult<()> {
+        let (receiver, call) = (&self.receiver, &self.call);
+        let plain = !call.inflates;
         let was_between = self.cursor.is_between();
         let is_checked = self.checked.is_some();
-        let open = self.cursor.advance(data, |flag, length| {
+        let check = |flag: u8, length: usize| {
             if plain && flag != 0 {
                 return Err(malformed(WRONG_FLAG));
             }
@@ -195,7 +199,13 @@ impl StreamBody {
                 return Err(malformed("the message is longer than any of this service"));
             }
             receiver.check_length(length)
-        })?;
+        };
+        let expect = |flag: u8, tail: u32| {
+            if call.inflates {
+                call.expect_message((flag == 1).then_some(tail));
+            }
+        };
+        let open = self.cursor.advance(data, check, expect)?;
         if let Some(checked) = self.checked.as_mut().filter(|_| plain) {
             checked.read(data)?;
         }
@@ -203,7 +213,7 @@ impl StreamBody {
         let is_over = self.cursor.is_between() || open < data.len();
         self.open_bytes = if is_over { open } else { self.open_bytes + open };
         if is_over {
-            self.connection.touch_stream();
+            self.call.connection().touch_stream();
             self.open = None;
         }
         if data.len() > FREE_BYTES || !self.cursor.is_between() {
@@ -253,7 +263,7 @@ mod tests {
         let wire: Vec<u8> = [0, 0, 0, 0, 3, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 9, 9].into();
         for cut in 0..wire.len() {
             let mut cursor = MessageCursor::default();
-            let mut advance = |bytes: &[u8]| cursor.advance(bytes, |_, _| Ok(())).unwrap();
+            let mut advance = |bytes: &[u8]| cursor.advance(bytes, |_, _| Ok(()), |_, _| {}).unwrap();
             let open = advance(&wire[..cut]);
             let end = if cut < 8 {
                 0

@@ -8,34 +8,29 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::http::{HeaderValue, Request, Response};
+use http_body_util::Full;
 use prost::Message as _;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
+use tonic::Status;
 use tonic::body::Body;
-use tonic::transport::server::TcpConnectInfo;
-use tonic::{Code, Status};
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tower::{Layer, Service};
 
-use super::connection::{CallerConnection, ConnectionCall};
+use super::connection::{CallScope, CallerConnection, ConnectionCall};
 use super::connection_table::ConnectionTable;
+use super::large_messages::LargeMessageGate;
 use super::rejection_pause::{RejectionPauses, retry_delay};
-use super::request_body::{BodyReceiver, malformed};
-use super::request_encoding::{InflatedStream, RequestEncoding, inflate_request};
+use super::request_body::{BodyReceiver, RequestEncoding, failure_of_transport};
 use super::response_body::BodySender;
-use super::response_room::{ReservedRoom, ResponseSender};
-use super::shares::{HeldShare, ShareError, SharedLimit};
-use super::status::CallError;
+use super::shares::{HeldShare, SharedLimit};
+use super::status::{CallError, RpcResult};
 use super::stream_body::{RequestFailure, StreamBody};
 use super::worker_pool::WorkerPool;
 use crate::limits::{EdgeLimits, grpc_timeout};
+use pumice_engine::model::ErrorCode;
 
-/// Time before the caller's deadline at which the error is sent, so that it arrives before the transport cancels the
-/// call.
+/// Time before the caller's deadline at which the error is sent. It then arrives before the transport cancels the call.
 const DEADLINE_MARGIN: Duration = Duration::from_millis(1);
-/// Number of stalled connections that are closed for the sake of one call.
-const CLOSE_ATTEMPTS: usize = 20;
-/// Delay after which the places of a closed connection are free.
-const CLOSE_DELAY: Duration = Duration::from_millis(10);
 /// Number of streams that a connection may hold of the kept part: a source has one, and watches the health beside it.
 const FEW_STREAMS: usize = 4;
 /// Bytes that a connection holds, about: a few thousand if it is idle, some ten thousand if it was used.
@@ -64,16 +59,15 @@ struct CallThrottle {
     requests: Arc<BodyReceiver>,
     responses: Arc<BodySender>,
     connections: Arc<ConnectionTable>,
-    workers: Arc<WorkerPool>,
     pauses: RejectionPauses,
+    large: LargeMessageGate,
 }
 
 /// Call that has its place.
 struct AdmittedCall {
-    request: Request<Body>,
+    kind: CallKind,
+    body: Body,
     place: Option<HeldShare>,
-    /// Bytes of the request, which count until it is decided.
-    received: Option<Arc<HeldShare>>,
     /// Failure of the requests with which the response has to end.
     request_failure: Option<RequestFailure>,
 }
@@ -102,7 +96,7 @@ impl CallKind {
 }
 
 impl ThrottleLayer {
-    /// Layer with these limits, over these connections. The workers inflate large compressed requests.
+    /// Layer with these limits, over these connections. Large messages are decoded on the workers.
     pub fn new(limits: &EdgeLimits, connections: &Arc<ConnectionTable>, workers: &Arc<WorkerPool>) -> Self {
         let (calls, streams) = (("calls", limits.calls), ("streams", limits.streams));
         let calls_share = ("connection_calls", limits.connection_calls);
@@ -113,8 +107,8 @@ impl ThrottleLayer {
             requests: BodyReceiver::new(limits),
             responses: BodySender::new(limits, Arc::clone(connections)),
             connections: Arc::clone(connections),
-            workers: Arc::clone(workers),
             pauses: RejectionPauses::default(),
+            large: LargeMessageGate::new(Arc::clone(workers)),
         }))
     }
 
@@ -127,50 +121,40 @@ impl ThrottleLayer {
 
 impl CallThrottle {
     /// Place of a call, until all of its response is taken.
-    async fn place(
-        &self,
-        limit: &Arc<SharedLimit>,
-        connection: &Arc<CallerConnection>,
-    ) -> Result<HeldShare, CallError> {
+    async fn place(&self, limit: &Arc<SharedLimit>, connection: &Arc<CallerConnection>) -> RpcResult<HeldShare> {
         let mut place = HeldShare::none(limit, connection);
-        // Streams last for as long as their callers like: those that say nothing give way to a caller's first ones.
-        let few = connection.held.streams.load(Ordering::Relaxed) < FEW_STREAMS;
-        let mut closes_silent = few && limit.name == "streams";
-        for _ in 0..CLOSE_ATTEMPTS {
-            match place.grow(1) {
-                Ok(()) => return Ok(place),
-                Err(ShareError::Greedy) => {
-                    let message = "too many calls of this connection are under way, or their responses are not taken";
-                    return Err(place.rejection(ShareError::Greedy, message));
-                }
-                Err(ShareError::Full) => {}
-            }
-            if !self.connections.close_most_stalled(connection.number(), limit.name) {
-                if !std::mem::take(&mut closes_silent)
-                    || !self.connections.close_most_silent(connection.number(), limit.name)
-                {
-                    break;
-                }
-                // One connection is enough, however long its end takes.
-                if self.wait_for_place(&mut place).await {
-                    return Ok(place);
-                }
-            }
-            sleep(CLOSE_DELAY).await;
+        if place.grow(1).is_ok() {
+            return Ok(place);
         }
-        let message = "too many calls are under way, or their responses are not taken";
-        Err(place.rejection(ShareError::Full, message))
+        Box::pin(self.close_for_place(place, limit, connection)).await
     }
 
-    /// Waits for a place that a closed connection leaves. Returns false if none comes.
-    async fn wait_for_place(&self, place: &mut HeldShare) -> bool {
-        for _ in 0..CLOSE_ATTEMPTS {
-            sleep(CLOSE_DELAY).await;
-            if place.grow(1).is_ok() {
-                return true;
+    /// Place of a call that a connection leaves which is closed for it, if there is one to close.
+    async fn close_for_place(
+        &self,
+        mut place: HeldShare,
+        limit: &SharedLimit,
+        connection: &CallerConnection,
+    ) -> RpcResult<HeldShare> {
+        // Streams last for as long as their callers like: those that say nothing give way to a caller's first ones.
+        let few = connection.held.streams.load(Ordering::Relaxed) < FEW_STREAMS;
+        let closes_silent = few && std::ptr::eq(limit, self.streams.as_ref());
+        let mut has_closed_silent = false;
+        let close = || {
+            let (number, connections) = (connection.number(), &self.connections);
+            // One silent connection is enough, however long its end takes.
+            if !has_closed_silent && !connections.close_most_stalled(number, limit.name) {
+                has_closed_silent = closes_silent && connections.close_most_silent(number, limit.name);
+                return has_closed_silent;
             }
-        }
-        false
+            true
+        };
+        let messages = [
+            "too many calls of this connection are under way, or their responses are not taken",
+            "too many calls are under way, or their responses are not taken",
+        ];
+        place.grow_shedding(1, messages, close).await?;
+        Ok(place)
     }
 
     /// Receives the request, calls the service, and prepares the response for sending.
@@ -178,91 +162,85 @@ impl CallThrottle {
         &self,
         mut service: S,
         request: Request<Body>,
-        connection: &Arc<CallerConnection>,
+        scope: &Arc<CallScope>,
         (call, deadline): (ConnectionCall, Option<Instant>),
-    ) -> Result<Result<Response<Body>, CallError>, S::Error>
+    ) -> Result<RpcResult<Response<Body>>, S::Error>
     where
-        S: Service<Request<Body>, Response = Response<Body>>,
+        S: Service<Request<Body>, Response = Response<Body>, Future: Send + 'static, Error: Send + 'static>,
     {
-        let kind = CallKind::of(request.uri().path());
-        let is_own = request.uri().path().starts_with(OWN_PATHS);
-        let AdmittedCall {
-            mut request,
-            place,
-            received,
-            request_failure,
-        } = match self.admit(kind, request, connection).await {
+        let connection = scope.connection();
+        let (parts, body) = request.into_parts();
+        let admitted = match self.admit(parts.uri.path(), body, scope).await {
             Ok(admitted) => admitted,
             Err(failure) => {
-                self.pauses.pause(connection, failure.retry_delay(), deadline).await;
+                Box::pin(self.pauses.pause(connection, failure.retry_delay(), deadline)).await;
                 return Ok(Err(failure));
             }
         };
-        request.extensions_mut().insert(ResponseSender {
-            sender: Arc::clone(&self.responses),
-            connection: Arc::clone(connection),
-        });
-        let mut response = service.call(request).await?;
-        drop(received);
-        let reserved = ReservedRoom::take(response.extensions_mut());
-        let retry = Status::from_header_map(response.headers()).and_then(|status| retry_delay(&status));
-        let place = place.filter(|_| retry.is_none());
-        self.pauses.pause(connection, retry, deadline).await;
-        // The messages of this service are read by its own codec, which knows whose fault an unreadable one is.
-        if !is_own && has_code(&response, Code::Internal) {
-            return Ok(Err(malformed("the request cannot be read")));
+        let request = Request::from_parts(parts, admitted.body);
+        let response = self.large.call(&mut service, request).await?;
+        if admitted.kind != CallKind::Stream {
+            scope.release();
+        }
+        let mut place = admitted.place;
+        if let Some(status) = Status::from_header_map(response.headers()) {
+            let retry = retry_delay(&status);
+            if retry.is_some() {
+                place = None;
+            }
+            Box::pin(self.pauses.pause(connection, retry, deadline)).await;
+            if let Some(failure) = failure_of_transport(&status, self.requests.request_bytes) {
+                return Ok(Err(failure));
+            }
         }
         let (parts, body) = response.into_parts();
-        let body = self.responses.send(body, connection, (call, place), reserved).await;
-        Ok(body.map(|body| Response::from_parts(parts, Body::new(body.ending_with(request_failure)))))
+        let body = self
+            .responses
+            .send(body, connection, (call, place), scope.take_room())
+            .await;
+        Ok(body.map(|body| {
+            let body = body.ending_with(admitted.request_failure);
+            Response::from_parts(parts, Body::new(body))
+        }))
     }
 
     /// Receives what a call needs before it begins, and takes its place.
-    async fn admit(
-        &self,
-        kind: CallKind,
-        request: Request<Body>,
-        connection: &Arc<CallerConnection>,
-    ) -> Result<AdmittedCall, CallError> {
-        let (mut parts, body) = request.into_parts();
-        let encoding = RequestEncoding::take(&mut parts.headers)?;
-        let plain = encoding == RequestEncoding::Plain;
-        let (mut received, mut request_failure) = (None, None);
+    async fn admit(&self, path: &str, body: Body, scope: &Arc<CallScope>) -> RpcResult<AdmittedCall> {
+        let (kind, connection) = (CallKind::of(path), scope.connection());
+        let mut request_failure = None;
         let (body, place) = match kind {
             CallKind::Stream => {
                 let place = self.place(&self.streams, connection).await?;
                 connection.touch_stream();
-                let mut body = StreamBody::new(body, &self.requests, connection, plain);
-                if REFLECTION.contains(&parts.uri.path()) {
+                let mut body = StreamBody::new(body, &self.requests, scope);
+                if REFLECTION.contains(&path) {
                     body = body.checked(|message| ServerReflectionRequest::decode(message).is_ok());
                     request_failure = Some(body.failure());
                 }
-                let body = if plain {
-                    Body::new(body)
-                } else {
-                    Body::new(InflatedStream::new(body, &self.requests, connection))
-                };
-                (body, Some(place))
+                if scope.inflates {
+                    scope.hold(HeldShare::none(&self.requests.bytes, connection));
+                }
+                (Body::new(body), Some(place))
             }
             CallKind::Probe | CallKind::Unary => {
-                let mut body = self.requests.receive(body, connection, plain).await?;
+                let message = self.requests.receive(body, connection, !scope.inflates).await?;
                 let place = match kind {
                     CallKind::Probe => None,
                     CallKind::Unary | CallKind::Stream => Some(self.place(&self.calls, connection).await?),
                 };
-                if !plain {
-                    body = inflate_request(body, connection, &self.requests, &self.workers.messages).await?;
+                if scope.inflates {
+                    scope.expect_message(message.gzip_length());
                 }
-                if kind == CallKind::Unary {
-                    received = Some(body.share());
+                if scope.inflates || message.share.amount() > 0 {
+                    scope.hold(message.share);
                 }
-                (Body::new(body), place)
+                (Body::new(Full::new(message.bytes)), place)
             }
         };
         Ok(AdmittedCall {
-            request: Request::from_parts(parts, body),
+            kind,
+            body,
             place,
-            received,
             request_failure,
         })
     }
@@ -302,18 +280,24 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let connection = caller(&mut request);
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let connection = caller(&request);
         let call = connection.begin_call();
         let patience = grpc_timeout(request.headers()).map(|timeout| timeout.saturating_sub(DEADLINE_MARGIN));
+        let encoding = RequestEncoding::of(request.headers());
         // The ready service is used, and its copy takes its place.
         let copy = self.inner.clone();
         let service = std::mem::replace(&mut self.inner, copy);
         let throttle = Arc::clone(&self.throttle);
         Box::pin(async move {
+            let inflates = match encoding {
+                Ok(encoding) => encoding == RequestEncoding::Gzip,
+                Err(failure) => return Ok(refused(failure)),
+            };
+            let scope = CallScope::new(&connection, &throttle.responses, inflates);
             let deadline = patience.map(|patience| Instant::now() + patience);
-            let response = throttle.respond(service, request, &connection, (call, deadline));
-            let response = CallerConnection::scope(Arc::clone(&connection), response);
+            let response = throttle.respond(service, request, &scope, (call, deadline));
+            let response = std::pin::pin!(Arc::clone(&scope).run(response));
             let result = match patience {
                 None => response.await?,
                 Some(patience) => match tokio::time::timeout(patience, response).await {
@@ -321,44 +305,34 @@ where
                     Err(_) => Err(deadline_passed()),
                 },
             };
-            Ok(result.unwrap_or_else(|failure| {
-                let mut response = Status::from(failure).into_http::<Body>();
-                let accepted = HeaderValue::from_static(RequestEncoding::ACCEPTED);
-                response.headers_mut().insert("grpc-accept-encoding", accepted);
-                response
-            }))
+            Ok(result.unwrap_or_else(refused))
         })
     }
 }
 
-/// Connection of a request, whose addresses the services look for where the transport puts them.
-fn caller(request: &mut Request<Body>) -> Arc<CallerConnection> {
-    let known = request
-        .extensions()
-        .get::<Option<Arc<CallerConnection>>>()
-        .and_then(Option::clone);
-    let connection = known.unwrap_or_else(|| {
-        let nowhere = TcpConnectInfo {
-            local_addr: None,
-            remote_addr: None,
-        };
-        CallerConnection::new(u64::MAX, nowhere)
-    });
-    request.extensions_mut().insert(connection.peer().clone());
-    connection
+/// Response of a call that is rejected.
+fn refused(failure: CallError) -> Response<Body> {
+    let mut response = Status::from(failure).into_http::<Body>();
+    let accepted = HeaderValue::from_static(RequestEncoding::ACCEPTED);
+    response.headers_mut().insert("grpc-accept-encoding", accepted);
+    response
 }
 
-fn has_code(response: &Response<Body>, code: Code) -> bool {
-    Status::from_header_map(response.headers()).is_some_and(|status| status.code() == code)
+/// Connection of a request.
+fn caller(request: &Request<Body>) -> Arc<CallerConnection> {
+    let known = request.extensions().get::<Option<Arc<CallerConnection>>>();
+    known.and_then(Option::clone).unwrap_or_else(CallerConnection::unknown)
 }
 
 fn deadline_passed() -> CallError {
     let message = "the caller's deadline has passed; the work was cancelled";
-    CallError::new(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", message)
+    CallError::new(ErrorCode::DeadlineExceeded, message)
 }
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+    use tonic::transport::server::TcpConnectInfo;
     use tower::{ServiceExt as _, service_fn};
 
     use super::*;
@@ -373,8 +347,7 @@ mod tests {
         };
         let never = service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Status>>());
         let connections = ConnectionTable::new(1, Arc::new(Metrics::new()));
-        let workers = Arc::new(WorkerPool::new(&limits));
-        let service = ThrottleLayer::new(&limits, &connections, &workers).layer(never);
+        let service = ThrottleLayer::new(&limits, &connections, &Arc::new(WorkerPool::new(&limits))).layer(never);
         for _ in 0..2 {
             let request = Request::get("/pumice.v1.DecisionService/Score").header("grpc-timeout", "5m");
             let body = Body::new(axum::body::Body::from(vec![0; 5]));
@@ -388,13 +361,12 @@ mod tests {
     async fn a_connection_that_does_not_wait_is_rejected_later() {
         let (limits, metrics) = (EdgeLimits::default(), Arc::new(Metrics::new()));
         let full = service_fn(|_: Request<Body>| async {
-            let failure =
-                CallError::limit("OVERLOADED", "worker_queue", 1, "full").retry_after(Duration::from_secs(10));
+            let failure = CallError::limit_as(ErrorCode::Overloaded, "worker_queue", 1, "full")
+                .retry_after(Duration::from_secs(10));
             Ok::<_, Status>(Status::from(failure).into_http::<Body>())
         });
         let connections = ConnectionTable::new(1, metrics);
-        let workers = Arc::new(WorkerPool::new(&limits));
-        let service = ThrottleLayer::new(&limits, &connections, &workers).layer(full);
+        let service = ThrottleLayer::new(&limits, &connections, &Arc::new(WorkerPool::new(&limits))).layer(full);
         let nowhere = TcpConnectInfo {
             local_addr: None,
             remote_addr: None,

@@ -11,11 +11,12 @@ use tokio::time::Instant;
 
 use super::connection::CallerConnection;
 use super::retry_turns::RetryTurns;
-use super::status::CallError;
+use super::status::{CallError, RpcResult};
 pub(super) use super::work_queue::HeldWorker;
 use super::work_queue::{Admission, QueueLimit, QueueRejection, WorkQueue};
 use crate::limits::{EdgeLimits, MAX_DISK_WAITS};
 use crate::telemetry::WorkerLoad;
+use pumice_engine::model::ErrorCode;
 use pumice_engine::short_lock::ShortLock;
 
 /// Cancellation token: turns true when the caller is gone or its deadline has passed.
@@ -119,8 +120,8 @@ impl WorkerGate {
     /// The work's own error; or too much work waits.
     pub(super) async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&CancellationToken) -> Result<T, CallError> + Send + 'static,
-    ) -> Result<T, CallError> {
+        work: impl FnOnce(&CancellationToken) -> RpcResult<T> + Send + 'static,
+    ) -> RpcResult<T> {
         self.run_after(std::future::ready(Ok(())), work).await
     }
 
@@ -130,9 +131,9 @@ impl WorkerGate {
     /// The error of the check, or of the work; or too much work waits.
     pub(super) async fn run_after<T: Send + 'static>(
         &self,
-        check: impl Future<Output = Result<(), CallError>>,
-        work: impl FnOnce(&CancellationToken) -> Result<T, CallError> + Send + 'static,
-    ) -> Result<T, CallError> {
+        check: impl Future<Output = RpcResult<()>>,
+        work: impl FnOnce(&CancellationToken) -> RpcResult<T> + Send + 'static,
+    ) -> RpcResult<T> {
         let worker = self.worker().await?;
         check.await?;
         spawn_work(move |stop| {
@@ -149,11 +150,11 @@ impl WorkerGate {
     /// The work's own error; or too much work waits, for a worker or for the disk.
     pub(super) async fn run_to_disk<T: Send + 'static>(
         &self,
-        work: impl FnOnce(HeldWorker, &CancellationToken) -> Result<T, CallError> + Send + 'static,
-    ) -> Result<T, CallError> {
+        work: impl FnOnce(HeldWorker, &CancellationToken) -> RpcResult<T> + Send + 'static,
+    ) -> RpcResult<T> {
         let Ok(wait) = Arc::clone(&self.disk_waits).try_acquire_owned() else {
             let message = "too many calls wait for the disk";
-            let failure = CallError::limit("OVERLOADED", "disk_waits", MAX_DISK_WAITS, message);
+            let failure = CallError::limit_as(ErrorCode::Overloaded, "disk_waits", MAX_DISK_WAITS, message);
             let retry = self
                 .disk_turns
                 .with(|turns| turns.next_delay(DISK_SHARE, Instant::now()));
@@ -168,7 +169,7 @@ impl WorkerGate {
     }
 
     /// Worker, as soon as one is free, unless that takes too long.
-    async fn worker(&self) -> Result<HeldWorker, CallError> {
+    async fn worker(&self) -> RpcResult<HeldWorker> {
         let now = Instant::now();
         let worker = match self.queue.enter(CallerConnection::of_work(now), now) {
             Ok(Admission::Begun(worker)) => Ok(worker),
@@ -191,19 +192,24 @@ impl WorkerGate {
                 "large requests would wait for too long; small requests are still evaluated",
             ),
         };
-        CallError::limit("OVERLOADED", name, limit, message).retry_after(retry)
+        CallError::limit_as(ErrorCode::Overloaded, name, limit, message).retry_after(retry)
     }
 }
 
 /// Runs work on a blocking thread. The work is cancelled if its caller no longer waits.
 async fn spawn_work<T: Send + 'static>(
-    work: impl FnOnce(&CancellationToken) -> Result<T, CallError> + Send + 'static,
-) -> Result<T, CallError> {
+    work: impl FnOnce(&CancellationToken) -> RpcResult<T> + Send + 'static,
+) -> RpcResult<T> {
     let stop = CancelOnDrop(CancellationToken::default());
     let flag = stop.0.clone();
     let span = tracing::Span::current();
-    let work = move || span.in_scope(|| tracing::info_span!("work").in_scope(|| work(&flag)));
-    match tokio::task::spawn_blocking(work).await {
+    let work = move || {
+        if span.is_disabled() {
+            return work(&flag);
+        }
+        span.in_scope(|| tracing::info_span!("work").in_scope(|| work(&flag)))
+    };
+    match pumice_state::tasks::run_blocking(work).await {
         Ok(done) => done,
         Err(_) => Err(CallError::internal("a worker stopped")),
     }

@@ -14,11 +14,11 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorInfo, StatusExt as _};
 use tower::{Layer, Service};
 use tracing::field::Empty;
-use tracing::{Instrument as _, Span};
+use tracing::{Instrument as _, Level, Span};
 
 use super::metrics::Metrics;
 use super::rpc_labels::{STREAMS, rpc_of};
-use super::traces;
+use super::{TRACE_PARENT, traces};
 use crate::limits::{self, grpc_timeout};
 
 /// Layer that measures every call.
@@ -63,6 +63,7 @@ impl<S, B> Service<Request<B>> for CallMetricsService<S>
 where
     S: Service<Request<B>, Response = Response<Body>>,
     S::Future: Send + 'static,
+    S::Error: 'static,
 {
     type Response = Response<Body>;
     type Error = S::Error;
@@ -75,12 +76,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let rpc = rpc_of(request.uri().path());
         let (start, timeout) = (Instant::now(), grpc_timeout(request.headers()));
-        let span = if self.exports_traces {
-            exported_span(rpc, request.uri().path())
-        } else {
-            tracing::info_span!("call", rpc, trace_id = Empty, code = Empty)
-        };
-        traces::join_caller_trace(&span, request.headers());
+        let span = self.span(rpc, &request);
         let call = MeasuredCall {
             metrics: Arc::clone(&self.metrics),
             rpc,
@@ -89,27 +85,51 @@ where
             span: span.clone(),
             completed: false,
         };
+        if span.is_disabled() {
+            return Box::pin(measured(self.inner.call(request), call));
+        }
         let result = span.in_scope(|| self.inner.call(request));
-        let measured = async move {
-            let result = result.await;
-            let Ok(response) = result else {
-                call.complete(None);
-                return result;
-            };
-            // A failed call has its code in the headers, and no body; a stream that began has it at its end.
-            if STREAMS.contains(&rpc) && Status::from_header_map(response.headers()).is_none() {
-                return Ok(response.map(|inner| {
-                    Body::new(MeasuredStream {
-                        inner,
-                        call: Some(call),
-                    })
-                }));
-            }
-            call.complete(Some(response.headers()));
-            Ok(response)
-        };
-        Box::pin(measured.instrument(span))
+        Box::pin(measured(result, call).instrument(span))
     }
+}
+
+impl<S> CallMetricsService<S> {
+    /// Span of a call that somebody reads: a collector, a caller who has a trace, or whoever reads a line about each call.
+    /// Otherwise there is none.
+    fn span<B>(&self, rpc: &'static str, request: &Request<B>) -> Span {
+        let span = if self.exports_traces {
+            exported_span(rpc, request.uri().path())
+        } else if request.headers().contains_key(&TRACE_PARENT) || tracing::enabled!(Level::DEBUG) {
+            tracing::info_span!("call", rpc, trace_id = Empty, code = Empty)
+        } else {
+            return Span::none();
+        };
+        traces::join_caller_trace(&span, request.headers());
+        span
+    }
+}
+
+/// Result of a call, recorded.
+async fn measured<E>(
+    result: impl Future<Output = Result<Response<Body>, E>>,
+    call: MeasuredCall,
+) -> Result<Response<Body>, E> {
+    let result = result.await;
+    let Ok(response) = result else {
+        call.complete(None);
+        return result;
+    };
+    // A failed call has its code in the headers, and no body; a stream that began has it at its end.
+    if STREAMS.contains(&call.rpc) && Status::from_header_map(response.headers()).is_none() {
+        return Ok(response.map(|inner| {
+            Body::new(MeasuredStream {
+                inner,
+                call: Some(call),
+            })
+        }));
+    }
+    call.complete(Some(response.headers()));
+    Ok(response)
 }
 
 /// Span of a call as a collector reads it.
@@ -172,6 +192,7 @@ impl MeasuredCall {
 
     fn record_end(&self, code: Code, reason: &str) {
         let number = i64::from(i32::from(code));
+        let is_server_error = matches!(code, Code::Internal | Code::Unknown | Code::DataLoss);
         let (rpc, code, elapsed) = (self.rpc, code_name(code), self.start.elapsed());
         self.metrics.record_call(rpc, code, elapsed.as_secs_f64());
         let span = &self.span;
@@ -182,7 +203,7 @@ impl MeasuredCall {
         }
         let _entered = span.enter();
         let milliseconds = elapsed.as_secs_f64() * 1e3;
-        if matches!(code, "INTERNAL" | "UNKNOWN" | "DATA_LOSS") {
+        if is_server_error {
             self.metrics.record_server_error(rpc);
             tracing::error!(rpc, code, reason, milliseconds, "call failed");
         } else {
@@ -262,5 +283,44 @@ fn code_name(code: Code) -> &'static str {
         Code::Unavailable => "UNAVAILABLE",
         Code::DataLoss => "DATA_LOSS",
         Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use tower::{ServiceExt as _, service_fn};
+    use tracing_subscriber::EnvFilter;
+    use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+
+    use super::*;
+
+    /// True if a call with this header has a span while lines are filtered so.
+    async fn has_span(filter: &str, header: &str) -> bool {
+        let lines = tracing_subscriber::fmt::layer().with_filter(EnvFilter::new(filter));
+        let _lines = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines));
+        let service = service_fn(|_: Request<Body>| async {
+            let seen = if Span::current().is_none() { "no" } else { "yes" };
+            let mut response = Response::new(Body::default());
+            response
+                .headers_mut()
+                .insert("span", axum::http::HeaderValue::from_static(seen));
+            Ok::<_, Infallible>(response)
+        });
+        let layer = CallMetricsLayer::new(&Arc::new(Metrics::new()), false);
+        let request = Request::get("/pumice.v1.DecisionService/Filter").header(header, "00-1-2-01");
+        let response = layer
+            .layer(service)
+            .oneshot(request.body(Body::default()).unwrap())
+            .await;
+        response.unwrap().headers()["span"] == "yes"
+    }
+
+    #[tokio::test]
+    async fn only_a_call_whose_span_somebody_reads_has_one() {
+        assert!(!has_span("info", "other").await);
+        assert!(has_span("info", "traceparent").await);
+        assert!(has_span("info,pumice=debug", "other").await);
     }
 }

@@ -1,8 +1,9 @@
 //! All metrics, and the page that shows them.
 
 use std::fmt;
-use std::sync::Arc;
+use std::ptr;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -26,7 +27,7 @@ use super::security_metrics::SecurityMetrics;
 use super::state_gauges::{StateGauges, WorkerLoad};
 use super::verdict_gauges::VerdictGauges;
 use crate::build_info;
-use crate::limits::limit_names;
+use crate::limits::{Limit, limits};
 use pumice_engine::decide::VerdictCache;
 use pumice_live::ClusterCondition;
 use pumice_state::{PolicyOrigin, SharedState};
@@ -65,6 +66,12 @@ struct BuildLabels {
     commit: &'static str,
 }
 
+/// Number of calls of one RPC and code, and the time of the RPC's calls.
+type CallSeries = (Counter, Histogram);
+
+/// Code of calls that succeed.
+const OK: &str = "OK";
+
 /// All metrics of the server.
 #[derive(Debug)]
 pub struct Metrics {
@@ -72,6 +79,8 @@ pub struct Metrics {
     started: Instant,
     calls: Family<CallLabels, Counter>,
     call_seconds: Family<RpcLabel, Histogram>,
+    /// Series of calls that succeeded, by the place of their RPC in the list: most calls do, and look for nothing.
+    succeeded: [OnceLock<CallSeries>; RPCS.len()],
     decided_tasks: Family<RpcLabel, Counter>,
     decision_seconds: Family<RpcLabel, Histogram>,
     plugin_tasks: Family<PluginLabels, Counter>,
@@ -126,6 +135,7 @@ impl Metrics {
             started: Instant::now(),
             calls: Family::default(),
             call_seconds: Family::new_with_constructor(call_histogram),
+            succeeded: [const { OnceLock::new() }; RPCS.len()],
             decided_tasks: Family::default(),
             decision_seconds: Family::new_with_constructor(decision_histogram),
             plugin_tasks: Family::default(),
@@ -189,7 +199,7 @@ impl Metrics {
         for rpc in RPCS.iter().copied().chain([OTHER_RPC]) {
             drop(self.server_errors.get_or_create(&RpcLabel { rpc }));
         }
-        for limit in limit_names() {
+        for limit in limits().map(Limit::name) {
             drop(self.limit_rejections.get_or_create(&LimitLabel { limit }));
         }
     }
@@ -248,8 +258,23 @@ impl Metrics {
 
     /// Records a call with a response.
     pub(crate) fn record_call(&self, rpc: &'static str, code: &'static str, seconds: f64) {
-        self.calls.get_or_create(&CallLabels { rpc, code }).inc();
-        self.call_seconds.get_or_create(&RpcLabel { rpc }).observe(seconds);
+        let at = RPCS.iter().position(|known| ptr::eq(*known, rpc));
+        let place = at.filter(|_| code == OK).and_then(|at| self.succeeded.get(at));
+        let record = |(calls, call_seconds): &CallSeries| {
+            calls.inc();
+            call_seconds.observe(seconds);
+        };
+        match place {
+            Some(place) => record(place.get_or_init(|| self.call_series(rpc, code))),
+            None => record(&self.call_series(rpc, code)),
+        }
+    }
+
+    fn call_series(&self, rpc: &'static str, code: &'static str) -> CallSeries {
+        (
+            self.calls.get_or_create(&CallLabels { rpc, code }).clone(),
+            self.call_seconds.get_or_create(&RpcLabel { rpc }).clone(),
+        )
     }
 
     /// Writes all metrics as OpenMetrics text, with the current measurements of state and process. May take long,

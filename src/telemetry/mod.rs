@@ -22,11 +22,15 @@ mod verdict_gauges;
 
 use std::io::IsTerminal as _;
 
-use tracing::Level;
+use axum::http::HeaderName;
+use tracing::metadata::LevelFilter;
+use tracing::subscriber::Interest;
+use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::{FilterExt as _, dynamic_filter_fn};
 use tracing_subscriber::fmt::format::debug_fn;
-use tracing_subscriber::layer::{Layer as _, Layered, SubscriberExt as _};
+use tracing_subscriber::layer::{Context, Filter, Layer as _, Layered, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry};
 
@@ -53,7 +57,7 @@ type LineLayer = Box<dyn tracing_subscriber::Layer<Registry> + Send + Sync>;
 type SpanLayer = Box<dyn tracing_subscriber::Layer<Layered<LineLayer, Registry>> + Send + Sync>;
 
 /// Format of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
     #[default]
@@ -97,11 +101,7 @@ pub(crate) fn read_filter(text: &str) -> Result<EnvFilter, String> {
 /// # Errors
 /// The filter cannot be read, the collector's address cannot be used, or logging was started before.
 pub fn start_logging(options: &LogOptions<'_>) -> Result<TraceExporter, LoggingError> {
-    let filter = read_filter(options.filter).map_err(LoggingError::Filter)?;
-    let gate = WarningGate::new();
-    let filter = filter.and(dynamic_filter_fn(move |metadata, _| {
-        !is_transport_warning(metadata) || gate.pass().is_some()
-    }));
+    let filter = line_filter(read_filter(options.filter).map_err(LoggingError::Filter)?);
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
@@ -133,11 +133,38 @@ pub fn start_logging(options: &LogOptions<'_>) -> Result<TraceExporter, LoggingE
     Ok(traces)
 }
 
+/// Filter of log lines that lets few warnings of the transport through. It decides once about every other place in the code, and
+/// hints at its level: otherwise each of the hundred trace events of a call would be looked at.
+fn line_filter<S>(filter: EnvFilter) -> impl Filter<S> + Send + Sync + 'static
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let gate = WarningGate::new();
+    let most = filter.max_level_hint().unwrap_or(LevelFilter::TRACE);
+    let few_warnings = dynamic_filter_fn(move |metadata: &Metadata<'_>, _: &Context<'_, S>| {
+        !is_transport_warning(metadata) || gate.pass().is_some()
+    });
+    filter.and(
+        few_warnings
+            .with_callsite_filter(|metadata| {
+                if is_transport_warning(metadata) {
+                    Interest::sometimes()
+                } else {
+                    Interest::always()
+                }
+            })
+            .with_max_level_hint(most),
+    )
+}
+
+/// Header of a caller's trace.
+static TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+
 /// Crates below the service, which warn of what callers send.
 const TRANSPORT: [&str; 4] = ["h2", "hyper", "hyper_util", "tonic"];
 
 /// True for warnings and errors of the transport: a caller may cause any number of them.
-fn is_transport_warning(metadata: &tracing::Metadata<'_>) -> bool {
+fn is_transport_warning(metadata: &Metadata<'_>) -> bool {
     let source = metadata.target().split("::").next().unwrap_or_default();
     metadata.is_event() && *metadata.level() <= Level::WARN && TRANSPORT.contains(&source)
 }
@@ -159,6 +186,14 @@ pub enum LoggingError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_filter_leaves_out_is_not_looked_at() {
+        let filter = line_filter(read_filter("info,pumice=debug").unwrap());
+        let lines: LineLayer = tracing_subscriber::fmt::layer().with_filter(filter).boxed();
+        let subscriber = tracing_subscriber::registry().with(lines).with(None::<SpanLayer>);
+        assert_eq!(subscriber.max_level_hint(), Some(LevelFilter::DEBUG));
+    }
 
     #[test]
     fn a_filter_with_other_characters_is_refused() {

@@ -21,7 +21,7 @@ impl SharedPage {
     /// Starts the maker, whose pages `encode` writes on a blocking thread.
     pub fn start(encode: impl Fn() -> Result<String, fmt::Error> + Send + Sync + 'static) -> Self {
         let (scrapes, waiting) = mpsc::channel(WAITING_SCRAPES);
-        tokio::spawn(make_pages(waiting, Arc::new(encode)));
+        pumice_state::tasks::spawn(make_pages(waiting, Arc::new(encode)));
         Self { scrapes }
     }
 
@@ -47,7 +47,7 @@ where
             continue;
         }
         let encode = Arc::clone(&encode);
-        if let Ok(Ok(text)) = tokio::task::spawn_blocking(move || encode()).await {
+        if let Ok(Ok(text)) = pumice_state::tasks::run_blocking(move || encode()).await {
             let page = Bytes::from(text);
             for scrape in waiting {
                 // A caller that has given up meanwhile needs no page.

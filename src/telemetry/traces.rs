@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName};
 use opentelemetry::KeyValue;
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
@@ -17,7 +17,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::Layer as _;
 
-use super::{CollectorTls, SpanLayer};
+use super::{CollectorTls, SpanLayer, TRACE_PARENT};
 
 /// Instrumentation scope of all spans.
 const TRACER_NAME: &str = "pumice";
@@ -75,7 +75,7 @@ impl TraceExporter {
     pub async fn stop(self) {
         let Some(provider) = self.0 else { return };
         // The shutdown blocks, and waits for tasks of this runtime.
-        let stopped = tokio::task::spawn_blocking(move || provider.shutdown()).await;
+        let stopped = pumice_state::tasks::run_blocking(move || provider.shutdown()).await;
         if let Ok(Err(error)) = stopped {
             tracing::warn!(%error, "the last traces were not sent");
         }
@@ -121,13 +121,13 @@ impl Extractor for HeaderExtractor<'_> {
     }
 
     fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(axum::http::HeaderName::as_str).collect()
+        self.0.keys().map(HeaderName::as_str).collect()
     }
 }
 
 /// Makes a span part of the caller's trace (W3C `traceparent`), if the caller has one.
 pub(super) fn join_caller_trace(span: &Span, headers: &HeaderMap) {
-    if !headers.contains_key("traceparent") {
+    if !headers.contains_key(&TRACE_PARENT) {
         return;
     }
     let context = TraceContextPropagator::new().extract(&HeaderExtractor(headers));

@@ -32,25 +32,6 @@ pub enum ClientAuth {
     Optional,
 }
 
-impl ClientAuth {
-    /// Value of a setting.
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "required" => Some(Self::Required),
-            "optional" => Some(Self::Optional),
-            _ => None,
-        }
-    }
-
-    /// Value of a setting.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Required => "required",
-            Self::Optional => "optional",
-        }
-    }
-}
-
 /// Paths of the files of TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsPaths {
@@ -216,7 +197,7 @@ impl TlsPaths {
 }
 
 /// Builds what these bytes would mean as files.
-#[cfg(debug_assertions)]
+#[cfg(feature = "test-doors")]
 pub(super) fn check_content(certificate: &[u8], key: &[u8], authorities: Option<&[u8]>) -> Result<(), TlsError> {
     let paths = TlsPaths {
         certificate: "tls.crt".into(),

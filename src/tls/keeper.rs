@@ -90,14 +90,14 @@ impl TlsKeeper {
         let now = self.clock.wall().as_secs();
         let valid = age(material.not_after.saturating_sub(now));
         let (path, authorities) = (self.paths.certificate.display(), material.authorities);
-        tracing::info!(certificate = %path, valid, authorities, client_auth = self.paths.client_auth.name(), "{message}");
+        tracing::info!(certificate = %path, valid, authorities, client_auth = ?self.paths.client_auth, "{message}");
         self.metrics.security().record_certificate(material.not_after);
     }
 
     /// Polls the files once. Content that two consecutive polls have read is tried once.
     async fn look(&self, looks: &mut FileLooks<TlsContent>) {
         let paths = self.paths.clone();
-        let read = tokio::task::spawn_blocking(move || paths.read()).await;
+        let read = pumice_state::tasks::run_blocking(move || paths.read()).await;
         let Ok(read) = read else { return };
         match looks.observe(read) {
             FileLook::Nothing => {}

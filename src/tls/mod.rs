@@ -16,13 +16,13 @@ pub use files::{ClientAuth, TlsError, TlsPaths};
 pub use keeper::{TlsKeeper, TlsStart};
 
 /// End of a certificate's validity for the fuzzer, in seconds since 1970.
-#[cfg(debug_assertions)]
+#[cfg(feature = "test-doors")]
 pub(crate) fn end_of_validity(certificate: &rustls::pki_types::CertificateDer<'_>) -> Option<u64> {
     certificate::not_after(certificate)
 }
 
 /// Reads files of TLS for the fuzzer.
-#[cfg(debug_assertions)]
+#[cfg(feature = "test-doors")]
 pub(crate) fn check_files(certificate: &[u8], key: &[u8], authorities: Option<&[u8]>) -> Result<(), String> {
     files::check_content(certificate, key, authorities).map_err(|error| error.to_string())
 }

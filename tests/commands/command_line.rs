@@ -308,7 +308,7 @@ fn policies_are_checked_pushed_read_and_rolled_back() {
     let checked = pumice(None, &["policy", "check", broken]);
     assert_eq!(checked.status.code(), Some(1));
     assert!(
-        out(&checked).contains(":5:22: error WRONG_TYPE: tiers[0].plugins[0].enableNodeOrder"),
+        out(&checked).contains(":5:22: error TYPE_INVALID: tiers[0].plugins[0].enableNodeOrder"),
         "{}",
         out(&checked)
     );
@@ -317,7 +317,7 @@ fn policies_are_checked_pushed_read_and_rolled_back() {
     assert_eq!(pushed.status.code(), Some(1));
     let said = err(&pushed);
     assert_eq!(
-        said.matches("5:22: error WRONG_TYPE").count(),
+        said.matches("5:22: error TYPE_INVALID").count(),
         1,
         "the diagnostic is listed once: {said}"
     );
@@ -335,7 +335,7 @@ fn policies_are_checked_pushed_read_and_rolled_back() {
     let diagnostic = &report["diagnostics"][0];
     assert_eq!(
         [&diagnostic["severity"], &diagnostic["code"], &diagnostic["path"]],
-        ["error", "WRONG_TYPE", "tiers[0].plugins[0].enableNodeOrder"]
+        ["error", "TYPE_INVALID", "tiers[0].plugins[0].enableNodeOrder"]
     );
     assert_eq!((&diagnostic["line"], &diagnostic["column"]), (&5.into(), &22.into()));
     std::fs::remove_file(broken).unwrap();

@@ -102,7 +102,7 @@ fn an_invalid_queue_is_rejected_where_its_path_counts() {
     let not_counted = outcome
         .warnings
         .iter()
-        .filter(|warning| warning.reason == "NOT_COUNTED");
+        .filter(|warning| warning.reason == "RECORD_NOT_COUNTED");
     assert_eq!(not_counted.count(), INVALID_QUEUES.len(), "{:?}", outcome.warnings);
     let names: Vec<String> = order(wire).queues.into_iter().map(|rank| rank.name).collect();
     assert_eq!(names, ["half"], "0.5 is legal");

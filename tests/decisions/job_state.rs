@@ -140,7 +140,7 @@ fn tasks_are_ordered_by_priority_then_number() {
         (&*tasks[0].name, tasks[0].keys[0].values.as_slice()),
         ("a/late", &[-5.0][..])
     );
-    assert_eq!(tasks[1].problem.as_ref().unwrap().reason, "UNKNOWN_TASK");
+    assert_eq!(tasks[1].problem.as_ref().unwrap().reason, "TASK_UNKNOWN");
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn namespaces_are_records_like_others() {
     let foreign = wire
         .apply_batch(full_sync("other", 1, with_namespaces(vec![namespace("a", "x")])))
         .unwrap();
-    assert_eq!(foreign.refused[0].reason, "OTHER_SOURCE");
+    assert_eq!(foreign.refused[0].reason, "RECORD_NOT_OWNED");
     assert_eq!(foreign.refused[0].field, "batch.put.namespaces[0].name");
     // A record that cannot be read leaves the last good one in force, marked.
     let long = namespace("a", &"x".repeat(300_000));

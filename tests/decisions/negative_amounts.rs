@@ -91,8 +91,8 @@ fn negative_amounts_are_refused_with_a_remedy() {
     assert_eq!(
         refused,
         [
-            ("NEGATIVE_QUANTITY", "batch.put.queues[0].capability.items[cpu]"),
-            ("NEGATIVE_QUANTITY", "batch.put.jobs[0].min_resources.items[cpu]")
+            ("QUANTITY_NEGATIVE", "batch.put.queues[0].capability.items[cpu]"),
+            ("QUANTITY_NEGATIVE", "batch.put.jobs[0].min_resources.items[cpu]")
         ]
     );
     let message = &outcome.refused[0].message;
@@ -149,7 +149,7 @@ fn records_taken_under_upstream_are_problems_under_corrected() {
             [("guarantee", "a"), ("min_resources", "x/a")].map(|(field, name)| {
                 let kind = if field == "guarantee" { "queues" } else { "jobs" };
                 let path = format!("{kind}[{name}].{field}.items[cpu]");
-                ("NEGATIVE_QUANTITY".to_owned(), path)
+                ("QUANTITY_NEGATIVE".to_owned(), path)
             }),
             "{plugin}"
         );
@@ -158,7 +158,7 @@ fn records_taken_under_upstream_are_problems_under_corrected() {
             (None, Some(8000.0)),
             "{plugin}: it counts as nothing"
         );
-        let refused = |field: &str| Err(("NEGATIVE_QUANTITY".to_owned(), field.to_owned()));
+        let refused = |field: &str| Err(("QUANTITY_NEGATIVE".to_owned(), field.to_owned()));
         assert_eq!(admit(wire, "x/a"), refused("jobs[x/a].min_resources.items[cpu]"));
         assert_eq!(admit(wire, "x/b"), Ok(true));
         // From now on such records are refused.

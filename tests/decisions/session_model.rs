@@ -300,7 +300,7 @@ fn call(wire: &BlockingClients, session: &str, applied: &mut u64, model: &mut Se
             }
             *model = next;
         }
-        (Err(status), Some(_)) => assert_eq!(reason(&status), "UNKNOWN_SAVEPOINT", "{status:?}"),
+        (Err(status), Some(_)) => assert_eq!(reason(&status), "SAVEPOINT_UNKNOWN", "{status:?}"),
         (reply, refused) => panic!("refused change: {refused:?}, reply: {reply:?}"),
     }
 }

@@ -50,7 +50,7 @@ fn an_unknown_outcome_names_the_key_of_its_call() {
     let status = server.wire.admit(request.clone()).unwrap_err();
     assert_eq!(
         (status.code(), &*reason(&status)),
-        (Code::Unavailable, "UNKNOWN_OUTCOME")
+        (Code::Unavailable, "OUTCOME_UNKNOWN")
     );
     assert!(!status.message().contains("nothing was written"), "{status:?}");
     let details = status.get_error_details();

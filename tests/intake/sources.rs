@@ -34,7 +34,7 @@ fn a_gap_requires_a_resync_and_a_repetition_returns_the_stored_outcome() {
     let server = EmbeddedServer::start();
     let wire = &server.wire;
     let early = wire.apply_batch(delta("s", 1, one("early"))).unwrap();
-    assert_eq!(resync(&early), "UNKNOWN_SOURCE");
+    assert_eq!(resync(&early), "SOURCE_UNKNOWN");
     wire.apply_batch(full_sync("s", 1, one("a"))).unwrap();
     let second = wire.apply_batch(delta("s", 2, one("b"))).unwrap();
     assert_eq!((resync(&second), position(&second)), ("", (1, 2)));

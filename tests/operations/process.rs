@@ -40,8 +40,8 @@ fn a_running_query_finishes_before_the_process_ends() {
         tasks: vec![hypothetical_task(&[("cpu", "1")])],
         ..Default::default()
     };
-    let mut decisions = pb::decision_service_client::DecisionServiceClient::new(wire.channel());
-    let mut state = pb::state_service_client::StateServiceClient::new(wire.channel());
+    let mut decisions = pb::DecisionServiceClient::new(wire.channel());
+    let mut state = pb::StateServiceClient::new(wire.channel());
     let (result, ()) = wire.wait(async {
         // The waiting request goes out first, on the same connection; once the second has its response, the server has
         // both.

@@ -125,7 +125,7 @@ fn the_message_of_a_refused_policy_is_one_short_line() {
     let status = server.wire.reload_policy(reload(&document)).unwrap_err();
     let message = status.message();
     assert!(
-        message.contains(" rejected: 40 errors (1:10: UNKNOWN_ACTION: "),
+        message.contains(" rejected: 40 errors (1:10: ACTION_UNKNOWN: "),
         "{message}"
     );
     assert!(message.contains("; and 37 more); "), "{message}");

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use pumice_engine::policy::diagnostics::code;
+use pumice_engine::model::ErrorCode;
 use pumice_engine::policy::yaml::{self, YamlLimits, YamlValue};
 
 /// Number of mutated documents.
@@ -101,7 +101,7 @@ fn agrees_with_the_library_over_mutated_documents() {
     let (mut limited, mut refused, mut differing) = (0, 0, Vec::new());
     for (document, theirs) in documents.iter().zip(&theirs) {
         let own = match yaml::read(document, &YamlLimits::default()) {
-            Err(error) if error.code == code::YAML_LIMIT => {
+            Err(error) if error.code == ErrorCode::YamlLimit => {
                 limited += 1;
                 continue;
             }

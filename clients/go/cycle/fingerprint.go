@@ -132,7 +132,9 @@ func (sum *Fingerprint) texts(list []string) {
 
 // Pod adds the pod's name, uid, and what FillFromPod reads.
 func (sum *Fingerprint) Pod(pod *corev1.Pod) {
-	// Volcano changes the nominated node in place.
+	// Volcano changes the node and the nominated node in place. Amounts beyond 64 bits are others on a node.
+	assigned := pod.Spec.NodeName != ""
+	sum.Flag(&assigned)
 	sum.Text(pod.Status.NominatedNodeName)
 	if sum.object(pod.UID, pod.ResourceVersion) {
 		return
@@ -145,12 +147,13 @@ func (sum *Fingerprint) Pod(pod *corev1.Pod) {
 		sum.Number(uint64(pod.CreationTimestamp.UnixNano()))
 	}
 	if _, cards := pod.Annotations[annotationCard]; cards {
-		limits, err := limitsOf(pod)
+		effective, err := derive.Effective(pod, derive.AsVolcano)
 		var set Fingerprint
-		for name, amount := range limits {
+		for name, amount := range effective.Limits {
 			set.Element(pair(name, amount))
 		}
 		sum.Number(uint64(set))
+		sum.Flag(&effective.Bounded)
 		if err != nil {
 			// Which of several wrong amounts the error names is chance.
 			sum.Number(1)
@@ -172,20 +175,18 @@ func FillFromPod(task *pb.Task, pod *corev1.Pod) error {
 	}
 	if _, cards := pod.Annotations[annotationCard]; cards {
 		// Cards are counted by limits: without them, the task would hold none.
-		limits, err := limitsOf(pod)
+		effective, err := derive.Effective(pod, derive.AsVolcano)
 		if err != nil {
 			return err
 		}
-		if len(limits) > 0 {
-			task.Limits = &pb.ResourceList{Items: limits}
+		if len(effective.Limits) > 0 {
+			task.Limits = &pb.ResourceList{Items: effective.Limits}
+		}
+		if effective.Bounded {
+			task.UnevaluatedFields = append(task.UnevaluatedFields, derive.UnreadAmounts)
 		}
 	}
 	return nil
-}
-
-func limitsOf(pod *corev1.Pod) (map[string]string, error) {
-	effective, err := derive.Effective(pod, derive.AsVolcano)
-	return effective.Limits, err
 }
 
 // annotationPrefix begins the annotations that served plugins read.
@@ -199,7 +200,7 @@ func ReadAnnotations(all map[string]string) map[string]string {
 			if read == nil {
 				read = map[string]string{}
 			}
-			read[key] = value
+			read[key] = derive.ValidText(value)
 		}
 	}
 	return read

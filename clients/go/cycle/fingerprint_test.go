@@ -67,6 +67,7 @@ var podMutations = []mutation[*corev1.Pod]{
 		pod.CreationTimestamp = metav1.NewTime(time.Unix(int64(dice.IntN(3)), 0))
 	}},
 	{"nominated", func(pod *corev1.Pod, dice *rand.Rand) { pod.Status.NominatedNodeName = drawn(dice, "", "n1", "n2") }},
+	{"node", func(pod *corev1.Pod, dice *rand.Rand) { pod.Spec.NodeName = drawn(dice, "", "n1") }},
 	{"annotations", func(pod *corev1.Pod, dice *rand.Rand) {
 		pod.Annotations = map[string]string{"volcano.sh/resource-strategy-weight": drawn(dice, "1", "2"), "other": drawn(dice, "1", "2")}
 	}},
@@ -166,7 +167,7 @@ func TestARecordChangesWithItsFingerprintOnly(t *testing.T) {
 		versioned := append([]mutation[*corev1.Pod]{}, podMutations...)
 		for at, own := range versioned {
 			versioned[at].apply = func(pod *corev1.Pod, dice *rand.Rand) {
-				if own.apply(pod, dice); own.name != "nominated" {
+				if own.apply(pod, dice); own.name != "nominated" && own.name != "node" {
 					version++
 					pod.ResourceVersion = fmt.Sprint(version)
 				}

@@ -1,6 +1,7 @@
 package derive
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,11 +41,26 @@ type EffectiveTask struct {
 	// Priority: larger first. PriorityFromClass is true if the pod has none of its own, so that its class may say it.
 	Priority          int32
 	PriorityFromClass bool
+	// Bounded is true if the pod has amounts that are larger than a record holds. They are not evaluated ([UnreadAmounts]).
+	Bounded bool
 }
 
-// Effective is the pod as a task.
+// UnreadAmounts is what a pod lists as not evaluated if some of its amounts are.
+const UnreadAmounts = "resources"
+
+// Effective is the pod as a task. No text of its user hides what a pod takes from its node: amounts beyond 64 bits do not count for a pod
+// with a node, and are the largest ones for one without. An amount that is negative is an error.
 func Effective(pod *corev1.Pod, derivation Derivation) (EffectiveTask, error) {
 	pod = withDefaultRequests(pod)
+	task, err := effective(pod, derivation)
+	if errors.Is(err, errBeyond) {
+		task, err = effective(bounded(pod), derivation)
+		task.Bounded = true
+	}
+	return task, err
+}
+
+func effective(pod *corev1.Pod, derivation Derivation) (EffectiveTask, error) {
 	if derivation == Auto {
 		derivation = AsVolcano
 		if name := pod.Spec.SchedulerName; name == "" || name == corev1.DefaultSchedulerName || strings.HasPrefix(name, "koord") {
@@ -193,7 +209,7 @@ func (amounts VolcanoAmounts) texts() (map[string]string, error) {
 	for name := range amounts {
 		amount, fits := amounts.Exact(name)
 		if !fits {
-			return nil, fmt.Errorf("the sum of `%s`: %w: it does not fit in 64 bits", name, ErrAmount)
+			return nil, fmt.Errorf("the sum of `%s`: %w", name, errBeyond)
 		}
 		texts[name] = Format(KindOf(name).Unit(), name, amount)
 	}

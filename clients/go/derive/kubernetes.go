@@ -1,6 +1,7 @@
 package derive
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -59,8 +60,42 @@ func Kubernetes(pod *corev1.Pod) (KubernetesAmounts, error) {
 	return KubernetesAmounts{quantities(limitsOf(pod)), counted, cpu, memory, containerCPU, containerMemory}, nil
 }
 
-// readable says whether all amounts of the pod can be counted.
+// readable says whether no amount of the pod is negative.
 func readable(pod *corev1.Pod) error {
+	for _, list := range resourceLists(pod) {
+		for name, quantity := range list {
+			if quantity.Sign() < 0 {
+				return fmt.Errorf("`%s` of `%s`: %w: it is negative", show(&quantity), name, ErrAmount)
+			}
+		}
+	}
+	return nil
+}
+
+// bounded is a copy of a pod whose amounts are replaced if their sums may leave 64 bits of thousandths. A pod without a node gets the
+// largest ones, so that it fits on none. One with a node gets 0: no node has such amounts, and the kubelet that admitted it misread them,
+// mostly as 0.
+func bounded(pod *corev1.Pod) *corev1.Pod {
+	pod = pod.DeepCopy()
+	// Each container counts at most once with its request, and everything with the overhead.
+	parts := int64(len(pod.Spec.Containers) + len(pod.Spec.InitContainers) + 2)
+	most := *resource.NewQuantity(maxInt64/1000/parts, resource.DecimalSI)
+	counted := most
+	if pod.Spec.NodeName != "" {
+		counted = resource.Quantity{Format: resource.DecimalSI}
+	}
+	for _, list := range resourceLists(pod) {
+		for name, quantity := range list {
+			if isLong(&quantity) || quantity.Cmp(most) > 0 {
+				list[name] = counted
+			}
+		}
+	}
+	return pod
+}
+
+// resourceLists are all lists of amounts of a pod.
+func resourceLists(pod *corev1.Pod) []corev1.ResourceList {
 	lists := []corev1.ResourceList{pod.Spec.Overhead, podAllocated(pod)}
 	both := func(resources *corev1.ResourceRequirements) {
 		if resources != nil {
@@ -81,14 +116,7 @@ func readable(pod *corev1.Pod) error {
 			lists = append(lists, statuses[at].AllocatedResources)
 		}
 	}
-	for _, list := range lists {
-		for name, quantity := range list {
-			if err := countable(string(name), quantity); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return lists
 }
 
 // statuses are the lists whose entries stand for a container's own resources, the first that names it.

@@ -70,7 +70,7 @@ func addedByFitPlus(pod *corev1.Pod, name string, kind Kind) (int64, error) {
 		sum = sum.plus(wideOf(amount))
 	}
 	if sum.high != 0 || sum.low > maxInt64 {
-		return 0, fmt.Errorf("the sum of `%s`: %w: it does not fit in 64 bits", name, ErrAmount)
+		return 0, fmt.Errorf("the sum of `%s`: %w", name, errBeyond)
 	}
 	return int64(sum.low), nil
 }

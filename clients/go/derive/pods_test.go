@@ -270,16 +270,46 @@ func TestTheSchedulerChoosesTheDerivation(t *testing.T) {
 	}
 }
 
-func TestAmountsThatDoNotFitAreRefused(t *testing.T) {
-	for _, requests := range []string{`{"memory":"10E"}`, `{"cpu":"-1"}`, `{"cpu":"1e2147483647"}`, `{"memory":"8Ei"}`} {
-		var pod corev1.Pod
-		if err := json.Unmarshal(fmt.Appendf(nil, `{"spec":{"containers":[{"resources":{"requests":%s}}]}}`, requests), &pod); err != nil {
-			t.Fatal(err)
-		}
+// effectiveOf derives a pod of one container with these resources.
+func effectiveOf(t *testing.T, spec, resources string, derivation Derivation) (EffectiveTask, error) {
+	t.Helper()
+	var pod corev1.Pod
+	if err := json.Unmarshal(fmt.Appendf(nil, `{"spec":{%s"containers":[{"resources":%s}]}}`, spec, resources), &pod); err != nil {
+		t.Fatal(err)
+	}
+	return Effective(&pod, derivation)
+}
+
+func TestAmountsThatAreNegativeAreRefused(t *testing.T) {
+	for _, requests := range []string{`{"cpu":"-1"}`, `{"memory":"10E","cpu":"-1"}`, `{"cpu":"-1e2147483647"}`} {
 		for _, derivation := range []Derivation{AsKubernetes, AsVolcano} {
-			if _, err := Effective(&pod, derivation); !errors.Is(err, ErrAmount) {
+			if _, err := effectiveOf(t, "", `{"requests":`+requests+`}`, derivation); !errors.Is(err, ErrAmount) {
 				t.Errorf("%s: %v", requests, err)
 			}
+		}
+	}
+}
+
+func TestAmountsBeyondAllNodesAreNotEvaluated(t *testing.T) {
+	digits := strings.Repeat("123456789", 5)
+	for _, amount := range []string{"10E", "1e40", "1e2147483647", digits} {
+		for _, derivation := range []Derivation{AsKubernetes, AsVolcano} {
+			limits := fmt.Sprintf(`{"limits":{"cpu":%q,"memory":"1Gi"}}`, amount)
+			waiting, err := effectiveOf(t, "", limits, derivation)
+			if cpu := waiting.Requests["cpu"]; err != nil || !waiting.Bounded || cpu != "3074457345618258" || waiting.Requests["memory"] != "1Gi" {
+				t.Errorf("%s waits: %v %v", amount, waiting, err)
+			}
+			running, err := effectiveOf(t, `"nodeName":"n",`, limits, derivation)
+			if err != nil || !running.Bounded || running.Requests["cpu"] != "0" || running.Requests["memory"] != "1Gi" {
+				t.Errorf("%s runs: %v %v", amount, running, err)
+			}
+		}
+	}
+	// What no scheduler counts says nothing.
+	for _, amount := range []string{"10E", "1e2147483647", digits} {
+		task, err := effectiveOf(t, "", fmt.Sprintf(`{"limits":{"cpu":"1","gpu":%q}}`, amount), Auto)
+		if err != nil || task.Bounded || task.Requests["cpu"] != "1" {
+			t.Errorf("%s: %v %v", amount, task, err)
 		}
 	}
 }

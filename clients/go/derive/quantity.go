@@ -2,7 +2,8 @@
 //
 // The server derives the same from the objects that it is sent. A scheduler in Go holds decoded objects and asks about them at once, so that
 // it sends records instead. The derivations differ: see [Kubernetes] with its non-zero requests, [Volcano] and [FitPlus]. Quantities are those of
-// Kubernetes; where its own conversions are wrong (they overflow to 0 or to another number), the amount is refused here.
+// Kubernetes; where its own conversions are wrong (they overflow to 0 or to another number), the amount is refused here, or not evaluated
+// ([Effective]).
 package derive
 
 import (
@@ -21,10 +22,12 @@ var ErrQuantity = errors.New("not a quantity")
 // ErrAmount is what a quantity that is no amount of its resource fails with: negative, or beyond 64 bits.
 var ErrAmount = errors.New("not an amount")
 
+// errBeyond is the ErrAmount of amounts beyond 64 bits.
+var errBeyond = fmt.Errorf("%w: it does not fit in 64 bits", ErrAmount)
+
 const (
 	maxText            = 4096
 	maxWrittenExponent = 100_000
-	maxDigits          = 1_000
 	maxInt64           = 1<<63 - 1
 )
 
@@ -100,7 +103,7 @@ func Milli(quantity resource.Quantity) (int64, error) {
 }
 
 func scaled(quantity *resource.Quantity, places int32, upstream func() int64) (int64, error) {
-	beyond := fmt.Errorf("`%s`: %w: it does not fit in 64 bits", show(quantity), ErrAmount)
+	beyond := fmt.Errorf("`%s`: %w", show(quantity), errBeyond)
 	if fast, ok := plain(quantity, places); ok {
 		return fast, nil
 	}
@@ -158,21 +161,9 @@ func pow10(power int64) *big.Int {
 	return new(big.Int).Exp(big.NewInt(10), big.NewInt(power), nil)
 }
 
-// countable says whether sums with the quantity stay short: Kubernetes writes powers of ten out.
-func countable(name string, quantity resource.Quantity) error {
-	exponent := int64(0)
-	if _, ok := quantity.AsInt64(); !ok {
-		copied := quantity.DeepCopy()
-		decimal := copied.AsDec()
-		exponent = -int64(decimal.Scale())
-	}
-	if exponent > maxDigits || exponent < -maxDigits {
-		return fmt.Errorf("`%s` of `%s`: %w: it is too large", show(&quantity), name, ErrAmount)
-	}
-	if quantity.Sign() < 0 {
-		return fmt.Errorf("`%s` of `%s`: %w: it is negative", show(&quantity), name, ErrAmount)
-	}
-	return nil
+// isLong reports whether a quantity is so far beyond any amount that Kubernetes would write a long power of ten out for a sum or comparison.
+func isLong(quantity *resource.Quantity) bool {
+	return quantity.AsApproximateFloat64() > 1e100
 }
 
 func show(quantity *resource.Quantity) string {

@@ -46,7 +46,10 @@ var (
 		"0.5", "1.5", ".5", "1.", "+2", "1e3", "12E2", "1Ki", "1.5Gi", "0.1Gi", "1500u", "3n", "100k", "1M", "2T", "1e-3", "0.0001", "-1", "-0", "-100m",
 		"001", "0x", " 2 ", 0, 7, 1.5, 2e3, nil,
 	}
-	hugeAmounts = []any{"1E", "1e18", "1e30", "7Ei", "8Ei", "123456789012345678", "9223372036854775807", "9223372036854775808"}
+	hugeAmounts = []any{
+		"1E", "1e18", "1e30", "7Ei", "8Ei", "123456789012345678", "9223372036854775807", "9223372036854775808", "10P", "10E", "9E", "4P", "1e40",
+		"1e-9", 9e30, strings.Repeat("123456789", 5), strings.Repeat("123456789", 20) + "E",
+	}
 )
 
 // oddity chooses the amounts that few objects have beside plain ones, because one that is refused hides all else.

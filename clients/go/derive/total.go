@@ -21,13 +21,19 @@ type number[A any] interface {
 type exact struct{ quantity resource.Quantity }
 
 func (amount exact) plus(other exact) exact {
+	switch {
+	case isLong(&amount.quantity):
+		return amount
+	case isLong(&other.quantity):
+		return other
+	}
 	sum := amount.quantity.DeepCopy()
 	sum.Add(other.quantity)
 	return exact{sum}
 }
 
 func (amount exact) atLeast(other exact) exact {
-	if other.quantity.Cmp(amount.quantity) > 0 {
+	if !isLong(&amount.quantity) && (isLong(&other.quantity) || other.quantity.Cmp(amount.quantity) > 0) {
 		return other
 	}
 	return amount

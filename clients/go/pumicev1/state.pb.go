@@ -618,7 +618,7 @@ type BatchOutcome struct {
 	Revision *Revision `protobuf:"bytes,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Rejected records, by field. The server keeps using the last good record of
 	// the same name and marks it invalid in lists. The list has at most 1,000
-	// problems; one more, MORE_PROBLEMS, has the number of omitted problems.
+	// problems; one more, PROBLEMS_OMITTED, has the number of omitted problems.
 	Refused []*Problem `protobuf:"bytes,3,rep,name=refused,proto3" json:"refused,omitempty"`
 	// Set: the server did not apply the batch and needs a full sync.
 	Resync *Resync `protobuf:"bytes,4,opt,name=resync,proto3" json:"resync,omitempty"`
@@ -697,7 +697,7 @@ func (x *BatchOutcome) GetWarnings() []*Problem {
 // A request to the source for a full sync.
 type Resync struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stable code: GAP, FENCED, UNKNOWN_SOURCE, EPOCH_CHANGED, LABELS_NEEDED.
+	// Stable code: GAP, FENCED, SOURCE_UNKNOWN, EPOCH_CHANGED, LABELS_NEEDED.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Sentence for people.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`

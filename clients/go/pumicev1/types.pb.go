@@ -4647,7 +4647,7 @@ type Problem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Code of google.rpc.Code, such as INVALID_ARGUMENT (3) or NOT_FOUND (5).
 	Code int32 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
-	// Stable code, such as INVALID_QUANTITY.
+	// Stable code, such as QUANTITY_INVALID.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Sentence for people.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`

@@ -1,10 +1,12 @@
 package volcano
 
 import (
+	"slices"
 	"strconv"
 
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	"github.com/pumice-scheduler/pumice/clients/go/cycle"
+	"github.com/pumice-scheduler/pumice/clients/go/derive"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -119,12 +121,17 @@ func (snapshot *snapshot) Records(at int) (cycle.GroupRecords, error) {
 func taskRecord(task *api.TaskInfo, job string) (*pb.Task, *pb.UnreadableRecord) {
 	made := &pb.Task{
 		Name: task.Namespace + "/" + task.Name, Uid: string(task.UID), Job: job, Priority: task.Priority,
-		Status: statuses[task.Status], Node: task.NodeName, Gated: task.SchGated, Requests: requests(task.Resreq),
+		Status: statuses[task.Status], Node: task.NodeName, Gated: task.SchGated,
 	}
 	if err := cycle.FillFromPod(made, task.Pod); err != nil {
 		mark := pumice.UnreadableTask(task.Pod, err)
 		mark.Node = task.NodeName
 		return nil, mark
+	}
+	items, misread := requests(task.Resreq, task.NodeName != "")
+	made.Requests = &pb.ResourceList{Items: items}
+	if misread && !slices.Contains(made.UnevaluatedFields, derive.UnreadAmounts) {
+		made.UnevaluatedFields = append(made.UnevaluatedFields, derive.UnreadAmounts)
 	}
 	return made, nil
 }
@@ -146,21 +153,29 @@ func taskPrint(task *api.TaskInfo) (made cycle.Fingerprint) {
 	return made
 }
 
-// requests as the scheduler counts them; each pod counts as one in any case.
-func requests(resource *api.Resource) *pb.ResourceList {
-	items := map[string]string{}
+// requests as the scheduler counts them; each pod counts as one in any case. The scheduler misreads amounts beyond 64 bits, as negative ones or
+// sums that no record holds. A task on a node is sent without them, and misread is true: the service would refuse it, and close its node.
+func requests(resource *api.Resource, isOnNode bool) (items map[string]string, misread bool) {
+	items = map[string]string{}
+	put := func(name, unit string, amount float64) {
+		if isOnNode && (amount < 0 || amount >= 1<<63) {
+			misread = true
+			return
+		}
+		items[name] = exact(amount) + unit
+	}
 	if resource.MilliCPU != 0 {
-		items["cpu"] = exact(resource.MilliCPU) + "m"
+		put("cpu", "m", resource.MilliCPU)
 	}
 	if resource.Memory != 0 {
-		items["memory"] = exact(resource.Memory)
+		put("memory", "", resource.Memory)
 	}
-	for name, value := range resource.ScalarResources {
+	for name, amount := range resource.ScalarResources {
 		if name != v1.ResourcePods {
-			items[string(name)] = exact(value) + "m"
+			put(string(name), "m", amount)
 		}
 	}
-	return &pb.ResourceList{Items: items}
+	return items, misread
 }
 
 func exact(value float64) string {

@@ -2,7 +2,9 @@ package volcano
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/pumice-scheduler/pumice/clients/go/cycle"
@@ -52,7 +54,9 @@ var taskChanges = []func(*api.TaskInfo, *rand.Rand){
 	},
 	func(task *api.TaskInfo, dice *rand.Rand) { task.SchGated = dice.IntN(2) == 0 },
 	func(task *api.TaskInfo, dice *rand.Rand) { task.Resreq.MilliCPU = float64(dice.IntN(3)) / 2 },
-	func(task *api.TaskInfo, dice *rand.Rand) { task.Resreq.Memory = float64(dice.IntN(3)) },
+	func(task *api.TaskInfo, dice *rand.Rand) {
+		task.Resreq.Memory = []float64{0, 1, 2, -1, 1 << 63}[dice.IntN(5)]
+	},
 	func(task *api.TaskInfo, dice *rand.Rand) {
 		task.Resreq.ScalarResources = map[v1.ResourceName]float64{"pods": 1000, "example.com/gpu": float64(dice.IntN(3))}
 	},
@@ -137,6 +141,30 @@ func TestTheRecordsOfAGroupChangeWithItsFingerprintOnly(t *testing.T) {
 	}
 	for kind, prints := range seen {
 		t.Logf("%d fingerprints of a %s", len(prints), kind)
+	}
+}
+
+// TestATaskOnANodeIsSentWithoutWhatItsSchedulerMisread sends no amount that the service would refuse.
+func TestATaskOnANodeIsSentWithoutWhatItsSchedulerMisread(t *testing.T) {
+	task := newSample().own
+	task.Resreq = &api.Resource{MilliCPU: 100, Memory: -9e18, ScalarResources: map[v1.ResourceName]float64{"example.com/gpu": 2e19}}
+	for node, wanted := range map[string]string{
+		"":  "cpu=100m example.com/gpu=20000000000000000000m memory=-9000000000000000000 []",
+		"n": "cpu=100m [resources]",
+	} {
+		task.NodeName = node
+		record, mark := taskRecord(task, "")
+		if mark != nil {
+			t.Fatal(mark)
+		}
+		text := ""
+		items := record.GetRequests().GetItems()
+		for _, name := range slices.Sorted(maps.Keys(items)) {
+			text += name + "=" + items[name] + " "
+		}
+		if text += fmt.Sprint(record.GetUnevaluatedFields()); text != wanted {
+			t.Errorf("on %q: %s, expected %s", node, text, wanted)
+		}
 	}
 }
 

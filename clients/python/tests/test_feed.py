@@ -267,7 +267,7 @@ def test_a_record_that_cannot_be_read_leaves_the_last_good_one_in_force(
         tasks = {stored.task.name: stored.invalid for stored in client.tasks()}
         return {name: " ".join(problem.reason for problem in found) for name, found in {**nodes, **tasks}.items()}
 
-    marked = {"n1": "UNREADABLE_RECORD", "n2": "UNREADABLE_TASK", "default/p1": "UNREADABLE_RECORD", "default/p3": ""}
+    marked = {"n1": "UNREADABLE_RECORD", "n2": "TASK_UNREADABLE", "default/p1": "UNREADABLE_RECORD", "default/p3": ""}
     with caplog.at_level(logging.WARNING, logger="pumice"):
         # The rest of the batch arrives.
         feed.delta(bad, unreadable=iter(marks))

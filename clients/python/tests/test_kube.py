@@ -73,7 +73,7 @@ def test_an_object_that_is_no_record_is_named_and_keeps_no_other_out(
     feed.full_sync(kube.cluster(good))
     with caplog.at_level(logging.WARNING, logger="pumice"):
         outcome = feed.delta(kube.cluster(bad))
-    assert {problem.reason for problem in outcome.refused} == {"UNREADABLE_OBJECT"}
+    assert {problem.reason for problem in outcome.refused} == {"OBJECT_UNREADABLE"}
     assert len(outcome.refused) == 7
     refused = {problem.message.partition(":")[0]: problem.field for problem in outcome.refused}
     assert refused.keys() == {"an object", "Node n1", "Pod p1", "Pod p2", "Pod red/p5", "Pod "}

@@ -109,7 +109,7 @@ def test_texts_that_are_no_lists_stay_as_they_are(client: pumice.Client) -> None
     feed = client.feed("tests", part_records=1)
     outcome = feed.full_sync(v1.Cluster(objects=[typed.encode(), *odd]))
     assert [status.node.name for status in client.nodes()] == ["n1", "n2"]
-    assert {problem.reason for problem in outcome.refused} == {"UNREADABLE_OBJECT"}
+    assert {problem.reason for problem in outcome.refused} == {"OBJECT_UNREADABLE"}
     assert len(outcome.refused) == 5
     assert any("Pod broken" in problem.message for problem in outcome.refused)
     empty = list(in_parts(v1.Cluster(), [], 1))

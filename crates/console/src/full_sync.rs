@@ -3,16 +3,13 @@
 use prost::Message as _;
 
 use crate::{CommandError, output};
+use pumice_engine::model::ErrorCode;
 use pumice_kubernetes::object;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
 /// Bytes of one part: well below the four mebibytes that gRPC servers take by default.
 const PART_BYTES: usize = 2 << 20;
-/// Reason of the server's refusal of a record that the files did not show readable.
-const UNREADABLE_RECORD: &str = "UNREADABLE_RECORD";
-/// Reason of the server's refusal of a record that another source owns.
-const OTHER_SOURCE: &str = "OTHER_SOURCE";
 
 /// Outcome of a full sync.
 #[derive(Debug)]
@@ -105,11 +102,11 @@ pub async fn send_full_sync_with(
 fn titles_of_refused(parts: &[SyncPart], refused: &[pb::Problem], made: &[String]) -> Vec<String> {
     let is_there = |problem: &pb::Problem| {
         let record = record_of_field(parts, &problem.field);
-        problem.reason == OTHER_SOURCE && record.is_some_and(|record| made.contains(&record))
+        problem.reason == ErrorCode::RecordNotOwned.name() && record.is_some_and(|record| made.contains(&record))
     };
     let reported = refused
         .iter()
-        .filter(|problem| problem.reason != UNREADABLE_RECORD && !is_there(problem));
+        .filter(|problem| problem.reason != ErrorCode::UnreadableRecord.name() && !is_there(problem));
     reported.map(|problem| problem_title(parts, problem)).collect()
 }
 

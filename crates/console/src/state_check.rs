@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{CommandError, LocalServices, output, pages};
 use pumice_engine::actions::PREEMPTABLE;
 use pumice_engine::cards::NodeCards;
-use pumice_engine::model::ClusterState;
+use pumice_engine::model::{ClusterState, ErrorCode};
 use pumice_engine::plugin::{RecordWarning, RecordWarningKind};
 use pumice_engine::plugins::REGISTRY;
 use pumice_engine::policy::{Compatibility, suggestion};
@@ -28,7 +28,7 @@ const NAMES_PER_CALL: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StateWarning {
     /// Kind of warning, for programs.
-    pub code: &'static str,
+    pub code: ErrorCode,
     /// Warning for people, without the record; equal for records with the same mistake.
     pub message: String,
     /// Record that is missing.
@@ -47,12 +47,12 @@ enum MissingKind {
 }
 
 impl MissingKind {
-    fn code(self) -> &'static str {
+    fn code(self) -> ErrorCode {
         match self {
-            MissingKind::Node => "UNKNOWN_NODE",
-            MissingKind::Queue => "UNKNOWN_QUEUE",
-            MissingKind::Job => "UNKNOWN_JOB",
-            MissingKind::Card => "UNKNOWN_CARD",
+            MissingKind::Node => ErrorCode::NodeUnknown,
+            MissingKind::Queue => ErrorCode::QueueUnknown,
+            MissingKind::Job => ErrorCode::JobUnknown,
+            MissingKind::Card => ErrorCode::CardUnknown,
         }
     }
 
@@ -92,7 +92,7 @@ impl StateWarning {
     /// Warning about an object that an import left out. `rejected` has its name and the reason.
     pub fn rejected(rejected: &str) -> Self {
         StateWarning {
-            code: "RECORD_REFUSED",
+            code: ErrorCode::RecordRejected,
             message: "refused, and so left out".to_owned(),
             missing: None,
             subject: rejected.to_owned(),
@@ -132,8 +132,8 @@ fn state_warning(warning: RecordWarning) -> StateWarning {
         subject: subject.clone(),
     };
     match found {
-        RecordWarningKind::AnnotationInvalid(message) => warning("ANNOTATION_INVALID", message),
-        RecordWarningKind::CardLabelIgnored(message) => warning("CARD_LABEL_IGNORED", message),
+        RecordWarningKind::AnnotationInvalid(message) => warning(ErrorCode::AnnotationInvalid, message),
+        RecordWarningKind::CardLabelIgnored(message) => warning(ErrorCode::CardLabelIgnored, message),
         RecordWarningKind::UnknownCard(card) => StateWarning::missing(MissingKind::Card, &card, subject),
     }
 }
@@ -402,7 +402,9 @@ pub struct WarningGroup {
 pub fn group(warnings: &[StateWarning]) -> Vec<WarningGroup> {
     let mut groups: BTreeMap<(&'static str, &str), Vec<String>> = BTreeMap::new();
     for warning in warnings {
-        let subjects = groups.entry((warning.code, warning.message.as_str())).or_default();
+        let subjects = groups
+            .entry((warning.code.name(), warning.message.as_str()))
+            .or_default();
         subjects.push(warning.subject.clone());
     }
     let group = |((code, message), subjects): ((&'static str, &str), Vec<String>)| WarningGroup {

@@ -152,9 +152,9 @@ mod tests {
 
     #[test]
     fn names_are_found_in_messages() {
-        let message = "error: there is no queue `reserch` (UNKNOWN_QUEUE)";
+        let message = "error: there is no queue `reserch` (QUEUE_UNKNOWN)";
         assert_eq!(unknown_name(message), Some((NameKind::Queue, "reserch")));
-        let message = "error: nodes: there is no node `n-1`, `n-2` (NODE_NOT_FOUND)";
+        let message = "error: nodes: there is no node `n-1`, `n-2` (NODE_UNKNOWN)";
         assert_eq!(unknown_name(message), Some((NameKind::Node, "n-1")));
         assert_eq!(unknown_name("error: nothing fits"), None);
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::IntErrorKind;
 use std::sync::Arc;
 
+use crate::held_bytes::held_bytes;
 use crate::model::{NodeRecord, ResourceId, ResourceTable, TextMap, find_text};
 use crate::policy::Compatibility;
 
@@ -28,6 +29,8 @@ pub struct CardOnNode {
     pub resource: ResourceId,
 }
 
+held_bytes! { plain CardOnNode }
+
 /// Properties of the cards of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeCards {
@@ -47,12 +50,9 @@ pub struct NodeCards {
     pub diagnostics: Vec<String>,
 }
 
-impl NodeCards {
-    /// Texts that were made for the node.
-    pub(super) fn texts(&self) -> [&Arc<str>; 3] {
-        [&self.product, &self.prefix, &self.label_stem]
-    }
+held_bytes! { NodeCards { product, prefix, label_stem, cards, diagnostics; count, memory_mb } }
 
+impl NodeCards {
     /// The cards of a node whose resources are named by `resources`.
     pub fn of(node: &NodeRecord, resources: &ResourceTable, compatibility: Compatibility) -> Self {
         let mut found = Self::default();

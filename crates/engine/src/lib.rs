@@ -8,6 +8,7 @@ pub mod cards;
 pub mod cycle;
 pub mod decide;
 pub mod devices;
+pub mod held_bytes;
 pub mod model;
 pub mod plugin;
 pub mod plugin_state;

@@ -1,11 +1,11 @@
 //! Plugin state: the state that a plugin computes from a cluster state, updated by the changes of a cycle.
 
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::model::{ClusterState, Problem, StateDiff, TaskRecord};
+use super::held_bytes::{COUNT_BYTES, HeldMemory};
+use super::model::{ClusterState, ErrorCode, Problem, StateDiff, TaskRecord};
 use super::plugin::PluginAccounts;
 
 /// Transition of a task by a change.
@@ -18,6 +18,27 @@ pub struct TaskTransition<'a> {
     pub after: &'a TaskRecord,
     /// Card of the placement; empty: not given.
     pub card: &'a str,
+    /// Number of tasks that move so and differ only in name; the plugin declared them repeatable
+    /// ([`QuotaPlugin::repeatable_admissions`](super::plugin::QuotaPlugin::repeatable_admissions)). Each moves once, so a
+    /// plugin need not store holdings by name. `None`: the task itself moves.
+    pub repeated: Option<u64>,
+}
+
+impl<'a> TaskTransition<'a> {
+    /// Transition that no equal task repeats.
+    pub fn new(before: &'a TaskRecord, after: &'a TaskRecord, card: &'a str) -> Self {
+        Self {
+            before,
+            after,
+            card,
+            repeated: None,
+        }
+    }
+
+    /// Number of tasks that move.
+    pub fn count(&self) -> u64 {
+        self.repeated.unwrap_or(1)
+    }
 }
 
 /// Event of a cycle that plugins receive.
@@ -38,88 +59,74 @@ pub enum PlacementEvent<'a> {
 }
 
 impl<'a> PlacementEvent<'a> {
-    /// Task whose requests the event adds. `None`: the event removes requests.
-    pub fn counted_task(&self) -> Option<&TaskTransition<'a>> {
+    /// Task whose requests the event adds (true) or removes. `None`: the event is not about a task.
+    pub fn moved_task(&self) -> Option<(TaskTransition<'a>, bool)> {
         match self {
-            Self::Allocate(moved) | Self::Pipeline(moved) => Some(moved),
-            Self::Deallocate(_) | Self::Enqueue(_) | Self::Dequeue(_) | Self::Reserve(_) => None,
+            Self::Allocate(moved) | Self::Pipeline(moved) => Some((*moved, true)),
+            Self::Deallocate(moved) => Some((*moved, false)),
+            Self::Enqueue(_) | Self::Dequeue(_) | Self::Reserve(_) => None,
         }
     }
 
-    /// True if both events add requests of tasks of the same job.
-    pub fn counts_same_job(&self, other: &Self) -> bool {
-        let both = self.counted_task().zip(other.counted_task());
-        both.is_some_and(|(one, other)| one.after.job == other.after.job)
+    /// True if both events are about tasks of the same job.
+    pub fn moves_same_job(&self, other: &Self) -> bool {
+        let both = self.moved_task().zip(other.moved_task());
+        both.is_some_and(|((one, _), (other, _))| one.after.job == other.after.job)
     }
 }
 
-/// Older state of the same plugin, of its own type.
-pub fn older_as<T: PluginState>(older: Option<&dyn PluginState>) -> Option<&T> {
-    let older: &dyn Any = older?;
-    older.downcast_ref()
+/// Change of a cluster state that plugin states follow.
+#[derive(Debug)]
+pub enum PluginStateChange<'a> {
+    /// Events of a cycle in their order; the cluster state shows all of them.
+    Events(&'a ClusterState, &'a [PlacementEvent<'a>]),
+    /// Step from the cluster state that the plugin state was computed from to a newer one.
+    Step(StateDiff<'a>),
 }
 
-/// State of one plugin for a cluster state. Clones must be cheap, since every savepoint of a cycle is one.
-pub trait PluginState: Any + Debug + Send + Sync {
-    /// Applies an event. `cluster_state` is the state after it. Returns the queues whose order keys or accounts
-    /// changed, other than the task's own queue.
+impl PluginStateChange<'_> {
+    /// Problem of a plugin state that does not follow a step: the caller builds it from the newer cluster state.
+    pub fn unfollowed() -> Problem {
+        let message = "the plugin state does not follow this change";
+        Problem::new(ErrorCode::PluginStateMissing, "", message)
+    }
+}
+
+/// State of one plugin for a cluster state, as [`Plugin::build_state`](super::plugin::Plugin::build_state) computes it.
+/// Clones must be cheap, since every savepoint of a cycle is one.
+pub trait PluginState: PluginStateCopies + Any + Debug + Send + Sync {
+    /// Follows a change. After a step the state equals the state that is built from the newer cluster state, to the last
+    /// bit. Returns the queues whose order keys or accounts changed by events, other than the tasks' own queues.
     ///
     /// # Errors
-    /// The plugin cannot apply the event: its changes are rejected, and the caller must discard this value.
-    fn apply(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem>;
-
-    /// Applies events of tasks in their order; `cluster_state` already shows all of them. Returns the queues as
-    /// [`Self::apply`] would over all events.
-    ///
-    /// # Errors
-    /// The errors of [`Self::apply`].
-    fn apply_batch(
-        &mut self,
-        cluster_state: &ClusterState,
-        events: &[PlacementEvent<'_>],
-    ) -> Result<BTreeSet<Arc<str>>, Problem> {
-        let mut moved = BTreeSet::new();
-        for event in events {
-            moved.extend(self.apply(cluster_state, event)?);
-        }
-        Ok(moved)
-    }
-
-    /// Applies the event of one task `times` times, for tasks that differ only in name and that the plugin declared
-    /// repeatable ([`QuotaPlugin::repeatable_admissions`](super::plugin::QuotaPlugin::repeatable_admissions)). Each
-    /// task moves once, so a plugin need not store holdings by name.
-    ///
-    /// # Errors
-    /// The errors of [`Self::apply`].
-    fn apply_repeated(
-        &mut self,
-        cluster_state: &ClusterState,
-        event: &PlacementEvent<'_>,
-        times: u64,
-    ) -> Result<(), Problem> {
-        for _ in 0..times {
-            self.apply(cluster_state, event)?;
-        }
-        Ok(())
-    }
-
-    /// Plugin state of a newer cluster state, advanced by the differences; `None`: the caller computes it from the
-    /// newer state. Both ways must give the same state, to the last bit.
-    fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
-        let _ = changes;
-        None
-    }
+    /// The plugin cannot follow the change, and the caller must discard this value. After events the error rejects them;
+    /// after a step the caller builds the state.
+    fn apply(&mut self, change: &PluginStateChange<'_>) -> Result<Vec<Arc<str>>, Problem>;
 
     /// Accounts of this state; `None`: it keeps none that anybody reads.
     fn accounts(&self) -> Option<&dyn PluginAccounts> {
         None
     }
+}
 
-    /// Bytes that this state holds, and that an older one of the same history, if any, does not share.
-    fn held_bytes(&self, older: Option<&dyn PluginState>) -> usize;
-
+/// Copies of a plugin state and their memory, for every state that is `Clone` and [`HeldMemory`].
+pub trait PluginStateCopies {
     /// Copy that changes independently.
     fn copy(&self) -> Arc<dyn PluginState>;
+
+    /// Bytes of this state that an older state of the same plugin, if there is one, does not share.
+    fn unshared_bytes(&self, older: Option<&dyn Any>) -> usize;
+}
+
+impl<T: PluginState + Clone + HeldMemory> PluginStateCopies for T {
+    fn copy(&self) -> Arc<dyn PluginState> {
+        Arc::new(self.clone())
+    }
+
+    fn unshared_bytes(&self, older: Option<&dyn Any>) -> usize {
+        let older = older.and_then(|older| older.downcast_ref());
+        COUNT_BYTES + size_of::<Self>() + self.held_bytes(older)
+    }
 }
 
 /// Plugin states of a policy, at most one per plugin name. Clones share everything until one of them changes.
@@ -172,14 +179,18 @@ impl PluginStates {
         self.entries.retain(|(name, _)| keep(name));
     }
 
-    /// State of a plugin for a newer cluster state, if the plugin has one and can advance it.
-    pub fn advance(&self, plugin: &str, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
+    /// State of a plugin for a newer cluster state, if the plugin has one and it follows the step.
+    pub fn advance(&self, plugin: &str, changes: StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
         // An id may have another name after names were forgotten.
         if !changes.old.resources().is_of_same_era(changes.new.resources()) {
             return None;
         }
-        let (_, derived) = self.entries.iter().find(|(name, _)| **name == *plugin)?;
-        derived.advance(changes)
+        let (_, older) = self.entries.iter().find(|(name, _)| **name == *plugin)?;
+        let mut newer = older.copy();
+        Arc::get_mut(&mut newer)?
+            .apply(&PluginStateChange::Step(changes))
+            .ok()?;
+        Some(newer)
     }
 
     /// True if a plugin has a state.
@@ -192,51 +203,21 @@ impl PluginStates {
         self.entries.is_empty()
     }
 
-    /// Applies an event to every plugin's state. Returns the queues whose order keys or accounts changed, other than
-    /// the task's own queue; a queue may repeat.
+    /// Applies events to every plugin's state in their order; the cluster state shows all of them. Returns the queues
+    /// whose order keys or accounts changed, other than the tasks' own queues; a queue may repeat.
     ///
     /// # Errors
-    /// A plugin cannot apply the event. Other plugins may have applied it, so the caller must discard the set.
+    /// A plugin cannot apply an event. Other plugins may have applied it, so the caller must discard the set.
     pub fn apply(
         &mut self,
         cluster_state: &ClusterState,
-        event: &PlacementEvent<'_>,
+        events: &[PlacementEvent<'_>],
     ) -> Result<Vec<Arc<str>>, Problem> {
         let mut moved = Vec::new();
         for own in self.iter_mut() {
-            moved.extend(own.apply(cluster_state, event)?);
+            moved.append(&mut own.apply(&PluginStateChange::Events(cluster_state, events))?);
         }
         Ok(moved)
-    }
-
-    /// Applies events to every plugin's state, see [`PluginState::apply_batch`].
-    ///
-    /// # Errors
-    /// The errors of [`Self::apply`].
-    pub fn apply_batch(
-        &mut self,
-        cluster_state: &ClusterState,
-        events: &[PlacementEvent<'_>],
-    ) -> Result<BTreeSet<Arc<str>>, Problem> {
-        let mut moved = BTreeSet::new();
-        for own in self.iter_mut() {
-            moved.append(&mut own.apply_batch(cluster_state, events)?);
-        }
-        Ok(moved)
-    }
-
-    /// Applies one event `times` times to every plugin's state, see [`PluginState::apply_repeated`].
-    ///
-    /// # Errors
-    /// The errors of [`Self::apply`].
-    pub fn apply_repeated(
-        &mut self,
-        cluster_state: &ClusterState,
-        event: &PlacementEvent<'_>,
-        times: u64,
-    ) -> Result<(), Problem> {
-        self.iter_mut()
-            .try_for_each(|own| own.apply_repeated(cluster_state, event, times))
     }
 
     /// Bytes that these states hold and older ones do not share.
@@ -245,7 +226,7 @@ impl PluginStates {
             let old = older.entries.iter().find(|(old, _)| old == name).map(|(_, old)| old);
             match old {
                 Some(old) if Arc::ptr_eq(old, own) => 0,
-                old => own.held_bytes(old.map(|old| &**old)),
+                old => own.unshared_bytes(old.map(|old| -> &dyn Any { &**old })),
             }
         });
         states.sum()
@@ -265,23 +246,18 @@ impl PluginStates {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::held_bytes::held_bytes;
     use crate::model::{NodeSlot, SortedTable};
 
     #[derive(Clone, Debug, Default)]
     struct CountingPluginState(u32);
 
+    held_bytes! { plain CountingPluginState }
+
     impl PluginState for CountingPluginState {
-        fn apply(&mut self, _: &ClusterState, _: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        fn apply(&mut self, _: &PluginStateChange<'_>) -> Result<Vec<Arc<str>>, Problem> {
             self.0 += 1;
             Ok(Vec::new())
-        }
-
-        fn held_bytes(&self, _: Option<&dyn PluginState>) -> usize {
-            size_of::<Self>()
-        }
-
-        fn copy(&self) -> Arc<dyn PluginState> {
-            Arc::new(self.clone())
         }
     }
 
@@ -292,7 +268,7 @@ mod tests {
         set.insert("counter".into(), Arc::new(CountingPluginState::default()));
         let clone = set.clone();
         for _ in 0..3 {
-            set.apply(&cluster_state, &PlacementEvent::Enqueue("ns/j")).unwrap();
+            set.apply(&cluster_state, &[PlacementEvent::Enqueue("ns/j")]).unwrap();
         }
         let count = |set: &PluginStates| set.get::<CountingPluginState>("counter").map(|counter| counter.0);
         assert_eq!((count(&clone), count(&set)), (Some(0), Some(3)));

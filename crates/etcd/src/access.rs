@@ -1,24 +1,24 @@
 //! The log in etcd: entries are appended, found out about, and read.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::EtcdOptions;
 use crate::api::response_op::Response as Done;
 use crate::api::{KeyValue, TxnRequest};
+use crate::follower::Follower;
 use crate::keys::{KeyRange, LogKeys, SnapshotRecord};
 use crate::link::{EtcdError, EtcdLink, has_value, is_absent, put, read, read_range, was_made_at};
 use pumice_state::store::{
-    AppendRules, EntryAuthor, EntryValue, LogEntry, LogHead, StoreError, StoredContent, await_service,
+    AppendOutcome, EntryAttempt, EntryValue, LogEntry, LogHead, LogPage, LogPlace as _, StoreError, StoredContent,
 };
 
 /// Most entries that are read at once.
 const PAGE_ENTRIES: u64 = 64;
 /// Most bytes that are written under one key: etcd takes 1.5 MiB at once, unless it is set otherwise.
 pub(crate) const PART_BYTES: usize = 1 << 20;
-/// Most parts of an entry.
-const MAX_PARTS: usize = 64;
 /// Number of times that the timeout of a call passes before the outcome of an entry is given up as unknown.
 const RESOLVE_TIMEOUTS: u32 = 3;
 /// Pause between two attempts to learn the outcome of an entry.
@@ -36,68 +36,21 @@ pub(crate) struct Registration {
     pub(crate) lease: i64,
 }
 
-/// Access to the log, which all parts of the store share.
+/// The log in etcd, and what this server knows of it. Copies share that.
 #[derive(Clone, Debug)]
-pub(crate) struct LogAccess {
+pub struct EtcdLog {
     pub(crate) link: Arc<EtcdLink>,
     pub(crate) keys: LogKeys,
-    pub(crate) rules: AppendRules,
+    pub(crate) options: Arc<EtcdOptions>,
+    /// Number that this server drew at its start.
+    pub(crate) server: u64,
+    /// Follower, once the log is followed.
+    pub(crate) follower: Arc<OnceLock<Follower>>,
 }
 
-/// Outcome of an attempt to append.
-pub(crate) enum AppendOutcome {
-    Appended,
-    /// Others have appended first.
-    Stale,
-    /// The lease of this server has ended.
-    Fenced,
-}
-
-/// Attempt to append an entry.
-pub(crate) struct EntryAttempt {
-    pub(crate) before: LogHead,
-    pub(crate) after: LogHead,
-    pub(crate) author: EntryAuthor,
-    pub(crate) bytes: Vec<u8>,
-}
-
-/// Entries that follow a head, as far as one reply has them.
-pub(crate) enum LogPage {
-    /// Entries, and true if there are no more.
-    Entries(Vec<LogEntry>, bool),
-    /// The next entry is gone.
-    Gone,
-}
-
-impl LogAccess {
-    pub(crate) fn failed(&self, message: &str) -> StoreError {
-        StoreError::Failed {
-            place: self.link.place(),
-            message: message.to_owned(),
-        }
-    }
-
+impl EtcdLog {
     pub(crate) fn error(&self, error: &EtcdError) -> StoreError {
         self.failed(&error.to_string())
-    }
-
-    pub(crate) fn stale(&self) -> StoreError {
-        StoreError::Stale {
-            place: self.link.place(),
-        }
-    }
-
-    pub(crate) fn damaged(&self, what: &str) -> StoreError {
-        self.failed(&format!(
-            "the log is damaged: {what}. Run `pumice store check --repair`, or import an export under another `etcd_prefix`"
-        ))
-    }
-
-    pub(crate) fn replaced(&self) -> StoreError {
-        self.failed(
-            "it is not the store that was there: another log, or an older copy, has its keys. Put the right one back, or start the \
-             server again to serve this one",
-        )
     }
 
     /// Key as text, for messages.
@@ -118,21 +71,21 @@ impl LogAccess {
         self.decode_head(value).map_err(|what| self.damaged(&what))
     }
 
-    /// Newest head.
-    pub(crate) async fn head(&self) -> Result<LogHead, StoreError> {
+    /// Newest head, as its key has it.
+    pub(crate) async fn newest_head(&self) -> Result<LogHead, StoreError> {
         let range = (self.keys.head(), Vec::new());
         let reply = self.link.range(range, 1, 0).await.map_err(|error| self.error(&error))?;
         self.read_head(reply.kvs.first().map(|found| &*found.value))
     }
 
-    /// Appends an entry, and finds out what became of it if a reply is lost.
-    pub(crate) async fn append(
+    /// Appends an entry, and finds out what became of it if a reply is lost. `None`: the lease of this server has ended.
+    pub(crate) async fn append_as(
         &self,
-        attempt: EntryAttempt,
         registration: Option<Registration>,
-    ) -> Result<AppendOutcome, StoreError> {
+        attempt: &EntryAttempt,
+    ) -> Result<Option<AppendOutcome>, StoreError> {
         let sequence = attempt.after.sequence;
-        let value = self.write_parts(&attempt).await?;
+        let value = self.write_parts(attempt).await?;
         let (head, entry) = (self.keys.head(), self.keys.entry(sequence));
         let mut compare = vec![match attempt.before.sequence {
             0 => is_absent(head.clone()),
@@ -143,7 +96,7 @@ impl LogAccess {
             compare.push(was_made_at(key.clone(), *revision));
             failure.push(read(key.clone()));
         }
-        if !self.rules.compares {
+        if !self.options.rules.compares() {
             compare.clear();
         }
         let transaction = TxnRequest {
@@ -159,7 +112,9 @@ impl LogAccess {
         loop {
             let reply = match self.link.transact(transaction.clone()).await {
                 Ok(reply) => reply,
-                Err(error) if error.is_unknown() && !self.rules.waits => return Ok(AppendOutcome::Appended),
+                Err(error) if error.is_unknown() && !self.options.rules.waits() => {
+                    return Ok(Some(AppendOutcome::Appended));
+                }
                 // The transaction is sent again: it changes nothing if it was carried out before.
                 Err(error) if error.is_unknown() && Instant::now() < until => {
                     is_unknown = true;
@@ -167,28 +122,24 @@ impl LogAccess {
                     continue;
                 }
                 Err(error) if is_unknown || error.is_unknown() => {
-                    return self.find_appended(&entry, &value, &error).await;
+                    return self.find_appended(&entry, &value, &error).await.map(Some);
                 }
                 Err(error) => return Err(self.error(&error)),
             };
             if reply.succeeded {
-                return Ok(AppendOutcome::Appended);
+                return Ok(Some(AppendOutcome::Appended));
             }
             let mut found = reply.responses.iter().map(|done| match &done.response {
                 Some(Done::Range(range)) => range.kvs.first(),
                 _ => None,
             });
             if found.next().flatten().is_some_and(|found| found.value == value) {
-                return Ok(AppendOutcome::Appended);
+                return Ok(Some(AppendOutcome::Appended));
             }
-            let Some(Registration { revision, .. }) = registration else {
-                return Ok(AppendOutcome::Stale);
-            };
             let own = found.next().flatten();
-            return Ok(match own {
-                Some(own) if own.create_revision == revision => AppendOutcome::Stale,
-                Some(_) | None => AppendOutcome::Fenced,
-            });
+            let is_fenced = registration
+                .is_some_and(|Registration { revision, .. }| own.is_none_or(|own| own.create_revision != revision));
+            return Ok((!is_fenced).then_some(AppendOutcome::Stale));
         }
     }
 
@@ -198,35 +149,17 @@ impl LogAccess {
         if found.is_ok_and(|found| found.kvs.first().is_some_and(|found| found.value == value)) {
             return Ok(AppendOutcome::Appended);
         }
-        Err(StoreError::Unknown {
-            place: self.link.place(),
-            message: error.to_string(),
-        })
+        Err(self.unknown(&error.to_string()))
     }
 
     /// Value of an entry's key. The parts of a long entry are written first.
     async fn write_parts(&self, attempt: &EntryAttempt) -> Result<Vec<u8>, StoreError> {
-        let EntryAttempt { author, bytes, .. } = attempt;
-        let mut value = EntryValue {
-            author: *author,
-            parts: 0,
-            bytes: Vec::new(),
-        };
-        if bytes.len() <= PART_BYTES {
-            value.bytes.clone_from(bytes);
-            return Ok(value.encode());
-        }
-        if bytes.len() > PART_BYTES * MAX_PARTS {
-            let most = PART_BYTES * MAX_PARTS;
-            return Err(self.failed(&format!(
-                "the change has {} bytes, and at most {most} go at once",
-                bytes.len()
-            )));
-        }
-        for part in bytes.chunks(PART_BYTES) {
-            let key = self.keys.entry_part(attempt.after.sequence, author, value.parts);
+        let (value, parts) = attempt
+            .split(PART_BYTES, PART_BYTES)
+            .map_err(|what| self.failed(&what))?;
+        for (number, part) in (0..).zip(parts) {
+            let key = self.keys.entry_part(attempt.after.sequence, &attempt.author, number);
             self.write_one(key, part.to_vec()).await?;
-            value.parts += 1;
         }
         Ok(value.encode())
     }
@@ -258,7 +191,7 @@ impl LogAccess {
         else {
             return damaged("it is cut short");
         };
-        for part in 0..parts.min(MAX_PARTS as u64) {
+        for part in 0..parts.min(EntryAttempt::MAX_PARTS as u64) {
             let range = (self.keys.entry_part(sequence, &author, part), Vec::new());
             let reply = self.link.range(range, 1, revision).await?;
             match reply.kvs.into_iter().next() {
@@ -323,13 +256,13 @@ impl LogAccess {
         });
         let (head, found) = (replies.next().unwrap_or_default(), replies.next().unwrap_or_default());
         let head = head.kvs.first().map(|found| &*found.value);
-        if head.is_none() && from.sequence > 0 && self.rules.compares {
+        if head.is_none() && from.sequence > 0 && self.options.rules.compares() {
             let key = Self::shown(&self.keys.head());
             return Err(self.damaged(&format!("its key {key} is missing")));
         }
         let head = self.read_head(head)?;
         let is_other = head.sequence < from.sequence || (head.sequence == from.sequence && head != from);
-        if is_other && self.rules.compares {
+        if is_other && self.options.rules.compares() {
             return Err(self.replaced());
         }
         let revision = reply.header.map_or(0, |header| header.revision);
@@ -342,19 +275,8 @@ impl LogAccess {
         Ok(LogPage::Entries(entries, is_last))
     }
 
-    /// Waits for etcd, as long as a start does.
-    pub(crate) async fn await_service(&self) {
-        let ask = || async {
-            match self.link.range((self.keys.head(), Vec::new()), 1, 0).await {
-                Err(error) if error.is_unknown() => Some(error),
-                Ok(_) | Err(_) => None,
-            }
-        };
-        await_service(&self.link.place(), ask).await;
-    }
-
     /// The whole content: the newest snapshot, and the entries after it.
-    pub(crate) async fn load(&self) -> Result<StoredContent, StoreError> {
+    pub(crate) async fn load_content(&self) -> Result<StoredContent, StoreError> {
         let mut loaded = Err(EtcdError::Compacted);
         for _ in 0..MAX_LOADS {
             loaded = match self.load_once().await {
@@ -396,7 +318,7 @@ impl LogAccess {
             let page = self.link.range(self.page_of(next), 0, revision).await?;
             let (entries, end) = self.read_page(next, &page.kvs, revision).await?;
             for entry in entries {
-                let applied = content.apply_checked(&entry, &self.rules);
+                let applied = content.apply_checked(&entry, &self.options.rules);
                 applied.map_err(|what| self.damaged(&what))?;
             }
             if end.is_some() {
@@ -436,13 +358,8 @@ impl LogAccess {
             let found = found.ok_or_else(|| self.damaged(&format!("part {part} of its snapshot is missing")))?;
             bytes.extend(found.value);
         }
-        let entry = LogEntry::decode(&bytes).map_err(|what| self.damaged(&format!("its snapshot: {what}")))?;
-        let content = StoredContent::from_writes(&entry.writes, head.sequence);
-        if content.head() == head {
-            return Ok(content);
-        }
-        let what = format!("its snapshot has {}, and should have {head}", content.head());
-        Err(LoadError::Store(self.damaged(&what)))
+        let content = StoredContent::from_snapshot(&bytes, head);
+        Ok(content.map_err(|what| self.damaged(&what))?)
     }
 }
 

@@ -10,8 +10,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::EtcdOptions;
-use crate::access::LogAccess;
+use crate::access::EtcdLog;
 use crate::access::Registration;
 use crate::api::event::EventType;
 use crate::api::lease_client::LeaseClient;
@@ -25,7 +24,7 @@ use crate::api::{
 use crate::keys::{ReplicaRecord, SnapshotRecord};
 use crate::link::{EtcdError, error_of, put, read, read_range, was_made_at};
 use pumice_engine::short_lock::ShortLock;
-use pumice_state::store::{FollowAttempts, LogHead, LogNews, LogServer};
+use pumice_state::store::{FollowAttempts, LogHead, LogNews, LogServer, StoreError};
 
 /// Longest pause between two attempts to reach etcd.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -33,9 +32,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_SERVERS: i64 = 1_000;
 /// Number of renewals in the time of a lease.
 const RENEWALS_PER_LEASE: u32 = 4;
-
-/// Number of leases after which a server that cannot confirm that it has the newest entry says so.
-const SILENT_LEASES: u32 = 3;
 
 /// Stream of renewals of a lease, and of the replies to them.
 type Renewals = (mpsc::Sender<LeaseKeepAliveRequest>, Streaming<LeaseKeepAliveResponse>);
@@ -51,13 +47,8 @@ struct PlaceInEtcd {
 /// Follower of the log for one server.
 #[derive(Debug)]
 pub(crate) struct Follower {
-    name: String,
-    address: String,
-    session_prefix: String,
-    lease: Duration,
     news: Arc<LogNews>,
     registration: ShortLock<Option<Registration>>,
-    applied: AtomicU64,
     /// Head after the entry that this server has sent last.
     sent: ShortLock<Option<LogHead>>,
     /// Last revision that a watch has shown; 0: none.
@@ -67,40 +58,19 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    pub(crate) fn new(options: &EtcdOptions, server: u64, news: Arc<LogNews>) -> Arc<Self> {
-        news.expect_confirmations(options.lease * SILENT_LEASES);
-        Arc::new(Self {
-            name: format!("{server:016x}"),
-            address: options.address.clone(),
-            session_prefix: options.session_prefix.clone(),
-            lease: options.lease,
+    pub(crate) fn new(news: Arc<LogNews>) -> Self {
+        Self {
             news,
             registration: ShortLock::default(),
-            applied: AtomicU64::new(0),
             sent: ShortLock::default(),
             watched: AtomicI64::new(0),
             shown: AtomicU64::new(0),
-        })
-    }
-
-    /// Problem that keeps etcd from being followed.
-    pub(crate) fn problem(&self) -> Option<String> {
-        self.news.problem()
+        }
     }
 
     /// Place of this server; `None`: its lease has ended.
     pub(crate) fn registration(&self) -> Option<Registration> {
         self.registration.with(|registration| registration.clone())
-    }
-
-    /// Problem that keeps the log from being written.
-    pub(crate) fn write_problem(&self) -> Option<String> {
-        self.news.write_problem()
-    }
-
-    /// Notes the last entry that the writer has applied.
-    pub(crate) fn note_applied(&self, sequence: u64) {
-        self.applied.store(sequence, Ordering::Relaxed);
     }
 
     /// Stores the head after an entry that is being sent; the watch then ignores it. If another server reaches the same
@@ -109,18 +79,8 @@ impl Follower {
         self.sent.with(|sent| *sent = Some(head));
     }
 
-    /// True if the log has damage that this server has to mend.
-    pub(crate) fn is_damaged(&self) -> bool {
-        self.news.damage().is_some()
-    }
-
-    /// Notes that a snapshot has taken the place of damaged entries.
-    pub(crate) fn note_mended(&self) {
-        self.news.set_damage(None);
-    }
-
     /// Takes changes of the head and of entries: news, and damage by a hand that is not a server's.
-    async fn take_changes(&self, access: &LogAccess, change: &WatchResponse) -> Result<(), EtcdError> {
+    async fn take_changes(&self, access: &EtcdLog, change: &WatchResponse) -> Result<(), EtcdError> {
         if let Some(header) = &change.header {
             self.watched.store(header.revision, Ordering::Relaxed);
         }
@@ -128,7 +88,7 @@ impl Follower {
         for event in &change.events {
             let Some(kv) = &event.kv else { continue };
             let is_delete = event.r#type == EventType::Delete as i32;
-            let key = LogAccess::shown(&kv.key);
+            let key = EtcdLog::shown(&kv.key);
             if kv.key == access.keys.head() {
                 match access.decode_head((!is_delete).then_some(&*kv.value)) {
                     Ok(head) if head.sequence >= self.shown.fetch_max(head.sequence, Ordering::Relaxed) => {
@@ -158,34 +118,34 @@ impl Follower {
     }
 
     /// Checks that a snapshot covers a deleted entry.
-    async fn check_deleted(&self, access: &LogAccess, number: u64) -> Result<(), EtcdError> {
+    async fn check_deleted(&self, access: &EtcdLog, number: u64) -> Result<(), EtcdError> {
         let found = access.link.range((access.keys.snapshot(), Vec::new()), 1, 0).await?;
         let snapshot = found
             .kvs
             .first()
             .and_then(|found| SnapshotRecord::read(&found.value).ok());
         if snapshot.is_none_or(|(_, head)| head.sequence < number) {
-            let key = LogAccess::shown(&access.keys.entry(number));
+            let key = EtcdLog::shown(&access.keys.entry(number));
             let what = format!("entry {number} (key {key}) was deleted, and no snapshot covers it");
             self.news.set_damage(Some(what));
         }
         Ok(())
     }
 
-    fn record(&self) -> Vec<u8> {
+    fn record(&self, access: &EtcdLog) -> Vec<u8> {
         let record = ReplicaRecord {
-            address: self.address.clone(),
-            applied: self.applied.load(Ordering::Relaxed),
-            session_prefix: self.session_prefix.clone(),
+            address: access.options.address.clone(),
+            applied: self.news.applied(),
+            session_prefix: access.options.session_prefix.clone(),
         };
         record.encode_to_vec()
     }
 
     /// Gets a lease and creates this server's key with it. The key of an earlier lease is deleted first, which gives
     /// the new key a new revision.
-    pub(crate) async fn register(&self, access: &LogAccess) -> Result<(), EtcdError> {
+    pub(crate) async fn register(&self, access: &EtcdLog) -> Result<(), EtcdError> {
         self.registration.with(|registration| *registration = None);
-        let seconds = i64::try_from(self.lease.as_secs().max(1)).unwrap_or(i64::MAX);
+        let seconds = i64::try_from(access.options.lease.as_secs().max(1)).unwrap_or(i64::MAX);
         let mut client = LeaseClient::new(access.link.channel()?);
         let asked = access.link.request(LeaseGrantRequest { ttl: seconds }).await?;
         let granted = tokio::time::timeout(access.link.timeout(), client.lease_grant(asked)).await;
@@ -197,14 +157,14 @@ impl Follower {
         if granted.id == 0 || granted.ttl <= 0 {
             return Err(EtcdError::Unproved("a response grants no lease".to_owned()));
         }
-        let key = access.keys.replica(&self.name);
+        let key = access.keys.replica(&format!("{:016x}", access.server));
         let removed = TxnRequest {
             success: vec![crate::link::delete((key.clone(), Vec::new()))],
             ..TxnRequest::default()
         };
         access.link.transact(removed).await?;
         let made = TxnRequest {
-            success: vec![put(key.clone(), self.record(), granted.id)],
+            success: vec![put(key.clone(), self.record(access), granted.id)],
             ..TxnRequest::default()
         };
         access.link.transact(made).await?;
@@ -222,7 +182,7 @@ impl Follower {
     }
 
     /// Ends the lease.
-    pub(crate) async fn leave(&self, access: &LogAccess) -> Result<(), pumice_state::store::StoreError> {
+    pub(crate) async fn leave(&self, access: &EtcdLog) -> Result<(), StoreError> {
         let own = self.registration.with(Option::take);
         let Some(Registration { lease, .. }) = own else {
             return Ok(());
@@ -240,11 +200,11 @@ impl Follower {
     }
 
     /// Follows the log until the store is dropped.
-    pub(crate) async fn follow(self: Arc<Self>, access: LogAccess) {
+    pub(crate) async fn follow(&self, access: &EtcdLog) {
         let mut attempts = FollowAttempts::new(LONGEST_PAUSE);
         loop {
             let mut was_connected = false;
-            let error = match self.follow_once(&access, &mut was_connected).await {
+            let error = match self.follow_once(access, &mut was_connected).await {
                 Ok(never) => match never {},
                 Err(error) => error,
             };
@@ -261,7 +221,7 @@ impl Follower {
 
     async fn follow_once(
         &self,
-        access: &LogAccess,
+        access: &EtcdLog,
         was_connected: &mut bool,
     ) -> Result<std::convert::Infallible, EtcdError> {
         let (watch_requests, mut changes) = self.watch(access).await?;
@@ -270,7 +230,7 @@ impl Follower {
         self.keep_place(access, &mut place).await?;
         *was_connected = true;
         self.news.note_followed();
-        let mut tick = tokio::time::interval(self.lease / RENEWALS_PER_LEASE);
+        let mut tick = tokio::time::interval(access.options.lease / RENEWALS_PER_LEASE);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -287,7 +247,7 @@ impl Follower {
                     Err(status) => return Err(error_of(&status)),
                 },
                 _ = tick.tick() => {
-                    if is_asked && heard.elapsed() > self.lease {
+                    if is_asked && heard.elapsed() > access.options.lease {
                         return Err(EtcdError::Unreachable("the watch shows nothing, and does not say how far it is".to_owned()));
                     }
                     is_asked |= watch_requests.try_send(progress_request()).is_ok();
@@ -301,7 +261,7 @@ impl Follower {
     /// Watches the head and the entries, from where an earlier watch ended.
     async fn watch(
         &self,
-        access: &LogAccess,
+        access: &EtcdLog,
     ) -> Result<(mpsc::Sender<WatchRequest>, Streaming<WatchResponse>), EtcdError> {
         let (sender, requests) = mpsc::channel(1);
         let (key, range_end) = access.keys.head_and_entries();
@@ -324,7 +284,7 @@ impl Follower {
 
     /// Renews the lease and publishes the progress of this server. If etcd responds but rejects writes, the server
     /// follows the log without a lease.
-    async fn keep_place(&self, access: &LogAccess, place: &mut PlaceInEtcd) -> Result<(), EtcdError> {
+    async fn keep_place(&self, access: &EtcdLog, place: &mut PlaceInEtcd) -> Result<(), EtcdError> {
         match self.renew_and_publish(access, place).await {
             Ok(()) => self.news.set_write_problem(None),
             Err(error) if error.is_about_token() => return Err(error),
@@ -337,7 +297,7 @@ impl Follower {
         Ok(())
     }
 
-    async fn renew_and_publish(&self, access: &LogAccess, place: &mut PlaceInEtcd) -> Result<(), EtcdError> {
+    async fn renew_and_publish(&self, access: &EtcdLog, place: &mut PlaceInEtcd) -> Result<(), EtcdError> {
         if let Some((renewals, replies)) = &mut place.renewals {
             self.renew_once(access, renewals, replies).await?;
         } else {
@@ -347,7 +307,7 @@ impl Follower {
     }
 
     /// Opens the stream of renewals.
-    async fn renew(&self, access: &LogAccess) -> Result<Renewals, EtcdError> {
+    async fn renew(&self, access: &EtcdLog) -> Result<Renewals, EtcdError> {
         let (sender, requests) = mpsc::channel(1);
         let mut client = LeaseClient::new(access.link.channel()?);
         let id = self.lease_id(access).await?;
@@ -362,7 +322,7 @@ impl Follower {
     }
 
     /// Lease of this server. An expired lease is replaced.
-    async fn lease_id(&self, access: &LogAccess) -> Result<i64, EtcdError> {
+    async fn lease_id(&self, access: &EtcdLog) -> Result<i64, EtcdError> {
         if self.registration().is_none() {
             self.register(access).await?;
         }
@@ -373,7 +333,7 @@ impl Follower {
 
     async fn renew_once(
         &self,
-        access: &LogAccess,
+        access: &EtcdLog,
         renewals: &mpsc::Sender<LeaseKeepAliveRequest>,
         replies: &mut Streaming<LeaseKeepAliveResponse>,
     ) -> Result<(), EtcdError> {
@@ -386,7 +346,7 @@ impl Follower {
     /// Waits for the reply to a renewal. A lease that has ended is given up.
     async fn await_renewal(
         &self,
-        access: &LogAccess,
+        access: &EtcdLog,
         replies: &mut Streaming<LeaseKeepAliveResponse>,
     ) -> Result<(), EtcdError> {
         let reply = tokio::time::timeout(access.link.timeout(), replies.message()).await;
@@ -409,7 +369,7 @@ impl Follower {
     }
 
     /// Reads the head and which servers there are, and confirms that this server has the newest entry. What it has not is news.
-    async fn check_newest(&self, access: &LogAccess) -> Result<(), EtcdError> {
+    async fn check_newest(&self, access: &EtcdLog) -> Result<(), EtcdError> {
         let read_both = TxnRequest {
             success: vec![
                 read(access.keys.head()),
@@ -417,7 +377,7 @@ impl Follower {
             ],
             ..TxnRequest::default()
         };
-        let applied = self.applied.load(Ordering::Relaxed);
+        let applied = self.news.applied();
         let reply = access.link.transact(read_both).await?;
         let mut found = reply.responses.into_iter().map(|done| match done.response {
             Some(Done::Range(range)) => range.kvs,
@@ -437,30 +397,23 @@ impl Follower {
             });
         }
         self.news.set_servers(servers);
-        self.news.confirm(match head {
-            Err(what) => {
-                self.news.set_damage(Some(what.clone()));
-                Err(what)
-            }
+        let harm = match head {
+            Err(what) => Some(what),
             Ok(head) if head.sequence < applied => {
-                let what = format!("its head was set back from entry {applied} to {head}");
-                self.news.set_damage(Some(what.clone()));
-                Err(what)
+                Some(format!("its head was set back from entry {applied} to {head}"))
             }
-            Ok(_) if newest > applied => Err(format!(
-                "entry {newest} is there, and this server has applied entry {applied}"
-            )),
-            Ok(_) => Ok(()),
-        });
-        if newest > applied || self.is_damaged() {
-            self.news.post();
+            Ok(_) => None,
+        };
+        if harm.is_some() {
+            self.news.set_damage(harm.clone());
         }
+        self.news.confirm_newest(newest, applied, harm);
         Ok(())
     }
 
     /// Publishes the progress of this server in etcd, if it has changed.
-    async fn publish_progress(&self, access: &LogAccess, published: &mut Option<u64>) -> Result<(), EtcdError> {
-        let applied = self.applied.load(Ordering::Relaxed);
+    async fn publish_progress(&self, access: &EtcdLog, published: &mut Option<u64>) -> Result<(), EtcdError> {
+        let applied = self.news.applied();
         let Some(Registration { key, revision, lease }) = self.registration() else {
             return Ok(());
         };
@@ -469,7 +422,7 @@ impl Follower {
         }
         let progress = TxnRequest {
             compare: vec![was_made_at(key.clone(), revision)],
-            success: vec![put(key, self.record(), lease)],
+            success: vec![put(key, self.record(access), lease)],
             ..TxnRequest::default()
         };
         if !access.link.transact(progress).await?.succeeded {

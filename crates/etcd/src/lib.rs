@@ -31,6 +31,7 @@ mod api;
 use std::fmt;
 use std::time::Duration;
 
+pub use access::EtcdLog;
 #[doc(hidden)]
 pub use link::EtcdChannel;
 pub use link::EtcdError;
@@ -78,7 +79,7 @@ impl EtcdOptions {
             address: String::new(),
             session_prefix: String::new(),
             lease: Duration::from_secs(5),
-            timeout: Duration::from_secs(2),
+            timeout: Duration::from_secs(1),
             snapshot_every: 1_000,
             rules: AppendRules::default(),
             channel: None,

@@ -75,9 +75,7 @@ pub(crate) struct EtcdLink {
     user: Option<(String, String)>,
     token: ShortLock<Option<AsciiMetadataValue>>,
     timeout: Duration,
-    /// Number of calls so far.
-    calls: AtomicU64,
-    /// Cluster that responded first. 0: none has.
+    /// Cluster that is used. 0: it is not known yet.
     cluster: AtomicU64,
     /// Newest revision that a response had.
     revision: AtomicI64,
@@ -102,7 +100,6 @@ impl EtcdLink {
             user: options.user.clone(),
             token: ShortLock::default(),
             timeout: options.timeout,
-            calls: AtomicU64::new(0),
             cluster: AtomicU64::new(0),
             revision: AtomicI64::new(0),
         }))
@@ -168,19 +165,13 @@ impl EtcdLink {
         self.token.with(|token| *token = None);
     }
 
-    /// Checks that a response comes from the cluster that responded before, and is not older than what was known when its request
-    /// was sent.
+    /// Checks that a response comes from the cluster that this server uses, and is not older than what was known when its request was
+    /// sent.
     fn check_header(&self, header: Option<&ResponseHeader>, known: i64) -> Result<(), EtcdError> {
         let unproved = |what: String| Err(EtcdError::Unproved(what));
-        let Some(ResponseHeader { cluster_id, revision }) = header.copied().filter(|header| header.revision > 0) else {
-            return unproved("a response has no revision".to_owned());
-        };
-        let first = self
-            .cluster
-            .compare_exchange(0, cluster_id, Ordering::SeqCst, Ordering::SeqCst);
-        if let Err(cluster) = first
-            && cluster != cluster_id
-        {
+        let ResponseHeader { cluster_id, revision } = proved_header(header)?;
+        let cluster = self.cluster.load(Ordering::SeqCst);
+        if cluster != cluster_id {
             return unproved(format!(
                 "cluster {cluster_id:x} responds, and {cluster:x} was there before: start this server again to use the other one"
             ));
@@ -192,6 +183,35 @@ impl EtcdLink {
             ));
         }
         self.revision.fetch_max(revision, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Makes sure that the cluster is known. One response may come from elsewhere: two in a row have to name the same cluster.
+    async fn find_cluster(&self) -> Result<(), EtcdError> {
+        if self.cluster.load(Ordering::SeqCst) != 0 {
+            return Ok(());
+        }
+        let asked = RangeRequest {
+            key: vec![0],
+            limit: 1,
+            ..RangeRequest::default()
+        };
+        let mut named = [0; 2];
+        for name in &mut named {
+            let send = |mut client: KvClient<EtcdChannel>, request| async move { client.range(request).await };
+            let check = |reply: &RangeResponse, _| proved_header(reply.header.as_ref()).map(drop);
+            let reply = self.call(asked.clone(), send, check).await?;
+            *name = reply.header.map_or(0, |header| header.cluster_id);
+        }
+        let [first, second] = named;
+        if first != second {
+            let reason = format!("the cluster is {first:x} in one response and {second:x} in the next");
+            return Err(EtcdError::Unproved(reason));
+        }
+        // If another call was faster, its cluster counts, and the responses of this one have to name it.
+        let _known = self
+            .cluster
+            .compare_exchange(0, second, Ordering::SeqCst, Ordering::SeqCst);
         Ok(())
     }
 
@@ -207,7 +227,6 @@ impl EtcdLink {
         T: Clone,
         F: Future<Output = Result<tonic::Response<R>, Status>>,
     {
-        self.calls.fetch_add(1, Ordering::Relaxed);
         let (mut has_failed_over, mut has_new_token) = (0, false);
         let mut lost = None;
         loop {
@@ -257,6 +276,7 @@ impl EtcdLink {
             limit,
             revision,
         };
+        self.find_cluster().await?;
         let check = |reply: &RangeResponse, known| {
             self.check_header(reply.header.as_ref(), known)?;
             check_keys(&asked, &reply.kvs)
@@ -274,6 +294,7 @@ impl EtcdLink {
     ///
     /// The call may be sent to several members: its comparisons have to fail once it was carried out.
     pub(crate) async fn transact(&self, mut transaction: TxnRequest) -> Result<TxnResponse, EtcdError> {
+        self.find_cluster().await?;
         let puts = transaction.success.iter().filter_map(|asked| match &asked.request {
             Some(Operation::Put(put)) => Some(put.clone()),
             Some(Operation::Range(_) | Operation::DeleteRange(_)) | None => None,
@@ -316,6 +337,14 @@ impl EtcdLink {
         }
         Ok(reply)
     }
+}
+
+/// Header that shows a cluster and a revision.
+fn proved_header(header: Option<&ResponseHeader>) -> Result<ResponseHeader, EtcdError> {
+    let header = header
+        .copied()
+        .filter(|header| header.revision > 0 && header.cluster_id != 0);
+    header.ok_or_else(|| EtcdError::Unproved("a response has no cluster or no revision".to_owned()))
 }
 
 /// Checks that the response of an operation is one of its kind.

@@ -1,50 +1,24 @@
 //! The store on an etcd of this process: problems of its replies, damage of the log, and silence.
 
 #![cfg(test)]
-#![expect(clippy::disallowed_methods, reason = "times are waited for")]
 
 mod fake;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pumice_etcd::{EtcdOptions, EtcdStore};
-use pumice_state::store::testing::conformance::{check_conformance, check_failed_appends, check_shared_log};
-use pumice_state::store::{LogHead, LogNews, LogRead, Store as _, StoreError, StoreWrite};
+use pumice_state::store::testing::conformance::{
+    check_conformance, check_failed_appends, check_shared_log, check_unproved_append,
+};
+use pumice_state::store::testing::steps::{followed, read_on, until, write};
+use pumice_state::store::{LogHead, LogNews, Store as _, StoreError};
 
 use fake::{CallPlan, CallProblem, EtcdLie, FakeEtcd};
 
 fn open(options: &EtcdOptions) -> EtcdStore {
     EtcdStore::new(options.clone()).unwrap()
-}
-
-fn write(name: &str) -> Vec<StoreWrite> {
-    vec![StoreWrite::Source {
-        name: name.into(),
-        is_awaited: true,
-    }]
-}
-
-/// Tries until it succeeds. If it never does, the store is wrong, however slow the machine.
-fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_mins(1);
-    loop {
-        if let Some(done) = attempt() {
-            return done;
-        }
-        assert!(Instant::now() < end, "{what}: not within a minute");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn read_on(store: &mut EtcdStore, head: &mut LogHead) {
-    until("the log can be read", || match store.read_after(head).ok()? {
-        LogRead::Entries(_, at) | LogRead::Content(_, at) | LogRead::Unacknowledged(at) => {
-            *head = at;
-            Some(())
-        }
-    });
 }
 
 /// Plan in which each transaction has a problem, while it is on.
@@ -102,18 +76,9 @@ fn appends_that_fail_leave_an_entry_whole_or_not_at_all() {
 fn a_response_that_does_not_prove_the_write_acknowledges_nothing() {
     for lie in EtcdLie::ALL {
         let (etcd, (plan, is_on)) = (FakeEtcd::default(), transactions(CallProblem::Lie(lie)));
-        let mut store = open(&etcd.options_with(plan));
-        let mut head = store.append_to_head(&write("made")).unwrap();
-        is_on.store(true, Ordering::SeqCst);
-        let error = store.append(&head, &write("lost")).unwrap_err();
-        assert!(matches!(error, StoreError::Unknown { .. }), "{lie:?}: {error}");
-        let mut other = open(&etcd.options());
-        let (_, at) = other.load().unwrap();
-        assert_eq!(at, head, "{lie:?}: it is in no log");
-        let theirs = other.append(&at, &write("theirs")).unwrap();
-        is_on.store(false, Ordering::SeqCst);
-        read_on(&mut store, &mut head);
-        assert_eq!(head, theirs);
+        let [mut store, mut other] = [etcd.options_with(plan), etcd.options()].map(|options| open(&options));
+        let set = |on: bool| is_on.store(on, Ordering::SeqCst);
+        check_unproved_append(&mut store, &mut other, set, &format!("{lie:?}"));
     }
 }
 
@@ -172,11 +137,7 @@ fn a_rejection_after_a_lost_response_does_not_say_that_nothing_was_written() {
 
 /// Store that is loaded and followed, and its news.
 fn replica(options: &EtcdOptions) -> (EtcdStore, LogHead, Arc<LogNews>) {
-    let mut store = open(options);
-    let (_, head) = store.load().unwrap();
-    let news: Arc<LogNews> = Arc::default();
-    assert!(store.follow(&news));
-    (store, head, news)
+    followed(open(options))
 }
 
 /// Log with some entries, and a server that follows it.

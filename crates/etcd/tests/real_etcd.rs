@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use pumice_etcd::{EtcdOptions, EtcdStore};
 use pumice_state::store::testing::conformance::{check_conformance, check_failed_appends, check_shared_log};
+use pumice_state::store::testing::steps::{followed, write};
 use pumice_state::store::{LogHead, LogNews, LogRead, Store, StoreError, StoreWrite};
 
 use support::{CuttableProxy, EtcdCluster};
@@ -28,18 +29,7 @@ fn open(options: &EtcdOptions) -> EtcdStore {
 
 /// Store that is loaded and followed, and its news.
 fn replica(options: &EtcdOptions) -> (EtcdStore, LogHead, Arc<LogNews>) {
-    let mut store = open(options);
-    let (_, head) = store.load().unwrap();
-    let news: Arc<LogNews> = Arc::default();
-    assert!(store.follow(&news));
-    (store, head, news)
-}
-
-fn write(name: &str) -> Vec<StoreWrite> {
-    vec![StoreWrite::Source {
-        name: name.into(),
-        is_awaited: true,
-    }]
+    followed(open(options))
 }
 
 /// Tries until it succeeds, for ten seconds.

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pumice_etcd::{EtcdOptions, EtcdStore};
-use pumice_state::store::testing::problem_scripts::{ScriptDice, TroubledLog, check_problem_script};
+use pumice_state::store::testing::problem_scripts::{
+    ScriptDice, TroubledLog, check_left_out_rules, check_problem_scripts,
+};
 use pumice_state::store::{AppendRules, Store, StoreRuntime};
 use tokio::runtime::Runtime;
 
@@ -109,35 +111,12 @@ impl TroubledLog for ScriptEtcd {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the command line of a test run is its environment"
-)]
-fn number_of(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |value| value.parse().unwrap())
-}
-
 #[test]
-#[expect(clippy::print_stdout, reason = "a long run says what it did")]
 fn whatever_the_responses_acknowledged_entries_stay_and_doubts_are_reported() {
-    let (first, count) = (number_of("PUMICE_SCRIPT_SEED", 1), number_of("PUMICE_SCRIPTS", 40));
-    let mut sums = [0; 3];
-    for seed in first..first + count {
-        let counts = check_problem_script(&mut ScriptEtcd::new(seed, AppendRules::default()), seed);
-        sums = [0, 1, 2].map(|kind| sums[kind] + counts[kind]);
-    }
-    let [appended, nothing, unknown] = sums;
-    println!("{count} scripts: {appended} acknowledged, {nothing} rejected, {unknown} unknown");
-    assert!(appended > 0);
+    check_problem_scripts(ScriptEtcd::new);
 }
 
 #[test]
 fn the_scripts_notice_a_rule_that_is_left_out() {
-    for (compares, waits) in [(false, true), (true, false)] {
-        let noticed = (1..200).find(|seed| {
-            let rules = AppendRules { compares, waits };
-            std::panic::catch_unwind(|| check_problem_script(&mut ScriptEtcd::new(*seed, rules), *seed)).is_err()
-        });
-        assert!(noticed.is_some(), "compares {compares}, waits {waits}");
-    }
+    check_left_out_rules(ScriptEtcd::new);
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use pumice::config::{ServerConfig, settings};
-use pumice_engine::policy::diagnostics::code;
+use pumice_engine::model::ErrorCode;
 use pumice_engine::policy::emit::{loaded_document, to_yaml};
 use pumice_engine::policy::yaml::{self, YamlLimits, YamlNode, YamlValue};
 use pumice_engine::policy::{Compatibility, CompileOptions, compile};
@@ -58,7 +58,7 @@ pub fn read_settings(data: &[u8]) {
     let text = text(rest);
     let values: Vec<String> = text.split('\n').map(str::to_owned).collect();
     let mut config = ServerConfig::default();
-    if setting.set(&mut config, values).is_ok() {
+    if setting.set(&mut config, &values).is_ok() {
         let shown = setting.show(&config);
         assert!(shown.len() <= rest.len() * 8 + 4_096, "{}: {shown}", setting.name);
     }
@@ -70,7 +70,7 @@ pub fn compare_yaml(data: &[u8]) {
     let document = text(data);
     let own = match yaml::read(&document, &YamlLimits::default()) {
         // The library has no such limit.
-        Err(error) if error.code == code::YAML_LIMIT => return,
+        Err(error) if error.code == ErrorCode::YamlLimit => return,
         Err(_) => "error".to_owned(),
         Ok(node) => written(&node),
     };

@@ -4,8 +4,6 @@
 //! value of the bytes ([`choices`]) and compare fast code with a plain, separately written version of it.
 //!
 //! The programs in `src/programs` run a target under libFuzzer. `tests/replay.rs` replays the inputs in `corpus`.
-#![cfg(debug_assertions)]
-
 pub mod choices;
 pub mod differential;
 pub mod documents;

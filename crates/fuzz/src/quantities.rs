@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use pumice_engine::model::quantity::{Quantity, QuantityError, RangeError, format_bytes, format_count, format_milli};
+use pumice_engine::model::quantity::{Quantity, QuantityError, QuantityFormat, RangeError};
 
 use crate::choices::text;
 use crate::go_program::GoProgram;
@@ -23,16 +23,16 @@ pub fn read(data: &[u8]) {
         assert_eq!(again.cmp_value(quantity), Ordering::Equal, "{written} of {text:?}");
         let _ = (quantity.canonical(), quantity.approx_f64(), quantity.format().name());
         for amount in [quantity.value(), quantity.milli()].into_iter().flatten() {
-            let amount = i128::from(amount);
-            let milli = Quantity::parse(&format_milli(amount)).unwrap().milli();
-            let count = Quantity::parse(&format_count(amount)).unwrap().value();
+            let again = |quantity: Quantity| Quantity::parse(&quantity.to_string()).unwrap();
+            let milli = again(Quantity::from_milli(amount)).milli();
+            let count = again(Quantity::from_whole(amount, QuantityFormat::DecimalSi)).value();
             for read in [milli, count] {
                 // Kubernetes rounds long negative numbers wrongly, so they are refused.
-                let is_refused = read == Err(RangeError::NegativeFraction) && amount <= -LEAST_LONG;
-                assert!(is_refused || read.map(i128::from) == Ok(amount), "{read:?} of {amount}");
+                let is_refused = read == Err(RangeError::NegativeFraction) && i128::from(amount) <= -LEAST_LONG;
+                assert!(is_refused || read == Ok(amount), "{read:?} of {amount}");
             }
-            let bytes = Quantity::parse(&format_bytes(amount)).unwrap().value();
-            assert!(bytes.is_err() || bytes.map(i128::from) == Ok(amount), "{amount}");
+            let bytes = again(Quantity::from_whole(amount, QuantityFormat::BinarySi)).value();
+            assert!(bytes.is_err() || bytes == Ok(amount), "{amount}");
         }
     }
     let [one, other] = &read[..] else { return };

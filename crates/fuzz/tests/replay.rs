@@ -1,6 +1,4 @@
 //! Inputs of `corpus`, replayed: each is a first input, or one by which the fuzzer found new code or a mistake.
-#![cfg(debug_assertions)]
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

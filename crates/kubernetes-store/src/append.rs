@@ -2,45 +2,28 @@
 
 use std::time::Duration;
 
-use pumice_state::store::{EntryAuthor, EntryValue, LogHead, StoreError};
+use pumice_state::store::{AppendOutcome, EntryAttempt, EntryAuthor, EntryValue, LogPlace as _, StoreError};
 use tokio::time::Instant;
 
 use crate::follower::problem_of;
 use crate::link::ApiError;
 use crate::names::LogObjectKind;
-use crate::read::SlotAccess;
+use crate::read::SlotLog;
 use crate::slots::{SlotRead, SlotVersion};
 
 /// Most bytes of an entry that a slot holds: all slots together are bounded by that times their number.
 const SLOT_BYTES: usize = 128 << 10;
 /// Most bytes of a part. A ConfigMap has 1 MiB at most, and etcd takes requests of 1.5 MiB.
 pub(crate) const PART_BYTES: usize = 768 << 10;
-/// Most parts of an entry.
-pub(crate) const MAX_PARTS: usize = 64;
 /// Number of times that the timeout of a request passes before the outcome of an entry is given up as unknown.
 pub(crate) const RESOLVE_TIMEOUTS: u32 = 3;
 /// Pause between two attempts to learn the outcome of an entry.
 pub(crate) const RESOLVE_PAUSE: Duration = Duration::from_millis(50);
 
-/// Outcome of an attempt to append.
-#[derive(Debug)]
-pub(crate) enum SlotOutcome {
-    Appended,
-    /// Others have appended first.
-    Stale,
-}
-
-/// Attempt to append an entry.
-pub(crate) struct SlotUpdate {
-    pub(crate) after: LogHead,
-    pub(crate) author: EntryAuthor,
-    pub(crate) bytes: Vec<u8>,
-}
-
 /// Conclusion from a slot whose update was refused.
 enum SlotVerdict {
     /// Outcome of the attempt.
-    Known(SlotOutcome),
+    Known(AppendOutcome),
     /// The slot has the entry of the lap before, at another version: somebody touched the object.
     Again(SlotVersion),
     /// Another lap has passed meanwhile.
@@ -61,9 +44,9 @@ fn pause_after(error: &ApiError, tries: u32) -> Duration {
     }
 }
 
-impl SlotAccess {
+impl SlotLog {
     /// Appends an entry. The slot may be written: a snapshot covers the entry that is in it.
-    pub(crate) async fn append(&self, attempt: SlotUpdate) -> Result<SlotOutcome, StoreError> {
+    pub(crate) async fn append_entry(&self, attempt: EntryAttempt) -> Result<AppendOutcome, StoreError> {
         let sequence = attempt.after.sequence;
         let slot = self.slot_of(sequence);
         let value = self.write_parts(&attempt).await?;
@@ -73,20 +56,20 @@ impl SlotAccess {
             Some(version) => version,
             None => self.read_version(sequence).await?,
         };
-        if expected.sequence >= sequence && self.rules.compares {
-            return Ok(SlotOutcome::Stale);
+        if expected.sequence >= sequence && self.options.rules.compares() {
+            return Ok(AppendOutcome::Stale);
         }
         self.check_lap(sequence, &expected)?;
         // True if an update may have been carried out without a response that proves it.
         let (mut is_unknown, mut tries) = (false, 0);
         loop {
             let error = match self.put(slot, sequence, &value, &expected).await {
-                Ok(()) => return Ok(SlotOutcome::Appended),
+                Ok(()) => return Ok(AppendOutcome::Appended),
                 Err(error) => error,
             };
             is_unknown |= matches!(error, ApiError::Unknown { .. });
-            if is_unknown && !self.rules.waits {
-                return Ok(SlotOutcome::Appended);
+            if is_unknown && !self.options.rules.waits() {
+                return Ok(AppendOutcome::Appended);
             }
             if !matches!(error, ApiError::Throttled(..)) {
                 match self.judge_slot(sequence, &attempt.author, until).await {
@@ -123,7 +106,7 @@ impl SlotAccess {
     /// Checks that a slot without the new entry has the entry of the previous lap. An older entry belongs to an older
     /// copy of the log.
     pub(crate) fn check_lap(&self, sequence: u64, version: &SlotVersion) -> Result<(), StoreError> {
-        if version.sequence == self.lap_before(sequence) || !self.rules.compares {
+        if version.sequence == self.lap_before(sequence) || !self.options.rules.compares() {
             return Ok(());
         }
         Err(self.link.replaced())
@@ -132,7 +115,7 @@ impl SlotAccess {
     /// Puts an entry into its slot, if the slot has the expected version.
     async fn put(&self, slot: u64, sequence: u64, value: &EntryValue, expected: &SlotVersion) -> Result<(), ApiError> {
         let mut object = self.link.names.slot_object(slot, sequence, value);
-        if self.rules.compares {
+        if self.options.rules.compares() {
             object.metadata.uid = Some(expected.uid.clone());
             object.metadata.resource_version = Some(expected.version.clone());
         }
@@ -157,15 +140,15 @@ impl SlotAccess {
             }
         };
         let version = SlotVersion::of(&object.metadata).map_err(|what| self.link.damaged(&what))?;
-        // What the entry replaces may be damaged.
+        // The entry that it replaces may be damaged.
         let value = SlotRead::of(&object).ok().and_then(|read| read.value);
         let here = version.sequence;
         let is_own = value.as_ref().is_some_and(|value| value.author == *author);
         self.note(slot, &version, value.filter(|_| !is_own))?;
         Ok(match here.cmp(&sequence) {
-            std::cmp::Ordering::Equal if is_own => SlotVerdict::Known(SlotOutcome::Appended),
+            std::cmp::Ordering::Equal if is_own => SlotVerdict::Known(AppendOutcome::Appended),
             // An entry is put into its slot once.
-            std::cmp::Ordering::Equal => SlotVerdict::Known(SlotOutcome::Stale),
+            std::cmp::Ordering::Equal => SlotVerdict::Known(AppendOutcome::Stale),
             std::cmp::Ordering::Greater => SlotVerdict::Lapped,
             std::cmp::Ordering::Less => {
                 self.check_lap(sequence, &version)?;
@@ -175,29 +158,14 @@ impl SlotAccess {
     }
 
     /// Value of an entry. The parts of a long entry are written first.
-    async fn write_parts(&self, attempt: &SlotUpdate) -> Result<EntryValue, StoreError> {
-        let SlotUpdate { author, bytes, after } = attempt;
-        let mut value = EntryValue {
-            author: *author,
-            parts: 0,
-            bytes: Vec::new(),
-        };
-        if bytes.len() <= SLOT_BYTES {
-            value.bytes.clone_from(bytes);
-            return Ok(value);
-        }
-        if bytes.len() > PART_BYTES * MAX_PARTS {
-            let most = PART_BYTES * MAX_PARTS;
-            return Err(self.link.failed(&format!(
-                "the change has {} bytes, and at most {most} go at once",
-                bytes.len()
-            )));
-        }
-        for part in bytes.chunks(PART_BYTES) {
-            let name = self.link.names.entry_part(after.sequence, author, value.parts);
-            let sealed = (after.sequence, part.to_vec());
-            self.create_part(LogObjectKind::EntryPart, name, sealed).await?;
-            value.parts += 1;
+    async fn write_parts(&self, attempt: &EntryAttempt) -> Result<EntryValue, StoreError> {
+        let split = attempt.split(SLOT_BYTES, PART_BYTES);
+        let (value, parts) = split.map_err(|what| self.link.failed(&what))?;
+        let sequence = attempt.after.sequence;
+        for (number, part) in (0..).zip(parts) {
+            let name = self.link.names.entry_part(sequence, &attempt.author, number);
+            self.create_part(LogObjectKind::EntryPart, name, (sequence, part.to_vec()))
+                .await?;
         }
         Ok(value)
     }

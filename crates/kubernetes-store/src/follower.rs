@@ -9,15 +9,16 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_client::api::WatchParams;
 use kube_client::core::WatchEvent;
-use pumice_state::store::{FollowAttempts, LogNews, StoreError};
+use pumice_live::SILENCE;
+use pumice_state::store::{FollowAttempts, LogNews, LogPlace as _, StoreError};
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 
-use crate::KubernetesStoreOptions;
 use crate::lease::{ListedServers, ServerLease};
 use crate::link::ApiError;
+use crate::make::SlotNumbers;
 use crate::names::{LogObjectKind, bytes_of};
-use crate::read::SlotAccess;
+use crate::read::SlotLog;
 use crate::slots::{SlotRead, expected_sequence};
 
 /// Longest pause between two attempts to reach the API server.
@@ -29,18 +30,10 @@ const RENEWALS_PER_LEASE: u32 = 4;
 /// Time after which the API server ends a watch, in seconds. The next watch continues.
 const WATCH_SECONDS: u32 = 240;
 
-/// Number of Leases after which a server that cannot confirm that it has the newest entry says so.
-const SILENT_LEASES: u32 = 3;
-/// Silence of a watch after which the slots are listed again. The API server shows a bookmark every minute.
-const WATCH_SILENCE: Duration = Duration::from_secs(130);
-
 /// Follower of the log for one server.
 #[derive(Debug)]
 pub(crate) struct SlotFollower {
-    server: u64,
-    length: Duration,
     news: Arc<LogNews>,
-    applied: AtomicU64,
     /// Number of the newest entry that a list or the watch has shown.
     shown: AtomicU64,
 }
@@ -54,42 +47,17 @@ enum WatchEnd {
 }
 
 impl SlotFollower {
-    pub(crate) fn new(options: &KubernetesStoreOptions, server: u64, news: Arc<LogNews>) -> Arc<Self> {
-        news.expect_confirmations(options.lease * SILENT_LEASES);
-        Arc::new(Self {
-            server,
-            length: options.lease,
-            news,
-            applied: AtomicU64::new(0),
-            shown: AtomicU64::new(0),
-        })
-    }
-
-    /// Problem that keeps the log from being followed.
-    pub(crate) fn problem(&self) -> Option<String> {
-        self.news.problem()
-    }
-
-    /// Problem that keeps the log from being written.
-    pub(crate) fn write_problem(&self) -> Option<String> {
-        self.news.write_problem()
-    }
-
-    /// Notes the last entry that the writer has applied.
-    pub(crate) fn note_applied(&self, sequence: u64) {
-        self.applied.store(sequence, Ordering::Relaxed);
-    }
-
-    fn applied(&self) -> u64 {
-        self.applied.load(Ordering::Relaxed)
+    pub(crate) fn new(news: Arc<LogNews>) -> Self {
+        let shown = AtomicU64::new(0);
+        Self { news, shown }
     }
 
     /// Follows the log until the store is dropped.
-    pub(crate) async fn follow(self: Arc<Self>, access: SlotAccess, mut lease: ServerLease) {
+    pub(crate) async fn follow(&self, access: &SlotLog, mut lease: ServerLease) {
         let mut attempts = FollowAttempts::new(LONGEST_PAUSE);
         loop {
             let mut was_connected = false;
-            let error = match self.follow_once(&access, &mut lease, &mut was_connected).await {
+            let error = match self.follow_once(access, &mut lease, &mut was_connected).await {
                 Ok(()) => {
                     tokio::time::sleep(LIST_PAUSE).await;
                     continue;
@@ -106,7 +74,7 @@ impl SlotFollower {
     /// Lists the slots, and watches them until they have to be listed again.
     async fn follow_once(
         &self,
-        access: &SlotAccess,
+        access: &SlotLog,
         lease: &mut ServerLease,
         was_connected: &mut bool,
     ) -> Result<(), StoreError> {
@@ -131,40 +99,42 @@ impl SlotFollower {
     }
 
     /// Lists the slots. Returns the version of the list.
-    async fn list(&self, access: &SlotAccess) -> Result<String, StoreError> {
-        let applied = self.applied();
-        let (version, newest) = access.list_slots().await?;
+    async fn list(&self, access: &SlotLog) -> Result<String, StoreError> {
+        let applied = self.news.applied();
+        let SlotNumbers {
+            version,
+            newest,
+            numbers,
+        } = access.list_slots().await?;
         let damaged = access.slots.damaged();
         if newest < applied && !damaged.contains(&access.slot_of(newest + 1)) {
             return Err(access.link.replaced());
         }
-        self.shown.store(newest.max(applied), Ordering::Relaxed);
+        let newest = newest.max(applied);
+        self.shown.store(newest, Ordering::Relaxed);
         if let Some(slot) = damaged.first() {
             let name = access.link.names.slot(*slot);
-            self.note_damage(format!("{name} does not have the entry that belongs there"));
+            let (found, expected) = (
+                numbers.get(slot),
+                expected_sequence(*slot, newest, access.slots.slots()),
+            );
+            self.note_damage(match found {
+                Some(found) if *found < u64::MAX && *found != expected => other_number(&name, *found, expected),
+                _ => format!("{name} does not have the entry that belongs there"),
+            });
         }
         Ok(version)
     }
 
     fn note_damage(&self, what: String) {
-        if !self.is_damaged() {
+        if !self.news.is_damaged() {
             self.news.set_damage(Some(what));
         }
     }
 
-    /// True if the log has damage that this server has to mend.
-    pub(crate) fn is_damaged(&self) -> bool {
-        self.news.damage().is_some()
-    }
-
-    /// Notes that a snapshot covers the damage.
-    pub(crate) fn note_mended(&self) {
-        self.news.set_damage(None);
-    }
-
     /// Renews the Lease until somebody makes the log.
-    async fn await_making(&self, access: &SlotAccess, lease: &mut ServerLease) -> Result<(), StoreError> {
-        let mut tick = self.ticks();
+    async fn await_making(&self, access: &SlotLog, lease: &mut ServerLease) -> Result<(), StoreError> {
+        let mut tick = Self::ticks(access);
         loop {
             tick.tick().await;
             self.renew(access, lease).await?;
@@ -175,13 +145,13 @@ impl SlotFollower {
         }
     }
 
-    fn ticks(&self) -> tokio::time::Interval {
-        let mut tick = tokio::time::interval(self.length / RENEWALS_PER_LEASE);
+    fn ticks(access: &SlotLog) -> tokio::time::Interval {
+        let mut tick = tokio::time::interval(access.options.lease / RENEWALS_PER_LEASE);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         tick
     }
 
-    async fn watch(&self, access: &SlotAccess, lease: &mut ServerLease, from: &str) -> Result<WatchEnd, StoreError> {
+    async fn watch(&self, access: &SlotLog, lease: &mut ServerLease, from: &str) -> Result<WatchEnd, StoreError> {
         let unreachable = |error| access.link.error(&error);
         let api = access.link.api::<ConfigMap>().await.map_err(unreachable)?;
         let selector = access.link.names.selector(LogObjectKind::Slot);
@@ -192,7 +162,7 @@ impl SlotFollower {
             Err(ApiError::Expired(_)) => return Ok(WatchEnd::ListAgain),
             Err(error) => return Err(access.link.error(&error)),
         };
-        let (mut events, mut tick, mut at) = (pin!(events), self.ticks(), from.to_owned());
+        let (mut events, mut tick, mut at) = (pin!(events), Self::ticks(access), from.to_owned());
         let mut heard = Instant::now();
         loop {
             tokio::select! {
@@ -202,7 +172,9 @@ impl SlotFollower {
                         if let Some(version) = &slot.metadata.resource_version {
                             at.clone_from(version);
                         }
-                        self.take_news(access, &slot)?;
+                        if !self.take_news(access, &slot)? {
+                            return Ok(WatchEnd::ListAgain);
+                        }
                     }
                     Some(Ok(WatchEvent::Deleted(slot))) => {
                         let name = slot.metadata.name.as_deref().unwrap_or_default();
@@ -218,9 +190,9 @@ impl SlotFollower {
                 _ = tick.tick() => {
                     let listed = self.renew(access, lease).await?;
                     access.root().await?;
-                    access.check_applied(self.applied()).await?;
+                    access.check_applied(self.news.applied()).await?;
                     self.check_newest(access, listed).await?;
-                    if heard.elapsed() > WATCH_SILENCE {
+                    if heard.elapsed() > SILENCE {
                         return Ok(WatchEnd::ListAgain);
                     }
                 }
@@ -229,68 +201,62 @@ impl SlotFollower {
     }
 
     /// Takes an object that the watch shows: a new entry, or damage by a hand that is not a server's. An object that only has the labels of a
-    /// slot is not of the log.
-    fn take_news(&self, access: &SlotAccess, slot: &ConfigMap) -> Result<(), StoreError> {
+    /// slot is not of the log. False: the watch left entries out, so a list has to say what is there.
+    fn take_news(&self, access: &SlotLog, slot: &ConfigMap) -> Result<bool, StoreError> {
         let name = slot.metadata.name.as_deref().unwrap_or_default();
         let (slots, shown) = (access.slots.slots(), self.shown.load(Ordering::Relaxed));
         let Some(number) = access.link.names.slot_number(name).filter(|number| *number < slots) else {
-            return Ok(());
+            return Ok(true);
         };
         let harmed = |what: String| {
             access.slots.note_damaged(number);
-            self.note_damage(format!("{name}: {what}"));
-            Ok(())
+            self.note_damage(what);
+            Ok(true)
         };
         let SlotRead { version, value } = match SlotRead::of(slot) {
             Ok(read) => read,
-            Err(what) => return harmed(what),
+            Err(what) => return harmed(format!("{name}: {what}")),
         };
         let (sequence, expected) = (version.sequence, expected_sequence(number, shown, slots));
-        let is_new = sequence == shown + 1 && access.slot_of(sequence) == number;
-        if !is_new && sequence != expected {
-            return harmed(format!("it says entry {sequence}, and had entry {expected}"));
+        let is_later = sequence > shown && access.slot_of(sequence) == number;
+        let is_new = is_later && sequence == shown + 1;
+        if is_later && !is_new {
+            return Ok(false);
         }
-        let is_own = value.as_ref().is_some_and(|value| value.author.server == self.server);
-        let is_news = !is_own && sequence > self.applied();
+        if !is_new && sequence != expected {
+            return harmed(other_number(name, sequence, expected));
+        }
+        let is_own = value.as_ref().is_some_and(|value| value.author.server == access.server);
+        let is_news = !is_own && sequence > self.news.applied();
         access.note(number, &version, value.filter(|_| is_news))?;
         let is_same = access.slots.note_bytes(number, sequence, bytes_of(slot));
         if is_new {
             self.shown.store(sequence, Ordering::Relaxed);
         } else if !is_same && sequence > access.slots.snapshot() {
-            return harmed(format!("entry {sequence} was written again by another hand"));
+            return harmed(format!("{name}: entry {sequence} was written again by another hand"));
         }
         if is_news {
             self.news.post();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Confirms that this server has the newest entry: by the slot of the next one, and by the Leases of the others. What it has not is
     /// news.
-    async fn check_newest(&self, access: &SlotAccess, listed: Option<ListedServers>) -> Result<(), StoreError> {
-        let applied = self.applied();
+    async fn check_newest(&self, access: &SlotLog, listed: Option<ListedServers>) -> Result<(), StoreError> {
+        let applied = self.news.applied();
         let next = access.read_version(applied + 1).await?.sequence;
-        let next = if next > applied { next } else { 0 };
         let newest = listed.as_ref().map_or(0, |listed| listed.newest).max(next);
-        self.news.confirm(if listed.is_none_or(|listed| !listed.has_own) {
-            Err("the Leases do not show that this server has renewed its own".to_owned())
-        } else if newest > applied {
-            Err(format!(
-                "entry {newest} is there, and this server has applied entry {applied}"
-            ))
-        } else {
-            Ok(())
-        });
-        if newest > applied || self.is_damaged() {
-            self.news.post();
-        }
+        let is_old = listed.is_none_or(|listed| !listed.has_own);
+        let doubt = is_old.then(|| "the Leases do not show that this server has renewed its own".to_owned());
+        self.news.confirm_newest(newest, applied, doubt);
         Ok(())
     }
 
     /// Renews the Lease and reads the Leases of other servers. If the API server responds but rejects writes, the
     /// server follows the log without a Lease.
-    async fn renew(&self, access: &SlotAccess, lease: &mut ServerLease) -> Result<Option<ListedServers>, StoreError> {
-        match lease.renew(&access.link, self.applied()).await {
+    async fn renew(&self, access: &SlotLog, lease: &mut ServerLease) -> Result<Option<ListedServers>, StoreError> {
+        match lease.renew(&access.link, self.news.applied()).await {
             Ok(()) => self.news.set_write_problem(None),
             Err(error @ ApiError::Unknown { is_answered: false, .. }) => return Err(access.link.error(&error)),
             Err(error) => self.news.set_write_problem(Some(error.message())),
@@ -304,6 +270,11 @@ impl SlotFollower {
             Err(error) => Err(access.link.error(&error)),
         }
     }
+}
+
+/// Message about a slot with another number than the one that belongs there.
+fn other_number(name: &str, found: u64, expected: u64) -> String {
+    format!("{name}: it says entry {found}, and had entry {expected}")
 }
 
 /// Problem of the follower in words, without the place: the message that it becomes part of has it.

@@ -37,9 +37,7 @@ pub(crate) struct ListedServers {
 #[derive(Debug)]
 pub(crate) struct ServerLease {
     server: u64,
-    address: String,
-    session_prefix: String,
-    length: Duration,
+    options: Arc<KubernetesStoreOptions>,
     /// Version of the own Lease; `None`: it has to be looked for.
     own: Option<String>,
     acquired: Option<MicroTime>,
@@ -48,12 +46,10 @@ pub(crate) struct ServerLease {
 }
 
 impl ServerLease {
-    pub(crate) fn new(options: &KubernetesStoreOptions, server: u64) -> Self {
+    pub(crate) fn new(options: &Arc<KubernetesStoreOptions>, server: u64) -> Self {
         Self {
             server,
-            address: options.address.clone(),
-            session_prefix: options.session_prefix.clone(),
-            length: options.lease,
+            options: Arc::clone(options),
             own: None,
             acquired: None,
             seen: BTreeMap::new(),
@@ -68,10 +64,10 @@ impl ServerLease {
         let mut metadata = link.names.metadata(LogObjectKind::Server, name.clone(), applied);
         metadata.resource_version.clone_from(&self.own);
         if let Some(annotations) = &mut metadata.annotations {
-            annotations.insert(ADDRESS.to_owned(), self.address.clone());
-            annotations.insert(SESSION_PREFIX.to_owned(), self.session_prefix.clone());
+            annotations.insert(ADDRESS.to_owned(), self.options.address.clone());
+            annotations.insert(SESSION_PREFIX.to_owned(), self.options.session_prefix.clone());
         }
-        let seconds = i32::try_from(self.length.as_secs()).unwrap_or(i32::MAX);
+        let seconds = i32::try_from(self.options.lease.as_secs()).unwrap_or(i32::MAX);
         Lease {
             metadata,
             spec: Some(LeaseSpec {
@@ -86,39 +82,34 @@ impl ServerLease {
 
     /// Renews the Lease. A deleted Lease is created again.
     pub(crate) async fn renew(&mut self, link: &ApiLink, applied: u64) -> Result<(), ApiError> {
-        let object = self.object(link, applied);
-        let written = match &self.own {
-            Some(_) => link.replace(&object, 0).await,
-            None => link.create(&object, 0).await,
-        };
-        match written {
-            Ok(written) => {
-                self.own = written.metadata.resource_version;
-                Ok(())
-            }
+        match self.write(link, applied).await {
             // Its reply was lost, or somebody has removed or touched the object.
             Err(ApiError::Conflict(_) | ApiError::Absent(_)) => {
                 let found = link.find::<Lease>(&link.names.server(self.server)).await?;
                 self.own = found.and_then(|found| found.metadata.resource_version);
-                let object = self.object(link, applied);
-                let written = match &self.own {
-                    Some(_) => link.replace(&object, 0).await?,
-                    None => link.create(&object, 0).await?,
-                };
-                self.own = written.metadata.resource_version;
-                Ok(())
+                self.write(link, applied).await
             }
             // The next renewal is soon enough.
             Err(ApiError::Throttled(..)) => Ok(()),
-            Err(error) => Err(error),
+            written => written,
         }
+    }
+
+    /// Writes the Lease in the place of the version that is known, or creates it.
+    async fn write(&mut self, link: &ApiLink, applied: u64) -> Result<(), ApiError> {
+        let object = self.object(link, applied);
+        let written = match &self.own {
+            Some(_) => link.replace(&object, 0).await?,
+            None => link.create(&object, 0).await?,
+        };
+        self.own = written.metadata.resource_version;
+        Ok(())
     }
 
     /// Servers whose Leases are renewed, and the newest entry that one of them has applied. Leases that have not been renewed for long are
     /// removed.
     pub(crate) async fn servers(&mut self, link: &ApiLink) -> Result<ListedServers, ApiError> {
-        let selector = link.names.selector(LogObjectKind::Server);
-        let listed = link.leases(&selector, MAX_SERVERS).await?;
+        let listed = link.leases(MAX_SERVERS).await?;
         let (now, mut seen, mut servers) = (Instant::now(), BTreeMap::new(), Vec::new());
         let (own_name, mut newest, mut has_own) = (link.names.server(self.server), 0, self.own.is_none());
         for lease in listed {
@@ -134,7 +125,7 @@ impl ServerLease {
             let seconds = spec
                 .lease_duration_seconds
                 .and_then(|seconds| u64::try_from(seconds).ok());
-            let length = seconds.map_or(self.length, Duration::from_secs);
+            let length = seconds.map_or(self.options.lease, Duration::from_secs);
             let age = now.saturating_duration_since(first);
             if age > length * REMOVED_AFTER {
                 // Somebody may have renewed it after all.
@@ -158,9 +149,4 @@ impl ServerLease {
             has_own,
         })
     }
-}
-
-/// Removes the Lease of a server that ends.
-pub(crate) async fn leave(link: &Arc<ApiLink>, server: u64) -> Result<(), ApiError> {
-    link.delete::<Lease>(&link.names.server(server), None).await
 }

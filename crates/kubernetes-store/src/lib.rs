@@ -39,6 +39,7 @@ use std::time::Duration;
 pub use kube_client::Client;
 use pumice_live::ClusterAccess;
 use pumice_state::store::AppendRules;
+pub use read::SlotLog;
 pub use store::KubernetesStore;
 
 /// Most slots of a log: their names have four digits.

@@ -8,12 +8,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_client::api::{DeleteParams, ListParams, ObjectList, PostParams, Preconditions};
 use kube_client::core::PartialObjectMeta;
-use kube_client::{Api, Client, Error};
+use kube_client::{Api, Client, Error, ResourceExt};
 use pumice_engine::short_lock::ShortLock;
 use pumice_live::{FreshClient, causes, is_version};
-use pumice_state::store::StoreError;
+use pumice_state::store::{LogPlace, StoreError};
 
-use crate::names::{LogNames, MANAGER};
+use crate::names::{LogNames, LogObjectKind, MANAGER};
 use crate::pace::WritePace;
 use crate::{ApiAccess, KubernetesStoreOptions};
 
@@ -176,14 +176,23 @@ fn proved_written<K: LogResource>(sent: &K, written: K) -> Result<K, ApiError> {
     )))
 }
 
-/// The page of a response, if it proves that it is one of a list of this kind.
-fn proved_page<T: Clone>(kind: &str, page: ObjectList<T>) -> Result<ObjectList<T>, ApiError> {
+/// The page of a response, if it proves that it is one of a list of this kind, and has only objects with the labels that were asked for.
+fn proved_page<T: Clone + ResourceExt>(
+    kind: &str,
+    labels: [(&str, &str); 3],
+    page: ObjectList<T>,
+) -> Result<ObjectList<T>, ApiError> {
     let version = page.metadata.resource_version.as_deref().unwrap_or_default();
-    if page.types.kind == kind && is_version(version) {
+    let is_asked = |object: &T| {
+        labels
+            .iter()
+            .all(|(key, value)| object.labels().get(*key).is_some_and(|found| found == value))
+    };
+    if page.types.kind == kind && is_version(version) && page.items.iter().all(is_asked) {
         return Ok(page);
     }
     Err(ApiError::unproved(format!(
-        "the response is not a {kind} with a version"
+        "the response is not a {kind} with a version and the labels that were asked for"
     )))
 }
 
@@ -197,6 +206,18 @@ impl LogResource for Lease {
     fn has_content_of(&self, sent: &Self) -> bool {
         let holder = |lease: &Self| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
         holder(self) == holder(sent)
+    }
+}
+
+impl LogPlace for ApiLink {
+    const NAME_SETTING: &'static str = "kubernetes_store_name";
+
+    fn place(&self) -> String {
+        let root = self.names.root();
+        match &self.namespace {
+            Some(namespace) => format!("the log {namespace}/{root} in the Kubernetes API"),
+            None => format!("the log {root} in the Kubernetes API"),
+        }
     }
 }
 
@@ -217,48 +238,8 @@ impl ApiLink {
     }
 
     /// The log, for messages.
-    pub(crate) fn place(&self) -> String {
-        let root = self.names.root();
-        match &self.namespace {
-            Some(namespace) => format!("the log {namespace}/{root} in the Kubernetes API"),
-            None => format!("the log {root} in the Kubernetes API"),
-        }
-    }
-
-    pub(crate) fn failed(&self, message: &str) -> StoreError {
-        StoreError::Failed {
-            place: self.place(),
-            message: message.to_owned(),
-        }
-    }
-
     pub(crate) fn error(&self, error: &ApiError) -> StoreError {
         self.failed(&error.message())
-    }
-
-    /// Error of a write that may have been carried out.
-    pub(crate) fn unknown(&self, message: &str) -> StoreError {
-        StoreError::Unknown {
-            place: self.place(),
-            message: message.to_owned(),
-        }
-    }
-
-    pub(crate) fn stale(&self) -> StoreError {
-        StoreError::Stale { place: self.place() }
-    }
-
-    pub(crate) fn replaced(&self) -> StoreError {
-        self.failed(
-            "it is not the store that was there: another log, or an older copy, is in its place. Put the right one back, or start \
-             the server again to serve this one",
-        )
-    }
-
-    pub(crate) fn damaged(&self, what: &str) -> StoreError {
-        self.failed(&format!(
-            "the log is damaged: {what}. Run `pumice store check --repair`, or import an export under another `kubernetes_store_name`"
-        ))
     }
 
     /// Objects of a resource. Credentials are read with the first request, and after a failure.
@@ -361,36 +342,41 @@ impl ApiLink {
         }
     }
 
-    /// One page of the newest versions of ConfigMaps with their content.
-    pub(crate) async fn page(
-        &self,
-        selector: &str,
-        continuation: Option<&str>,
-    ) -> Result<ObjectList<ConfigMap>, ApiError> {
-        let api = self.api::<ConfigMap>().await?;
-        let mut asked = ListParams::default().labels(selector).limit(CONTENT_PAGE);
-        asked.continue_token = continuation.map(str::to_owned);
-        proved_page("ConfigMapList", self.call(api.list(&asked)).await?)
+    /// Request for a page of the objects of a kind.
+    fn page_of(&self, kind: LogObjectKind, limit: u32, continuation: Option<&str>) -> ListParams {
+        ListParams {
+            continue_token: continuation.map(str::to_owned),
+            ..ListParams::default().labels(&self.names.selector(kind)).limit(limit)
+        }
     }
 
-    /// All Leases that a selector names, as far as one page has them.
-    pub(crate) async fn leases(&self, selector: &str, limit: u32) -> Result<Vec<Lease>, ApiError> {
-        let api = self.api::<Lease>().await?;
-        let asked = ListParams::default().labels(selector).limit(limit);
-        Ok(proved_page("LeaseList", self.call(api.list(&asked)).await?)?.items)
+    /// One page of the newest versions of slots with their content.
+    pub(crate) async fn slots_page(&self, continuation: Option<&str>) -> Result<ObjectList<ConfigMap>, ApiError> {
+        let (api, kind) = (self.api::<ConfigMap>().await?, LogObjectKind::Slot);
+        let asked = self.page_of(kind, CONTENT_PAGE, continuation);
+        let page = self.call(api.list(&asked)).await?;
+        proved_page("ConfigMapList", self.names.labels(kind), page)
     }
 
-    /// Metadata of all ConfigMaps that a selector names, at one version of the whole list.
+    /// All Leases of servers, as far as one page has them.
+    pub(crate) async fn leases(&self, limit: u32) -> Result<Vec<Lease>, ApiError> {
+        let (api, kind) = (self.api::<Lease>().await?, LogObjectKind::Server);
+        let asked = self.page_of(kind, limit, None);
+        let page = self.call(api.list(&asked)).await?;
+        Ok(proved_page("LeaseList", self.names.labels(kind), page)?.items)
+    }
+
+    /// Metadata of all ConfigMaps of a kind, at one version of the whole list.
     pub(crate) async fn list_metadata(
         &self,
-        selector: &str,
+        kind: LogObjectKind,
     ) -> Result<(Vec<PartialObjectMeta<ConfigMap>>, String), ApiError> {
-        let (mut all, mut continuation) = (Vec::new(), None);
+        let (mut all, mut continuation) = (Vec::new(), None::<String>);
         loop {
             let api = self.api::<ConfigMap>().await?;
-            let mut asked = ListParams::default().labels(selector).limit(PAGE);
-            asked.continue_token = continuation;
-            let page = proved_page(METADATA_LIST, self.call(api.list_metadata(&asked)).await?)?;
+            let asked = self.page_of(kind, PAGE, continuation.as_deref());
+            let page = self.call(api.list_metadata(&asked)).await?;
+            let page = proved_page(METADATA_LIST, self.names.labels(kind), page)?;
             all.extend(page.items);
             continuation = page.metadata.continue_.filter(|token| !token.is_empty());
             if continuation.is_none() {

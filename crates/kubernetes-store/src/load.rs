@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_client::core::PartialObjectMeta;
-use pumice_state::store::{LogEntry, StoreError, StoredContent, await_service};
+use pumice_state::store::{LogPlace as _, StoreError, StoredContent};
 
 use crate::link::ApiError;
 use crate::names::{LogObjectKind, LogRoot, bytes_of, sequence_of};
-use crate::read::{EntryRead, SlotAccess};
+use crate::read::{EntryRead, SlotLog};
 use crate::slots::{SlotRead, expected_sequence};
 
 /// Number of times that a content is read again because a newer snapshot took the place of what was being read.
@@ -24,21 +24,9 @@ pub(crate) struct ReadableContent {
     pub(crate) problem: Option<(String, Vec<u64>)>,
 }
 
-impl SlotAccess {
-    /// Waits for the API server, as long as a start does.
-    pub(crate) async fn await_service(&self) {
-        let root = self.link.names.root();
-        let ask = || async {
-            match self.link.find::<ConfigMap>(&root).await {
-                Err(error @ ApiError::Unknown { .. }) => Some(error.message()),
-                Ok(_) | Err(_) => None,
-            }
-        };
-        await_service(&self.link.place(), ask).await;
-    }
-
+impl SlotLog {
     /// The whole content. An empty one: the log has not been made.
-    pub(crate) async fn load(&self) -> Result<StoredContent, StoreError> {
+    pub(crate) async fn load_content(&self) -> Result<StoredContent, StoreError> {
         for _ in 0..MAX_LOADS {
             if let Some(content) = self.load_once().await? {
                 return Ok(content);
@@ -104,8 +92,7 @@ impl SlotAccess {
 
     /// Checks that a log without a root was not made: no slot has had an entry.
     async fn check_absent(&self) -> Result<(), StoreError> {
-        let selector = self.link.names.selector(LogObjectKind::Slot);
-        let listed = self.link.list_metadata(&selector).await;
+        let listed = self.link.list_metadata(LogObjectKind::Slot).await;
         let (listed, _) = listed.map_err(|error| self.link.error(&error))?;
         let has_entry = |object: &PartialObjectMeta<ConfigMap>| {
             let name = object.metadata.name.as_deref().unwrap_or_default();
@@ -178,21 +165,15 @@ impl SlotAccess {
                 None => return self.unless_newer(root, head.sequence).await,
             }
         }
-        let entry = LogEntry::decode(&bytes).map_err(|what| self.link.damaged(&format!("its snapshot: {what}")))?;
-        let content = StoredContent::from_writes(&entry.writes, head.sequence);
-        if content.head() == head {
-            return Ok(Some(content));
-        }
-        let what = format!("its snapshot has {}, and should have {head}", content.head());
-        Err(self.link.damaged(&what))
+        let content = StoredContent::from_snapshot(&bytes, head);
+        content.map(Some).map_err(|what| self.link.damaged(&what))
     }
 
     /// Lists all slots at one version of the list; `None`: the version is gone before its end.
     async fn list_contents(&self) -> Result<Option<ListedSlots>, StoreError> {
-        let selector = self.link.names.selector(LogObjectKind::Slot);
         let (mut slots, mut continuation) = (ListedSlots::new(), None::<String>);
         loop {
-            let page = match self.link.page(&selector, continuation.as_deref()).await {
+            let page = match self.link.slots_page(continuation.as_deref()).await {
                 Ok(page) => page,
                 Err(ApiError::Expired(_)) => return Ok(None),
                 Err(error) => return Err(self.link.error(&error)),

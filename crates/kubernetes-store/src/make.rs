@@ -1,20 +1,30 @@
 //! Making a log: its slots first, its root last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pumice_state::store::{LogHead, StoreError};
+use pumice_state::store::{LogHead, LogPlace as _, StoreError};
 use tokio::task::JoinSet;
 
 use crate::link::ApiError;
 use crate::names::{LogObjectKind, LogRoot};
-use crate::read::SlotAccess;
+use crate::read::SlotLog;
 use crate::slots::{SlotVersion, expected_sequence};
 
 /// Number of slots that are made at once.
 const MADE_AT_ONCE: usize = 8;
 
-impl SlotAccess {
+/// Numbers of the entries in all slots, as a list shows them.
+pub(crate) struct SlotNumbers {
+    /// Version of the list.
+    pub(crate) version: String,
+    /// Number of the newest entry.
+    pub(crate) newest: u64,
+    /// Number by slot; `u64::MAX`: the slot does not say.
+    pub(crate) numbers: BTreeMap<u64, u64>,
+}
+
+impl SlotLog {
     /// Makes the log if it is not there. What another server has made of it meanwhile is taken over.
     pub(crate) async fn ensure_made(&self, slots: u64) -> Result<(), StoreError> {
         if self.root().await?.is_some() {
@@ -32,6 +42,8 @@ impl SlotAccess {
                 None => break,
             }
         }
+        let names: Vec<String> = (0..slots).map(|slot| self.link.names.slot(slot)).collect();
+        self.check_made(LogObjectKind::Slot, &names).await?;
         let root = LogRoot {
             slots,
             snapshot: LogHead::default(),
@@ -46,6 +58,20 @@ impl SlotAccess {
             return Err(self.link.failed("the log could not be made: try again"));
         }
         self.learn_slots().await
+    }
+
+    /// Checks that a list shows these objects before the root names them: a response that creates an object may prove nothing.
+    pub(crate) async fn check_made(&self, kind: LogObjectKind, names: &[String]) -> Result<(), StoreError> {
+        let listed = self.link.list_metadata(kind).await;
+        let (listed, _) = listed.map_err(|error| self.link.error(&error))?;
+        let made: BTreeSet<&str> = listed
+            .iter()
+            .filter_map(|object| object.metadata.name.as_deref())
+            .collect();
+        match names.iter().find(|name| !made.contains(&***name)) {
+            None => Ok(()),
+            Some(missing) => Err(self.link.failed(&format!("{missing} was not made: try again"))),
+        }
     }
 
     /// Creates a slot. An existing slot must not have had an entry.
@@ -83,11 +109,9 @@ impl SlotAccess {
         self.list_slots().await.map(drop)
     }
 
-    /// Learns the versions of all slots. Returns the version of the list, and the number of the newest entry. Objects that only have the
-    /// labels of slots are not of the log.
-    pub(crate) async fn list_slots(&self) -> Result<(String, u64), StoreError> {
-        let selector = self.link.names.selector(LogObjectKind::Slot);
-        let listed = self.link.list_metadata(&selector).await;
+    /// Learns the versions of all slots. Objects that only have the labels of slots are not of the log.
+    pub(crate) async fn list_slots(&self) -> Result<SlotNumbers, StoreError> {
+        let listed = self.link.list_metadata(LogObjectKind::Slot).await;
         let (listed, version_of_list) = listed.map_err(|error| self.link.error(&error))?;
         let (mut numbers, slots) = (BTreeMap::new(), self.slots.slots());
         for object in &listed {
@@ -117,7 +141,11 @@ impl SlotAccess {
                 self.slots.note_damaged(*slot);
             }
         }
-        Ok((version_of_list, newest))
+        Ok(SlotNumbers {
+            version: version_of_list,
+            newest,
+            numbers,
+        })
     }
 }
 

@@ -1,21 +1,21 @@
 //! Mending: a snapshot of what a server has takes the place of entries that another hand has changed or removed.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pumice_state::store::{EntryAuthor, EntryValue, StoreError, StoredContent};
+use pumice_state::store::{EntryAuthor, EntryValue, LogPlace as _, StoreError, StoredContent};
 
 use crate::link::ApiError;
 use crate::load::ReadableContent;
 use crate::names::LogObjectKind;
-use crate::read::{EntryRead, SlotAccess};
+use crate::read::{EntryRead, SlotLog};
 use crate::slots::{SlotRead, expected_sequence};
 
 /// Number of times that a slot is written again because somebody changed it meanwhile.
 const MAX_ATTEMPTS: usize = 4;
 
-impl SlotAccess {
+impl SlotLog {
     /// Covers the damaged slots with a snapshot of a content, and gives them the numbers that belong there. That happens only if the log
     /// proves that no entry follows the content: the slot of the next entry can be read. `is_proved`: the caller knows.
-    pub(crate) async fn mend(&self, content: StoredContent, is_proved: bool) -> Result<(), StoreError> {
+    pub(crate) async fn cover(&self, content: StoredContent, is_proved: bool) -> Result<(), StoreError> {
         let (newest, damaged) = (content.head().sequence, self.slots.damaged());
         if !is_proved {
             if damaged.contains(&self.slot_of(newest + 1)) {
@@ -30,7 +30,7 @@ impl SlotAccess {
                 return Err(self.link.stale());
             }
         }
-        self.write_snapshot(content).await?;
+        self.make_snapshot(content).await?;
         for slot in damaged {
             self.mend_slot(slot, newest).await?;
             self.slots.note_mended(slot);
@@ -79,7 +79,7 @@ impl SlotAccess {
     }
 
     /// Repairs the log of stopped servers.
-    pub(crate) async fn repair(&self, accept_loss: bool) -> Result<Vec<String>, StoreError> {
+    pub(crate) async fn repair_slots(&self, accept_loss: bool) -> Result<Vec<String>, StoreError> {
         let Some((_, ReadableContent { content, problem })) = self.load_readable().await? else {
             return Err(self.link.failed("servers write to the log: stop them first"));
         };
@@ -88,15 +88,12 @@ impl SlotAccess {
         };
         let head = content.head();
         if !accept_loss && self.would_lose(&slots, head.sequence).await? {
-            return Err(self.link.failed(&format!(
-                "{what}: entries that were acknowledged may be lost after {head}. A server that runs has them: let it write once more. \
-                 Otherwise --accept-loss goes on without them"
-            )));
+            return Err(self.link.failed(&head.loss(&what)));
         }
         for slot in &slots {
             self.slots.note_damaged(*slot);
         }
-        self.mend(content, true).await?;
+        self.cover(content, true).await?;
         Ok(vec![
             format!("found: {what}"),
             format!("a snapshot of {head} covers {} slots", slots.len()),

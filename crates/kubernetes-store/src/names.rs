@@ -70,7 +70,7 @@ impl LogNames {
     pub(crate) fn slot_number(&self, name: &str) -> Option<u64> {
         let digits = name.strip_prefix(&*self.name)?.strip_prefix("-log-")?;
         let number = digits.parse().ok()?;
-        (name == self.slot(number)).then_some(number)
+        (number < crate::MAX_SLOTS && name == self.slot(number)).then_some(number)
     }
 
     pub(crate) fn entry_part(&self, sequence: u64, author: &EntryAuthor, part: u64) -> String {
@@ -85,7 +85,8 @@ impl LogNames {
         format!("{}-log-{server:016x}", self.name)
     }
 
-    fn labels(&self, kind: LogObjectKind) -> [(&'static str, &str); 3] {
+    /// Labels of all objects of a kind.
+    pub(crate) fn labels(&self, kind: LogObjectKind) -> [(&'static str, &str); 3] {
         [
             ("app.kubernetes.io/component", kind.component()),
             ("app.kubernetes.io/instance", &self.name),
@@ -256,7 +257,14 @@ mod tests {
         let all = names.all_selector();
         assert_eq!(all, "app.kubernetes.io/instance=a,app.kubernetes.io/managed-by=pumice");
         assert_eq!(names.slot_number(&names.slot(77)), Some(77));
-        for other in ["a-log", "a-log-7", "a-log-+007", "a-log-00077", "b-log-0007"] {
+        for other in [
+            "a-log",
+            "a-log-7",
+            "a-log-+007",
+            "a-log-00077",
+            "a-log-10000",
+            "b-log-0007",
+        ] {
             assert_eq!(names.slot_number(other), None);
         }
         let slots = names.selector(LogObjectKind::Slot);

@@ -1,21 +1,28 @@
 //! Reading the log: slots, entries with their parts, and what follows an entry.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pumice_state::store::{AppendRules, EntryValue, LogEntry, LogHead, StoreError, StoredContent};
+use pumice_state::store::{
+    EntryAttempt, EntryValue, LogEntry, LogHead, LogPage, LogPlace as _, StoreError, StoredContent,
+};
 
-use crate::append::MAX_PARTS;
+use crate::KubernetesStoreOptions;
+use crate::follower::SlotFollower;
 use crate::link::{ApiError, ApiLink};
 use crate::names::{LogRoot, bytes_of};
 use crate::slots::{SlotRead, SlotTable, SlotVersion};
 
-/// Access to the log, which all parts of the store share.
+/// The log in the Kubernetes API, and what this server knows of it. Copies share that.
 #[derive(Clone, Debug)]
-pub(crate) struct SlotAccess {
+pub struct SlotLog {
     pub(crate) link: Arc<ApiLink>,
     pub(crate) slots: Arc<SlotTable>,
-    pub(crate) rules: AppendRules,
+    pub(crate) options: Arc<KubernetesStoreOptions>,
+    /// Number that this server drew at its start.
+    pub(crate) server: u64,
+    /// Follower, once the log is followed.
+    pub(crate) follower: Arc<OnceLock<SlotFollower>>,
 }
 
 /// Entry as it could be read.
@@ -26,16 +33,7 @@ pub(crate) enum EntryRead {
     Damaged(String),
 }
 
-/// Entry that follows another one.
-pub(crate) enum NextEntry {
-    Entry(Box<LogEntry>),
-    /// There is none yet.
-    None,
-    /// Another one is in its place by now: a snapshot covers it.
-    Gone,
-}
-
-impl SlotAccess {
+impl SlotLog {
     /// Root of the log: its object and its content. `None`: the log has not been created.
     ///
     /// # Errors
@@ -67,9 +65,7 @@ impl SlotAccess {
 
     /// Newest version of the slot of an entry.
     pub(crate) async fn read_slot(&self, sequence: u64) -> Result<SlotRead, StoreError> {
-        let slot = self.slot_of(sequence);
-        let read = self.find_slot(slot).await.map_err(|error| self.link.error(&error))?;
-        let object = read.ok_or_else(|| self.link.replaced())?;
+        let (slot, object) = self.slot_object(sequence).await?;
         let read = SlotRead::of(&object).map_err(|what| self.link.damaged(&what))?;
         self.note(slot, &read.version, None)?;
         Ok(read)
@@ -77,12 +73,16 @@ impl SlotAccess {
 
     /// Newest version of the slot of an entry, whatever its bytes are.
     pub(crate) async fn read_version(&self, sequence: u64) -> Result<SlotVersion, StoreError> {
-        let slot = self.slot_of(sequence);
-        let read = self.find_slot(slot).await.map_err(|error| self.link.error(&error))?;
-        let object = read.ok_or_else(|| self.link.replaced())?;
+        let (slot, object) = self.slot_object(sequence).await?;
         let version = SlotVersion::of(&object.metadata).map_err(|what| self.link.damaged(&what))?;
         self.note(slot, &version, None)?;
         Ok(version)
+    }
+
+    async fn slot_object(&self, sequence: u64) -> Result<(u64, ConfigMap), StoreError> {
+        let slot = self.slot_of(sequence);
+        let found = self.find_slot(slot).await.map_err(|error| self.link.error(&error))?;
+        Ok((slot, found.ok_or_else(|| self.link.replaced())?))
     }
 
     pub(crate) async fn find_slot(&self, slot: u64) -> Result<Option<ConfigMap>, ApiError> {
@@ -90,10 +90,10 @@ impl SlotAccess {
     }
 
     /// The entry after a head.
-    pub(crate) async fn entry_after(&self, head: LogHead) -> Result<NextEntry, StoreError> {
+    pub(crate) async fn entry_after(&self, head: LogHead) -> Result<LogPage, StoreError> {
         let sequence = head.sequence + 1;
         if self.slots.slots() == 0 && self.root().await?.is_none() {
-            return Ok(NextEntry::None);
+            return Ok(LogPage::Entries(Vec::new(), true));
         }
         let value = if let Some(value) = self.slots.take(sequence) {
             value
@@ -102,21 +102,21 @@ impl SlotAccess {
             let here = read.version.sequence;
             match read.value {
                 Some(value) if here == sequence => value,
-                _ if here > sequence => return Ok(NextEntry::Gone),
+                _ if here > sequence => return Ok(LogPage::Gone),
                 _ => {
                     self.check_lap(sequence, &read.version)?;
-                    return Ok(NextEntry::None);
+                    return Ok(LogPage::Entries(Vec::new(), true));
                 }
             }
         };
         match self.read_entry(sequence, value).await? {
-            EntryRead::Entry(entry) => Ok(NextEntry::Entry(entry)),
-            EntryRead::PartGone => Ok(NextEntry::Gone),
+            EntryRead::Entry(entry) => Ok(LogPage::Entries(vec![*entry], false)),
+            EntryRead::PartGone => Ok(LogPage::Gone),
             EntryRead::Damaged(what) => {
                 // A snapshot may have taken the place of an entry that another hand has changed.
                 self.root().await?;
                 if sequence <= self.slots.snapshot() {
-                    return Ok(NextEntry::Gone);
+                    return Ok(LogPage::Gone);
                 }
                 Err(self.link.damaged(&what))
             }
@@ -130,7 +130,7 @@ impl SlotAccess {
             parts,
             mut bytes,
         } = value;
-        for part in 0..parts.min(MAX_PARTS as u64) {
+        for part in 0..parts.min(EntryAttempt::MAX_PARTS as u64) {
             let name = self.link.names.entry_part(sequence, &author, part);
             let found = self.link.find::<ConfigMap>(&name).await;
             match found.map_err(|error| self.link.error(&error))? {
@@ -150,7 +150,7 @@ impl SlotAccess {
     }
 
     /// Newest head. It is `known` if no entry follows it.
-    pub(crate) async fn head(&self, known: LogHead) -> Result<LogHead, StoreError> {
+    pub(crate) async fn head_after(&self, known: LogHead) -> Result<LogHead, StoreError> {
         if self.slots.slots() == 0 {
             if self.root().await?.is_none() {
                 return Ok(LogHead::default());
@@ -166,7 +166,7 @@ impl SlotAccess {
 
     /// Newest head, by the numbers of all slots.
     async fn newest_head(&self) -> Result<LogHead, StoreError> {
-        let (_, newest) = self.list_slots().await?;
+        let newest = self.list_slots().await?.newest;
         if newest == 0 {
             return Ok(LogHead::default());
         }
@@ -197,7 +197,7 @@ impl SlotAccess {
 
     /// Applies an entry, and checks that it leads to the head that it names.
     pub(crate) fn apply_checked(&self, content: &mut StoredContent, entry: &LogEntry) -> Result<(), StoreError> {
-        let applied = content.apply_checked(entry, &self.rules);
+        let applied = content.apply_checked(entry, &self.options.rules);
         applied.map_err(|what| self.link.damaged(&what))
     }
 }

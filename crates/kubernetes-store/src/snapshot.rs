@@ -1,18 +1,18 @@
 //! Snapshots of the content, and the removal of what they cover.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pumice_state::store::{LogHead, StoreError, StoredContent};
+use pumice_state::store::{LogHead, LogPlace as _, StoreError, StoredContent};
 use tokio::time::Instant;
 
 use crate::append::{PART_BYTES, RESOLVE_PAUSE, RESOLVE_TIMEOUTS};
 use crate::link::ApiError;
 use crate::names::{LogObjectKind, LogRoot, sequence_of};
-use crate::read::SlotAccess;
+use crate::read::SlotLog;
 
 /// Number of times that the root is changed again because another server changed it meanwhile.
 const MAX_ATTEMPTS: usize = 4;
 
-impl SlotAccess {
+impl SlotLog {
     /// Waits for a snapshot that covers the entry that a new entry replaces, or writes the snapshot from this content.
     /// Failures are retried for as long as appends are retried: the entry itself has not been written yet.
     pub(crate) async fn cover_slot_of(&self, sequence: u64, content: StoredContent) -> Result<(), StoreError> {
@@ -37,25 +37,27 @@ impl SlotAccess {
         if self.lap_before(sequence) <= self.slots.snapshot() {
             return Ok(());
         }
-        self.write_snapshot(content.clone()).await
+        self.make_snapshot(content.clone()).await
     }
 
     /// Makes a snapshot of a content, and removes the parts of older entries and snapshots.
-    pub(crate) async fn write_snapshot(&self, content: StoredContent) -> Result<(), StoreError> {
+    pub(crate) async fn make_snapshot(&self, content: StoredContent) -> Result<(), StoreError> {
         let head = content.head();
         if self.is_covered(head).await? {
             return Ok(());
         }
-        let encoded = tokio::task::spawn_blocking(move || content.to_state().encode(&head)).await;
+        let encoded = pumice_state::tasks::run_blocking(move || content.to_state().encode(&head)).await;
         let bytes = encoded.map_err(|error| self.link.failed(&error.to_string()))?;
-        let mut parts = 0;
+        let mut names = Vec::new();
         for part in bytes.chunks(PART_BYTES) {
-            let name = self.link.names.snapshot_part(head.sequence, parts);
+            let name = self.link.names.snapshot_part(head.sequence, names.len() as u64);
             let part = (head.sequence, part.to_vec());
-            self.create_part(LogObjectKind::SnapshotPart, name, part).await?;
-            parts += 1;
+            self.create_part(LogObjectKind::SnapshotPart, name.clone(), part)
+                .await?;
+            names.push(name);
         }
-        if self.name_snapshot(head, parts).await? {
+        self.check_made(LogObjectKind::SnapshotPart, &names).await?;
+        if self.name_snapshot(head, names.len() as u64).await? {
             self.remove_covered(head.sequence).await?;
         }
         Ok(())
@@ -109,7 +111,7 @@ impl SlotAccess {
             (LogObjectKind::SnapshotPart, snapshot),
             (LogObjectKind::EntryPart, snapshot + 1),
         ] {
-            let listed = self.link.list_metadata(&self.link.names.selector(kind)).await;
+            let listed = self.link.list_metadata(kind).await;
             let (listed, _) = listed.map_err(|error| self.link.error(&error))?;
             let old = listed
                 .iter()

@@ -16,12 +16,21 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use http::Method;
-use pumice_kubernetes_store::KubernetesStoreOptions;
-use pumice_state::store::testing::conformance::check_failed_appends;
+use pumice_kubernetes_store::{KubernetesStore, KubernetesStoreOptions};
+use pumice_state::store::testing::conformance::{check_failed_appends, check_unproved_append};
+use pumice_state::store::testing::problem_scripts::ScriptDice;
 use pumice_state::store::{Store as _, StoreError};
 
 use steps::{open, read_on, replica, until, write};
 use support::{FakeObjectApi, Lie, ProblemPlan, RequestProblem, is_slot};
+
+/// Store whose requests have little time.
+fn hurried(api: &FakeObjectApi, plan: ProblemPlan, milliseconds: u64) -> KubernetesStore {
+    open(&KubernetesStoreOptions {
+        timeout: Duration::from_millis(milliseconds),
+        ..api.options_with(plan)
+    })
+}
 
 #[test]
 fn appends_that_fail_leave_an_entry_whole_or_not_at_all() {
@@ -45,11 +54,7 @@ fn appends_that_fail_leave_an_entry_whole_or_not_at_all() {
                 RequestProblem::None
             }
         });
-        let options = KubernetesStoreOptions {
-            timeout: Duration::from_millis(60),
-            ..api.options_with(plan)
-        };
-        let mut store = open(&options);
+        let mut store = hurried(&api, plan, 60);
         store.append_to_head(&write("made")).unwrap();
         let set = |broken| move |is_broken: &AtomicBool| is_broken.store(broken, Ordering::SeqCst);
         check_failed_appends(&mut store, || set(true)(&is_broken), || set(false)(&is_broken));
@@ -75,11 +80,7 @@ fn a_reply_that_is_lost_is_found_out_on_every_lap() {
             RequestProblem::None
         }
     });
-    let options = KubernetesStoreOptions {
-        timeout: Duration::from_millis(200),
-        ..api.options_with(plan)
-    };
-    let mut store = open(&options);
+    let mut store = hurried(&api, plan, 200);
     let (_, mut head) = store.load().unwrap();
     for number in 0..40 {
         head = store.append(&head, &write(&format!("source-{number}"))).unwrap();
@@ -200,23 +201,9 @@ fn slot_updates(problem: RequestProblem) -> (ProblemPlan, Arc<AtomicBool>) {
 fn a_response_that_does_not_prove_the_write_acknowledges_nothing() {
     for lie in Lie::ALL {
         let (api, (plan, is_on)) = (FakeObjectApi::default(), slot_updates(RequestProblem::Lie(lie)));
-        let options = KubernetesStoreOptions {
-            timeout: Duration::from_millis(60),
-            ..api.options_with(plan)
-        };
-        let mut store = open(&options);
-        let mut head = store.append_to_head(&write("made")).unwrap();
-        is_on.store(true, Ordering::SeqCst);
-        let error = store.append(&head, &write("lost")).unwrap_err();
-        assert!(matches!(error, StoreError::Unknown { .. }), "{lie:?}: {error}");
-        // Another server has the next entry.
-        let mut other = open(&api.options());
-        let (_, at) = other.load().unwrap();
-        assert_eq!(at, head, "{lie:?}: it is in no log");
-        let theirs = other.append(&at, &write("theirs")).unwrap();
-        is_on.store(false, Ordering::SeqCst);
-        read_on(&mut store, &mut head);
-        assert_eq!(head, theirs);
+        let (mut store, mut other) = (hurried(&api, plan, 60), open(&api.options()));
+        let set = |on: bool| is_on.store(on, Ordering::SeqCst);
+        check_unproved_append(&mut store, &mut other, set, &format!("{lie:?}"));
     }
 }
 
@@ -249,11 +236,7 @@ fn a_write_whose_responses_are_lost_is_not_said_to_be_nowhere() {
             RequestProblem::None
         }
     });
-    let options = KubernetesStoreOptions {
-        timeout: Duration::from_millis(60),
-        ..api.options_with(plan)
-    };
-    let mut store = open(&options);
+    let mut store = hurried(&api, plan, 60);
     let mut head = store.append_to_head(&write("made")).unwrap();
     is_cut.store(true, Ordering::SeqCst);
     let error = store.append(&head, &write("there")).unwrap_err();
@@ -266,11 +249,7 @@ fn a_write_whose_responses_are_lost_is_not_said_to_be_nowhere() {
 #[test]
 fn conflicts_without_end_are_paced() {
     let (api, (plan, is_on)) = (FakeObjectApi::default(), slot_updates(RequestProblem::Status(409)));
-    let options = KubernetesStoreOptions {
-        timeout: Duration::from_millis(500),
-        ..api.options_with(plan)
-    };
-    let mut store = open(&options);
+    let mut store = hurried(&api, plan, 500);
     let head = store.append_to_head(&write("made")).unwrap();
     is_on.store(true, Ordering::SeqCst);
     api.take_requests();
@@ -279,18 +258,10 @@ fn conflicts_without_end_are_paced() {
     assert!(requests.len() < 10, "{requests:?}");
 }
 
-/// Numbers that look random and are the same for one seed.
-fn roll(seed: &AtomicU64, sides: u64) -> u64 {
-    let mut number = seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
-    number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (number ^ (number >> 31)) % sides
-}
-
 /// Problems at random, one request in eight.
 fn random_problems(seed: u64) -> ProblemPlan {
-    let seed = AtomicU64::new(seed);
-    Arc::new(move |_, _| match roll(&seed, 64) {
+    let dice = ScriptDice::new(seed);
+    Arc::new(move |_, _| match dice.roll(64) {
         0 | 1 => RequestProblem::LoseRequest,
         2 | 3 => RequestProblem::LoseReply,
         4 => RequestProblem::StatusAfter(504),

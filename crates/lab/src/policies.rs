@@ -133,7 +133,10 @@ impl LabPolicy {
     /// # Errors
     /// A plugin that filters or scores does so by something else than devices.
     pub fn new(policy: Arc<Policy>) -> Result<Self, LabPolicyError> {
-        let other_filter = policy.filters().iter().find(|hook| hook.plugin.device_pick().is_none());
+        let other_filter = policy
+            .filters()
+            .iter()
+            .find(|hook| hook.plugin.hooks().device_pick.is_none());
         let other_score = policy
             .scorers()
             .iter()
@@ -144,7 +147,7 @@ impl LabPolicy {
                 hook.name
             )));
         }
-        let pick = policy.filters().iter().find_map(|hook| hook.plugin.device_pick());
+        let pick = policy.filters().iter().find_map(|hook| hook.plugin.hooks().device_pick);
         let Some(pick) = pick else {
             let message = "no plugin of the policy picks devices, so that tasks would share devices without regard to what is left";
             return Err(LabPolicyError(message.to_owned()));

@@ -13,15 +13,14 @@ use crate::condition::{ClusterCondition, ResourceCondition};
 use crate::credentials::{ClusterAccess, SharedClient};
 use crate::failure::{caught, reporting};
 use crate::feed::{FeedError, SourceFeed};
-use crate::list_reading::{read_list, read_listed};
+use crate::list_reading::{read_list, read_page};
 use crate::object_reader::ObjectReader;
 use crate::pages;
-use crate::pages::ListedObjects;
 use crate::probe::{probe, remedy};
 use crate::read_again::StaleRecords;
 use crate::records::{ChangeBatches, ChangedObject, RecordChanges};
 use crate::requests::RequestError;
-use crate::resource_watch::{ListMode, ListStep, ResourceWatch, WatchMessage, WatchStart};
+use crate::resource_watch::{ListStep, ResourceWatch, WatchMessage};
 use crate::resources::{ResourceScope, scopes};
 use crate::times::paced;
 use pumice_kubernetes::claims::ClaimedDevices;
@@ -52,8 +51,6 @@ pub struct WatchOptions {
     pub namespaces: Vec<Arc<str>>,
     /// Time between batches that say that nothing changed.
     pub heartbeat: Duration,
-    /// How to list objects: paged, or streamed as part of a watch.
-    pub lists: ListMode,
     /// Longest silence of a watch that counts as current. An API server sends a bookmark every minute.
     pub silence: Duration,
     /// True if the watch ends once another process feeds the source; false: it waits until the server forgets the source.
@@ -73,6 +70,8 @@ pub struct ClusterWatch {
     reader: ObjectReader,
     /// Scopes of which records of a list are held, by their names.
     listed: BTreeSet<String>,
+    /// Resources of which the source may have records: pages of a list that broke off count, too.
+    shown: BTreeSet<String>,
     /// First problems of new lists that are being read, by the names of their scopes.
     problems: BTreeMap<String, RequestError>,
     /// Slices, claims and their pods of the last reader with complete lists. They are used until the lists of the next
@@ -130,6 +129,7 @@ impl ClusterWatch {
             feed,
             reader: ObjectReader::default(),
             listed: BTreeSet::new(),
+            shown: BTreeSet::new(),
             problems: BTreeMap::new(),
             former_devices: Arc::default(),
         }
@@ -233,23 +233,22 @@ impl ClusterWatch {
     }
 
     /// Sends all lists as one full sync.
-    async fn full_sync(&mut self) -> Result<Vec<(ResourceWatch, Option<WatchStart>)>, WatchError> {
+    async fn full_sync(&mut self) -> Result<Vec<(ResourceWatch, Option<String>)>, WatchError> {
         self.feed.begin_full_sync();
         if let Some(devices) = std::mem::take(&mut self.reader).into_devices() {
             self.former_devices = Arc::new(devices);
         }
         self.reader = ObjectReader::new(Arc::clone(&self.former_devices));
         let mut changes = ChangeBatches::default();
-        let mut starts = Vec::new();
+        let (mut starts, mut shown) = (Vec::new(), BTreeSet::new());
         for scope in scopes(&self.options.namespaces) {
             let watch = ResourceWatch {
                 client: Arc::clone(&self.client),
                 scope,
                 condition: Arc::clone(&self.condition),
-                lists: self.options.lists,
                 silence: self.options.silence,
             };
-            let start = self.list_for_full_sync(&watch, &mut changes).await?;
+            let start = self.list_for_full_sync(&watch, &mut changes, &mut shown).await?;
             let kind = watch.scope.resource.kind;
             self.reader.has_owners &= !kind.owns_pods() || start.is_some();
             self.reader.has_queues &= kind != ObjectKind::Queue || start.is_some();
@@ -262,6 +261,7 @@ impl ClusterWatch {
             self.feed.send_part(part, false).await?;
         }
         self.feed.send_part(last, true).await?;
+        self.shown = shown;
         self.report_unreadable();
         Ok(starts)
     }
@@ -272,17 +272,22 @@ impl ClusterWatch {
         &mut self,
         watch: &ResourceWatch,
         changes: &mut ChangeBatches,
-    ) -> Result<Option<WatchStart>, WatchError> {
+        shown: &mut BTreeSet<String>,
+    ) -> Result<Option<String>, WatchError> {
         let scope = watch.scope.to_string();
         self.condition.set(&watch.scope, ResourceCondition::Listing);
-        let error = match self.list(watch, changes).await? {
+        let (is_shown, listed) = self.list(watch, changes).await?;
+        if is_shown {
+            shown.insert(scope.clone());
+        }
+        let error = match listed {
             Ok(start) => {
                 self.listed.insert(scope);
                 return Ok(Some(start));
             }
             Err(error) => error,
         };
-        let left_out = if self.listed.contains(&scope) {
+        let left_out = if self.shown.contains(&scope) {
             None
         } else {
             watch.condition_without_records(&error).await
@@ -302,14 +307,14 @@ impl ClusterWatch {
         })
     }
 
-    /// Lists one resource into parts of the full sync. A page is read from the API server, one is derived and one is sent at a
+    /// Lists one resource into parts of the full sync. Returns true if a page was read, and the end of the list. A page is read from the API server, one is derived and one is sent at a
     /// time.
     async fn list(
         &mut self,
         watch: &ResourceWatch,
         changes: &mut ChangeBatches,
-    ) -> Result<Result<WatchStart, RequestError>, WatchError> {
-        let (sender, objects) = mpsc::channel(PAGES_AHEAD);
+    ) -> Result<(bool, Result<String, RequestError>), WatchError> {
+        let (sender, pages) = mpsc::channel(PAGES_AHEAD);
         let (full, mut parts) = mpsc::channel(1);
         let own = watch.clone();
         // Dropped with this call, and with them what they do ends.
@@ -319,7 +324,7 @@ impl ClusterWatch {
         reading.spawn(read_list(
             std::mem::take(&mut self.reader),
             kind,
-            objects,
+            pages,
             (std::mem::take(changes), full),
         ));
         while let Some(part) = parts.recv().await {
@@ -328,12 +333,9 @@ impl ClusterWatch {
         let given_up = || WatchError::ListAgain(format!("the list of {} was given up", watch.scope));
         let read = reading.join_next().await.and_then(Result::ok).ok_or_else(given_up)?;
         let listed = listing.join_next().await.and_then(Result::ok).ok_or_else(given_up)?;
-        let problem;
-        (self.reader, *changes, problem) = read?;
-        Ok(match problem {
-            Some(error) => Err(error),
-            None => listed,
-        })
+        let (is_shown, problem);
+        (is_shown, (self.reader, *changes, problem)) = read?;
+        Ok((is_shown, problem.map_or(listed, Err)))
     }
 
     /// Sends changes as they arrive, and an empty delta from time to time to keep the source from becoming stale.
@@ -400,12 +402,15 @@ impl ClusterWatch {
     async fn take_list_step(&mut self, scope: &ResourceScope, step: ListStep) -> Result<(), WatchError> {
         let name = scope.to_string();
         match step {
-            ListStep::Begin => {
+            ListStep::Begin(reply) => {
                 self.problems.remove(&name);
                 self.reader.begin_list(scope);
+                // A task that has ended needs no reply.
+                let _: Result<(), ()> = reply.send(());
             }
-            ListStep::Objects(objects, _permit) => {
-                if let Some(error) = self.read_and_send(scope.resource.kind, objects).await? {
+            ListStep::Page(page, _permit) => {
+                self.shown.insert(name.clone());
+                if let Some(error) = self.read_and_send(scope.resource.kind, page).await? {
                     self.problems.entry(name).or_insert(error);
                 }
             }
@@ -424,6 +429,7 @@ impl ClusterWatch {
             ListStep::GivenUp => self.reader.give_list_up(scope),
             ListStep::Absent => {
                 self.listed.remove(&name);
+                self.shown.remove(&name);
                 self.reader.begin_list(scope);
                 self.end_list(scope).await?;
             }
@@ -449,14 +455,10 @@ impl ClusterWatch {
         self.send_deltas(changes).await
     }
 
-    /// Reads listed objects and sends their records. Returns the problem of a page that cannot be read.
-    async fn read_and_send(
-        &mut self,
-        kind: ObjectKind,
-        objects: ListedObjects,
-    ) -> Result<Option<RequestError>, WatchError> {
+    /// Reads a page of a list and sends its records. Returns the problem of a page that cannot be read.
+    async fn read_and_send(&mut self, kind: ObjectKind, page: Vec<u8>) -> Result<Option<RequestError>, WatchError> {
         let reader = std::mem::take(&mut self.reader);
-        let (reader, changes, problem) = read_listed(reader, kind, objects, ChangeBatches::default()).await?;
+        let (reader, changes, problem) = read_page(reader, kind, page, ChangeBatches::default()).await?;
         self.reader = reader;
         self.report_unreadable();
         self.send_deltas(changes).await?;
@@ -499,13 +501,13 @@ impl ClusterWatch {
         let (namespaces, nodes) = (stale.namespaces.clone(), stale.nodes.clone());
         for (scope, query) in stale.into_lists(&self.options.namespaces) {
             let kind = scope.resource.kind;
-            let (sender, mut objects) = mpsc::channel(PAGES_AHEAD);
+            let (sender, mut pages) = mpsc::channel(PAGES_AHEAD);
             let (client, own) = (client.clone(), scope.clone());
             let mut listing = JoinSet::new();
             listing.spawn(async move { pages::list(&client, &own, &query, &sender).await });
             let mut problem = None;
-            while let Some(listed) = objects.recv().await {
-                problem = problem.or(self.read_and_send(kind, listed).await?);
+            while let Some(page) = pages.recv().await {
+                problem = problem.or(self.read_and_send(kind, page).await?);
             }
             let listed = listing.join_next().await;
             let error = problem.or(match listed {

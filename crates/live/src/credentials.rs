@@ -249,7 +249,7 @@ async fn complete(user: &mut AuthInfo) -> Result<Option<Instant>, CredentialErro
                 user.token = Some(text.trim().to_owned().into());
                 Ok(Some(Instant::now() + TOKEN_TIME))
             }
-            // As kubectl does: the token beside it counts.
+            // The token beside the file counts, as in kubectl.
             Err(_) if user.token.is_some() => Ok(Some(Instant::now() + TOKEN_TIME)),
             Err(error) => Err(error),
         };

@@ -15,8 +15,6 @@ use crate::requests::{ApiStatus, RequestError, shortened};
 
 /// Longest line that is read; objects of the API have 1.5 MiB at most, in a denser encoding.
 const LINE_BYTES: usize = 32 << 20;
-/// Annotation of the bookmark after the last object of a streamed list.
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Lines of a response, as they arrive.
 #[derive(Debug)]
@@ -84,15 +82,12 @@ impl EventLines {
 /// Event of a watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WatchEvent<'l> {
-    /// An object was added or changed, or is part of a streamed list.
+    /// An object was added or changed.
     Put(&'l [u8]),
     /// An object was deleted.
     Delete(&'l [u8]),
     /// Nothing changed up to the version of the event.
-    Bookmark {
-        /// True if all objects of a streamed list came before it.
-        ends_list: bool,
-    },
+    Bookmark,
     /// The API server ends the watch.
     Error(RequestError),
 }
@@ -111,8 +106,6 @@ struct EventLine<'l> {
 struct HeaderMetadata<'l> {
     #[serde(borrow, default)]
     resource_version: Cow<'l, str>,
-    #[serde(borrow, default)]
-    annotations: Option<&'l RawValue>,
 }
 
 /// Event in a line, and the version of its object; empty: the event is an error.
@@ -129,11 +122,7 @@ pub(crate) fn read_event(line: &[u8]) -> Result<(WatchEvent<'_>, String), Reques
     let event = match &*kind {
         "ADDED" | "MODIFIED" => WatchEvent::Put(bytes),
         "DELETED" => WatchEvent::Delete(bytes),
-        "BOOKMARK" => WatchEvent::Bookmark {
-            ends_list: metadata
-                .annotations
-                .is_some_and(|annotations| annotations.get().contains(INITIAL_EVENTS_END)),
-        },
+        "BOOKMARK" => WatchEvent::Bookmark,
         other => {
             let reason = format!("`{}` is no type of an event", shortened(other));
             return Err(RequestError::Unreadable(reason));
@@ -186,11 +175,7 @@ mod tests {
             assert_eq!((event, version.as_str()), (expected, "12"));
         }
         let bookmark = read(r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"9"}}}"#);
-        assert_eq!(bookmark, (WatchEvent::Bookmark { ends_list: false }, "9".to_owned()));
-        let end = read(
-            r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
-        );
-        assert_eq!(end.0, WatchEvent::Bookmark { ends_list: true });
+        assert_eq!(bookmark, (WatchEvent::Bookmark, "9".to_owned()));
         let (error, _) = read(r#"{"type":"ERROR","object":{"kind":"Status","message":"too old","code":410}}"#);
         let WatchEvent::Error(error) = error else {
             panic!("{error:?}")

@@ -55,13 +55,15 @@ pub(crate) async fn run(plugin: &ExecConfig, most: Duration) -> Result<PluginCre
         return Err(titled(reason.to_owned()));
     }
     let started = command(name, plugin)?.spawn();
-    let mut running = RunningPlugin(started.map_err(|error| {
+    let process = started.map_err(|error| {
         let hint = plugin
             .install_hint
             .as_deref()
             .map(|hint| format!("; {}", shortened(hint)));
         titled(format!("cannot be started: {error}{}", hint.unwrap_or_default()))
-    })?);
+    })?;
+    let has_ended = false;
+    let mut running = RunningPlugin { process, has_ended };
     let ended = tokio::time::timeout(most, running.output()).await;
     let late = |_| titled(format!("was ended: it ran for {} s", most.as_secs()));
     let (status, output, said) = ended
@@ -104,24 +106,30 @@ fn command(name: &str, plugin: &ExecConfig) -> Result<Command, String> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // What the plugin starts is in its group, and ends with it.
+    // Processes that the plugin starts are in its group, and end with it.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     Ok(command)
 }
 
 /// Process of a plugin, with all that it started. Dropped, all of them end.
-struct RunningPlugin(Child);
+struct RunningPlugin {
+    process: Child,
+    /// True once the process was seen to have ended, and its group with it: then the number of the group may be another one's.
+    has_ended: bool,
+}
 
 impl RunningPlugin {
-    /// What the plugin says, once it has ended.
+    /// Status, standard output and standard error of the plugin, once it has ended.
     async fn output(&mut self) -> io::Result<(ExitStatus, Vec<u8>, Vec<u8>)> {
-        let output = self.0.stdout.take().map(|pipe| Receiver::from_owned_fd(pipe.into()));
-        let errors = self.0.stderr.take().map(|pipe| Receiver::from_owned_fd(pipe.into()));
+        let Self { process, has_ended } = self;
+        let output = process.stdout.take().map(|pipe| Receiver::from_owned_fd(pipe.into()));
+        let errors = process.stderr.take().map(|pipe| Receiver::from_owned_fd(pipe.into()));
         let ended = async {
             loop {
-                if let Some(status) = self.0.try_wait()? {
+                if let Some(status) = process.try_wait()? {
                     // Others of its group may hold the pipes open.
-                    end_group(&self.0);
+                    end_group(process);
+                    *has_ended = true;
                     return Ok(status);
                 }
                 tokio::time::sleep(LOOK_INTERVAL).await;
@@ -133,10 +141,13 @@ impl RunningPlugin {
 
 impl Drop for RunningPlugin {
     fn drop(&mut self) {
-        end_group(&self.0);
-        if let Ok(None) = self.0.try_wait() {
-            // It ends at once, unless the machine is too busy: nobody waits for that.
-            let pid = rustix::process::Pid::from_child(&self.0);
+        if self.has_ended {
+            return;
+        }
+        end_group(&self.process);
+        if let Ok(None) = self.process.try_wait() {
+            // The process ends at once, unless the machine is too busy: nobody waits for that.
+            let pid = rustix::process::Pid::from_child(&self.process);
             let wait = move || rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
             drop(std::thread::Builder::new().spawn(wait));
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pumice_engine::model::ErrorCode;
 use pumice_protocol::v1 as pb;
 use pumice_protocol::{ClientConnection, EncodedApply};
 use tokio::time::Instant;
@@ -12,8 +13,6 @@ use crate::backoff::Backoff;
 use crate::condition::ClusterCondition;
 use crate::records::RecordChanges;
 
-/// Reason code of a server that has a higher epoch of the source.
-const FENCED: &str = "FENCED";
 /// Time for which a batch is repeated.
 const RETRY_TIME: Duration = Duration::from_mins(1);
 /// Problems of one batch that are logged.
@@ -109,7 +108,9 @@ impl SourceFeed {
         self.report(&outcome);
         match outcome.resync {
             None => Ok(()),
-            Some(resync) if resync.reason == FENCED => Err(FeedError::Fenced(self.source.clone(), resync.message)),
+            Some(resync) if resync.reason == ErrorCode::Fenced.name() => {
+                Err(FeedError::Fenced(self.source.clone(), resync.message))
+            }
             Some(resync) => Err(FeedError::Resync(format!("{} ({})", resync.message, resync.reason))),
         }
     }

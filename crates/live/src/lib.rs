@@ -45,6 +45,5 @@ pub use feed::FeedError;
 pub use pages::is_version;
 pub use pod_binder::{BindError, PodBinder, PodBinding};
 pub use reasons::{PendingReasons, PodReason, ReasonOptions, ReasonWriter};
-pub use resource_watch::ListMode;
 pub use resources::{RESOURCES, WatchedResource};
 pub use token_review::{TokenReviewError, TokenReviewer, TokenVerdict};

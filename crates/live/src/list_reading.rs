@@ -5,52 +5,45 @@ use tokio::sync::mpsc;
 
 use crate::cluster_watch::WatchError;
 use crate::object_reader::ObjectReader;
-use crate::pages::ListedObjects;
 use crate::records::{ChangeBatches, RecordChanges};
 use crate::requests::RequestError;
 
 /// Reader with the changes that it has found, and the problem of a page that cannot be read.
 pub(crate) type ReadObjects = (ObjectReader, ChangeBatches, Option<RequestError>);
 
-/// Reads a list, and hands parts of it over when they are full. Returns what is left.
+/// Reads a list, and hands parts of it over when they are full. Returns true if there was a page, and what is left.
 pub(crate) async fn read_list(
     mut reader: ObjectReader,
     kind: ObjectKind,
-    mut objects: mpsc::Receiver<ListedObjects>,
+    mut pages: mpsc::Receiver<Vec<u8>>,
     (mut changes, full): (ChangeBatches, mpsc::Sender<RecordChanges>),
-) -> Result<ReadObjects, WatchError> {
-    while let Some(listed) = objects.recv().await {
+) -> Result<(bool, ReadObjects), WatchError> {
+    let mut is_shown = false;
+    while let Some(page) = pages.recv().await {
+        is_shown = true;
         let problem;
-        (reader, changes, problem) = read_listed(reader, kind, listed, changes).await?;
+        (reader, changes, problem) = read_page(reader, kind, page, changes).await?;
         if problem.is_some() {
-            return Ok((reader, changes, problem));
+            return Ok((is_shown, (reader, changes, problem)));
         }
         for part in changes.take_full() {
             if full.send(part).await.is_err() {
-                return Ok((reader, changes, None));
+                return Ok((is_shown, (reader, changes, None)));
             }
         }
     }
-    Ok((reader, changes, None))
+    Ok((is_shown, (reader, changes, None)))
 }
 
-/// Reads listed objects on a thread of their own.
-pub(crate) async fn read_listed(
+/// Reads a page of a list on a thread of its own.
+pub(crate) async fn read_page(
     mut reader: ObjectReader,
     kind: ObjectKind,
-    listed: ListedObjects,
+    page: Vec<u8>,
     mut changes: ChangeBatches,
 ) -> Result<ReadObjects, WatchError> {
     let work = move || {
-        let problem = match &listed {
-            ListedObjects::Page(page) => reader.read_page(kind, page, &mut changes).err(),
-            ListedObjects::Objects(objects) => {
-                for object in objects {
-                    reader.read(kind, false, object, &mut changes);
-                }
-                None
-            }
-        };
+        let problem = reader.read_page(kind, &page, &mut changes).err();
         (reader, changes, problem)
     };
     let done = tokio::task::spawn_blocking(work).await;

@@ -13,15 +13,6 @@ use crate::resources::ResourceScope;
 /// Objects on a page, as `kubectl` and controllers ask for.
 const PAGE_OBJECTS: usize = 500;
 
-/// Objects of a list.
-#[derive(Debug)]
-pub(crate) enum ListedObjects {
-    /// Page of the API server.
-    Page(Vec<u8>),
-    /// Objects of a streamed list.
-    Objects(Vec<Vec<u8>>),
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PageMetadata {
@@ -70,7 +61,7 @@ pub(crate) async fn list(
     client: &Client,
     scope: &ResourceScope,
     query: &str,
-    pages: &mpsc::Sender<ListedObjects>,
+    pages: &mpsc::Sender<Vec<u8>>,
 ) -> Result<String, RequestError> {
     let path = scope.path();
     let mut continuation = String::new();
@@ -95,21 +86,13 @@ pub(crate) async fn list(
         if !next.is_empty() && next == continuation {
             return Err(RequestError::Unreadable(format!("the list of {scope} repeats a page")));
         }
-        hand_over(pages, ListedObjects::Page(page)).await?;
+        let sent = pages.send(page).await;
+        sent.map_err(|_| RequestError::Unreachable("the list is no longer wanted".to_owned()))?;
         if next.is_empty() {
             return Ok(version);
         }
         continuation = next;
     }
-}
-
-/// Hands objects of a list over.
-pub(crate) async fn hand_over(
-    receiver: &mpsc::Sender<ListedObjects>,
-    objects: ListedObjects,
-) -> Result<(), RequestError> {
-    let sent = receiver.send(objects).await;
-    sent.map_err(|_| RequestError::Unreachable("the list is no longer wanted".to_owned()))
 }
 
 /// Text as a value of a query.

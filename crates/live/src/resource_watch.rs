@@ -13,7 +13,6 @@ use crate::condition::{ClusterCondition, ResourceCondition};
 use crate::credentials::SharedClient;
 use crate::events::{EventLines, WatchEvent, read_event};
 use crate::pages;
-use crate::pages::ListedObjects;
 use crate::records::ChangedObject;
 use crate::requests::{RequestError, get, get_page, judged};
 use crate::resources::ResourceScope;
@@ -27,36 +26,10 @@ const LOOK_INTERVAL: Duration = paced(5_000);
 const POLL_INTERVAL: Duration = paced(30_000);
 /// Time for which the API server has to say that it does not serve a resource, before the records of the resource are removed.
 const ABSENCE: Duration = paced(60_000);
-/// Silence after which a streamed list is given up, and asked for page by page.
-const STREAM_SILENCE: Duration = paced(10_000);
 /// Shortest life of a watch that is begun again at once.
 const SHORT_LIFE: Duration = paced(1_000);
 /// Pages of a new list that wait for the reader.
 const PAGES_AHEAD: usize = 2;
-/// Objects of a streamed list that are handed over together.
-const STREAMED_OBJECTS: usize = 500;
-
-/// How to list objects.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ListMode {
-    /// Lists with `limit` and `continue`, page by page.
-    #[default]
-    Paged,
-    /// List as the beginning of a watch, where the API server offers that; else page by page.
-    Streamed,
-}
-
-/// Position after a list.
-#[derive(Debug)]
-pub(crate) struct WatchStart {
-    version: String,
-    /// Watch that the list was the beginning of.
-    lines: Option<EventLines>,
-    /// Events that arrived before the end of the list and are not part of the list. An event may delete an object of
-    /// the list, or change an object later.
-    later: Vec<ChangedObject>,
-}
-
 /// Message of a resource that is followed.
 #[derive(Debug)]
 pub(crate) enum WatchMessage {
@@ -71,9 +44,10 @@ pub(crate) enum WatchMessage {
 /// Step of a new list of one resource.
 #[derive(Debug)]
 pub(crate) enum ListStep {
-    Begin,
-    /// Objects of the list. The permit is given back when they have been read.
-    Objects(ListedObjects, OwnedSemaphorePermit),
+    /// A list is about to be asked for. The reply says that what is read from now on is compared with it.
+    Begin(oneshot::Sender<()>),
+    /// Page of the list. The permit is given back when it has been read.
+    Page(Vec<u8>, OwnedSemaphorePermit),
     /// The list has come to its end: what it did not show is gone. The reply says that this has been applied, or why the list could
     /// not be read.
     End(oneshot::Sender<Result<(), RequestError>>),
@@ -89,7 +63,6 @@ pub(crate) struct ResourceWatch {
     pub(crate) client: Arc<SharedClient>,
     pub(crate) scope: ResourceScope,
     pub(crate) condition: Arc<ClusterCondition>,
-    pub(crate) lists: ListMode,
     /// Longest silence of a watch that counts as current: the API server sends a bookmark every minute.
     pub(crate) silence: Duration,
 }
@@ -114,22 +87,11 @@ struct Holding {
 }
 
 impl ResourceWatch {
-    /// Lists the resource.
-    pub(crate) async fn list(&self, objects: &mpsc::Sender<ListedObjects>) -> Result<WatchStart, RequestError> {
-        if self.lists == ListMode::Paged {
-            return self.list_pages(objects).await;
-        }
-        match self.stream(objects).await {
-            // Older API servers know no streamed lists, and some answer with a plain watch.
-            Err(RequestError::Refused {
-                code: 400 | 415 | 422, ..
-            }) => self.list_pages(objects).await,
-            Err(RequestError::TimedOut(seconds)) => {
-                tracing::warn!(resource = %self.scope, seconds, "the streamed list does not end; it is asked for page by page");
-                self.list_pages(objects).await
-            }
-            streamed => streamed,
-        }
+    /// Lists the resource page by page. Returns the version that the list shows.
+    pub(crate) async fn list(&self, pages: &mpsc::Sender<Vec<u8>>) -> Result<String, RequestError> {
+        let lent = self.client.get().await?;
+        let listed = pages::list(&lent.client, &self.scope, "", pages).await;
+        judged(&self.client, &lent, listed)
     }
 
     /// Condition of a resource of which nothing is held, after an error of its list; `None`: nothing can be decided without it.
@@ -137,30 +99,29 @@ impl ResourceWatch {
         if self.scope.resource.is_required {
             return None;
         }
-        self.judge(error, &mut Holding::default()).await
+        Some(self.judge(error, &mut Holding::default()).await)
     }
 
-    /// Condition after an error of a list; `None`: the resource has been absent for so long that its records go.
-    async fn judge(&self, error: &RequestError, holding: &mut Holding) -> Option<ResourceCondition> {
+    /// Condition after an error of a list. [`ResourceCondition::Absent`]: records of the resource go.
+    async fn judge(&self, error: &RequestError, holding: &mut Holding) -> ResourceCondition {
         let is_absent = !self.scope.resource.is_required && error.is_absent() && self.is_confirmed_absent().await;
-        if !is_absent {
-            holding.absent_since = None;
-        }
-        Some(if is_absent && !holding.has_records {
-            ResourceCondition::Absent
-        } else if is_absent {
-            if holding.absent_since.get_or_insert_with(Instant::now).elapsed() >= ABSENCE {
-                return None;
+        if is_absent {
+            let since = *holding.absent_since.get_or_insert_with(Instant::now);
+            if !holding.has_records || since.elapsed() >= ABSENCE {
+                return ResourceCondition::Absent;
             }
             let seconds = ABSENCE.as_secs();
-            ResourceCondition::Interrupted(format!("{error}; its records stay until that has held for {seconds} s"))
-        } else if holding.has_records {
+            let reason = format!("{error}; its records stay until that has held for {seconds} s");
+            return ResourceCondition::Interrupted(reason);
+        }
+        holding.absent_since = None;
+        if holding.has_records {
             ResourceCondition::Interrupted(format!("{error}; its last records stay"))
         } else if error.is_forbidden() && !self.scope.resource.is_required {
             ResourceCondition::Forbidden(error.to_string())
         } else {
             ResourceCondition::Interrupted(error.to_string())
-        })
+        }
     }
 
     /// True if the API server says that it does not serve the resource. A gateway that answers 404 for a moment does not say that.
@@ -175,26 +136,25 @@ impl ResourceWatch {
     }
 
     /// Lists the resource until that succeeds, and sends the lists; `None`: the receiver is closed.
-    async fn list_again(&self, holding: &mut Holding, messages: &mpsc::Sender<WatchMessage>) -> Option<WatchStart> {
+    async fn list_again(&self, holding: &mut Holding, messages: &mpsc::Sender<WatchMessage>) -> Option<String> {
         let mut backoff = Backoff::default();
         loop {
             let error = match self.send_list(messages).await? {
-                Ok(start) => {
+                Ok(version) => {
                     *holding = Holding {
                         has_records: true,
                         absent_since: None,
                     };
-                    return Some(start);
+                    return Some(version);
                 }
                 Err(error) => error,
             };
-            let condition = if let Some(condition) = self.judge(&error, holding).await {
-                condition
-            } else {
+            let condition = self.judge(&error, holding).await;
+            if condition == ResourceCondition::Absent {
+                // Also without a list: pages of one that broke off may have shown objects.
                 *holding = Holding::default();
                 self.send(messages, ListStep::Absent).await?;
-                ResourceCondition::Absent
-            };
+            }
             let is_left_out = matches!(condition, ResourceCondition::Absent | ResourceCondition::Forbidden(_));
             if self.set(condition.clone()) {
                 tracing::warn!(resource = %self.scope, %condition, "the resource cannot be listed; it is tried again");
@@ -204,14 +164,17 @@ impl ResourceWatch {
     }
 
     /// Sends one list of the resource, and waits until it is applied; `None`: the receiver is closed.
-    async fn send_list(&self, messages: &mpsc::Sender<WatchMessage>) -> Option<Result<WatchStart, RequestError>> {
+    async fn send_list(&self, messages: &mpsc::Sender<WatchMessage>) -> Option<Result<String, RequestError>> {
         let permits = Arc::new(Semaphore::new(PAGES_AHEAD));
         let (sender, mut pages) = mpsc::channel(1);
-        self.send(messages, ListStep::Begin).await?;
+        let (reply, begun) = oneshot::channel();
+        self.send(messages, ListStep::Begin(reply)).await?;
+        // What is read between the response and this moment would look as if the list did not show it.
+        begun.await.ok()?;
         let forward = async {
-            while let Some(objects) = pages.recv().await {
+            while let Some(page) = pages.recv().await {
                 let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
-                self.send(messages, ListStep::Objects(objects, permit)).await?;
+                self.send(messages, ListStep::Page(page, permit)).await?;
             }
             Some(())
         };
@@ -222,8 +185,8 @@ impl ResourceWatch {
         };
         let (listed, forwarded) = tokio::join!(list, forward);
         forwarded?;
-        let start = match listed {
-            Ok(start) => start,
+        let version = match listed {
+            Ok(version) => version,
             Err(error) => {
                 self.send(messages, ListStep::GivenUp).await?;
                 return Some(Err(error));
@@ -231,51 +194,15 @@ impl ResourceWatch {
         };
         let (reply, applied) = oneshot::channel();
         self.send(messages, ListStep::End(reply)).await?;
-        Some(applied.await.ok()?.map(|()| start))
+        Some(applied.await.ok()?.map(|()| version))
     }
 
     async fn send(&self, messages: &mpsc::Sender<WatchMessage>, step: ListStep) -> Option<()> {
         messages.send(WatchMessage::Listed(self.scope.clone(), step)).await.ok()
     }
 
-    async fn list_pages(&self, objects: &mpsc::Sender<ListedObjects>) -> Result<WatchStart, RequestError> {
-        let lent = self.client.get().await?;
-        let listed = pages::list(&lent.client, &self.scope, "", objects).await;
-        Ok(WatchStart {
-            version: judged(&self.client, &lent, listed)?,
-            lines: None,
-            later: Vec::new(),
-        })
-    }
-
-    async fn stream(&self, objects: &mpsc::Sender<ListedObjects>) -> Result<WatchStart, RequestError> {
-        let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
-        let mut lines = self.open(query).await?;
-        let (mut part, mut later) = (Vec::new(), Vec::new());
-        loop {
-            let line = next_line(&mut lines, Instant::now() + STREAM_SILENCE).await?;
-            let line = line.ok_or_else(|| RequestError::Unreachable("the streamed list broke off".to_owned()))?;
-            match read_event(&line)? {
-                (WatchEvent::Put(object), _) if later.is_empty() => part.push(object.to_vec()),
-                // The API server shows its cache, and then what changed until the request came.
-                (WatchEvent::Put(object), _) => later.push(self.changed(object, false)),
-                (WatchEvent::Delete(object), _) => later.push(self.changed(object, true)),
-                (WatchEvent::Bookmark { ends_list: true }, version) => {
-                    pages::hand_over(objects, ListedObjects::Objects(part)).await?;
-                    let lines = Some(lines);
-                    return Ok(WatchStart { version, lines, later });
-                }
-                (WatchEvent::Error(error), _) => return Err(error),
-                (WatchEvent::Bookmark { ends_list: false }, _) => {}
-            }
-            if part.len() >= STREAMED_OBJECTS {
-                pages::hand_over(objects, ListedObjects::Objects(std::mem::take(&mut part))).await?;
-            }
-        }
-    }
-
-    /// Follows the resource until the receiver is closed. Without a position it begins with a list.
-    pub(crate) async fn follow(self, mut start: Option<WatchStart>, messages: mpsc::Sender<WatchMessage>) {
+    /// Follows the resource from a version until the receiver is closed. Without a version it begins with a list.
+    pub(crate) async fn follow(self, mut start: Option<String>, messages: mpsc::Sender<WatchMessage>) {
         let mut holding = Holding {
             has_records: start.is_some(),
             absent_since: None,
@@ -317,23 +244,18 @@ impl ResourceWatch {
     /// Follows the resource from a position until it must be listed again or the receiver is closed.
     async fn follow_from(
         &self,
-        start: WatchStart,
+        version: String,
         doubt: &mut Option<String>,
         messages: &mpsc::Sender<WatchMessage>,
     ) -> Followed {
         let mut position = WatchPosition {
-            version: start.version,
+            version,
             heard: Instant::now(),
         };
-        for changed in start.later {
-            if messages.send(WatchMessage::Changed(changed)).await.is_err() {
-                return Followed::Closed;
-            }
-        }
-        let (mut lines, mut backoff) = (start.lines, Backoff::default());
+        let mut backoff = Backoff::default();
         loop {
             let begin = Instant::now();
-            let ended = self.watch(&mut position, lines.take(), doubt, messages).await;
+            let ended = self.watch(&mut position, doubt, messages).await;
             let has_lasted = begin.elapsed() > SHORT_LIFE;
             if has_lasted {
                 backoff.reset();
@@ -378,16 +300,10 @@ impl ResourceWatch {
     async fn watch(
         &self,
         position: &mut WatchPosition,
-        lines: Option<EventLines>,
         doubt: &mut Option<String>,
         messages: &mpsc::Sender<WatchMessage>,
     ) -> Result<(), RequestError> {
-        let mut lines = if let Some(lines) = lines {
-            lines
-        } else {
-            let version = pages::encoded(&position.version);
-            self.open(&format!("resourceVersion={version}")).await?
-        };
+        let mut lines = self.open(&position.version).await?;
         // A watch that was silent has to show something first.
         let polled = doubt.clone().map(ResourceCondition::Polled);
         self.set(polled.unwrap_or(ResourceCondition::Watching));
@@ -398,14 +314,14 @@ impl ResourceWatch {
                 Err(error) => return Err(error),
             };
             let (event, version) = read_event(&line)?;
-            // What was said before it may be older than what it says: only a list tells what is so.
-            if matches!(event, WatchEvent::Put(_) | WatchEvent::Delete(_)) && is_older(&version, &position.version) {
-                let reason = format!("an event has version {version}, after version {}", position.version);
-                return Err(RequestError::Unreadable(reason));
-            }
             let changed = match event {
                 WatchEvent::Error(error) => return Err(RequestError::WatchEnded(error.to_string())),
-                WatchEvent::Bookmark { .. } => None,
+                // One of the two versions is not of this collection's history: only a list tells what is so.
+                _ if is_older(&version, &position.version) => {
+                    let reason = format!("an event has version {version}, after version {}", position.version);
+                    return Err(RequestError::Unreadable(reason));
+                }
+                WatchEvent::Bookmark => None,
                 WatchEvent::Put(object) => Some(self.changed(object, false)),
                 WatchEvent::Delete(object) => Some(self.changed(object, true)),
             };
@@ -432,11 +348,11 @@ impl ResourceWatch {
         }
     }
 
-    async fn open(&self, query: &str) -> Result<EventLines, RequestError> {
-        let path = self.scope.path();
+    async fn open(&self, version: &str) -> Result<EventLines, RequestError> {
+        let (path, version) = (self.scope.path(), pages::encoded(version));
         // A watch that ends soon shows a bookmark before its end.
         let seconds = WATCH_SECONDS.min(self.silence.as_secs().saturating_mul(2) / 3).max(1);
-        let uri = format!("{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&{query}");
+        let uri = format!("{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}");
         Ok(EventLines::new(self.get(&uri).await?))
     }
 

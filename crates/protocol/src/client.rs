@@ -10,9 +10,7 @@ use tower::ServiceExt as _;
 use tower::util::BoxCloneSyncService;
 
 use crate::client_tls::ConnectOptions;
-use crate::v1::decision_service_client::DecisionServiceClient;
-use crate::v1::policy_service_client::PolicyServiceClient;
-use crate::v1::state_service_client::StateServiceClient;
+use crate::v1::{DecisionServiceClient, PolicyServiceClient, StateServiceClient};
 
 /// Address of a server that was started without options.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7461";
@@ -56,7 +54,6 @@ pub struct ClientConnection {
     pub policies: PolicyServiceClient<CallTransport>,
     /// State: sync, listings, reservations.
     pub state: StateServiceClient<CallTransport>,
-    pub(crate) transport: CallTransport,
 }
 
 impl ClientConnection {
@@ -111,8 +108,7 @@ impl ClientConnection {
         ClientConnection {
             decisions: DecisionServiceClient::new(transport.clone()).max_decoding_message_size(REPLY_BYTES),
             policies: PolicyServiceClient::new(transport.clone()).max_decoding_message_size(REPLY_BYTES),
-            state: StateServiceClient::new(transport.clone()).max_decoding_message_size(REPLY_BYTES),
-            transport,
+            state: StateServiceClient::new(transport).max_decoding_message_size(REPLY_BYTES),
         }
     }
 }

@@ -3,14 +3,14 @@
 use prost::Message as _;
 use prost::bytes::{BufMut as _, Bytes};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
-use tonic::client::Grpc;
-use tonic::codegen::http::uri::PathAndQuery;
-use tonic::{GrpcMethod, Request, Status};
+use tonic::{Request, Status};
 
-use crate::client::{CallTransport, ClientConnection, REPLY_BYTES};
-use crate::encoded_codec::EncodedCodec;
+use crate::client::ClientConnection;
+use crate::rpc::RpcMethod;
 use crate::v1;
 
+/// Method that applies a batch.
+const APPLY: RpcMethod = RpcMethod::new("pumice.v1.StateService", "Apply", "/pumice.v1.StateService/Apply");
 /// Field `batch` of `ApplyRequest`.
 const BATCH_FIELD: u32 = 1;
 /// Field `put` of `Batch`.
@@ -55,13 +55,9 @@ impl ClientConnection {
     /// # Errors
     /// The server rejected the call or is unreachable.
     pub async fn apply_encoded(&self, apply: &EncodedApply) -> Result<v1::ApplyResponse, Status> {
-        let mut client: Grpc<CallTransport> = Grpc::new(self.transport.clone()).max_decoding_message_size(REPLY_BYTES);
-        client.ready().await?;
-        let mut request = Request::new(apply.0.clone());
-        let method = GrpcMethod::new("pumice.v1.StateService", "Apply");
-        request.extensions_mut().insert(method);
-        let path = PathAndQuery::from_static("/pumice.v1.StateService/Apply");
-        Ok(client.unary(request, path, EncodedCodec::default()).await?.into_inner())
+        let request = Request::new(apply.0.clone());
+        let response = self.state.clone().bytes(APPLY, request).await?;
+        v1::ApplyResponse::decode(response.into_inner()).map_err(|error| Status::internal(error.to_string()))
     }
 }
 

@@ -17,7 +17,7 @@
 mod client;
 mod client_tls;
 mod encoded_apply;
-mod encoded_codec;
+mod rpc;
 mod visible_text;
 
 /// The messages and clients of `pumice.v1`, as the protocol files describe them.
@@ -25,7 +25,6 @@ mod visible_text;
     clippy::allow_attributes,
     clippy::allow_attributes_without_reason,
     clippy::pedantic,
-    unused_qualifications,
     reason = "generated"
 )]
 #[rustfmt::skip]
@@ -38,7 +37,7 @@ pub use client::{
 };
 pub use client_tls::{ClientTls, ConnectOptions};
 pub use encoded_apply::EncodedApply;
-pub use encoded_codec::EncodedCodec;
+pub use rpc::{BytesCodec, CallService, ServiceClient};
 pub use visible_text::{is_disguise, visible_text};
 
 /// The compiled files of `proto/pumice/v1`, as an encoded `FileDescriptorSet`.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::error::{StateError, limit_error};
+use super::error::{LimitHolder, StateError, held_limit_error};
 use super::limits::StateLimits;
 
 /// Bits of an IPv6 address that are of its network.
@@ -27,7 +27,7 @@ struct ConnectionHoldings {
     has_ended: AtomicBool,
 }
 
-/// Peer of an address. Of an IPv6 address the network counts: a host has all addresses of it.
+/// Peer of an address. For IPv6 it is the network, because a host has all addresses of it.
 #[must_use]
 pub fn peer_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -99,7 +99,12 @@ impl ConnectionShare {
         let message = format!(
             "open sessions of the connection would hold {bytes} bytes: close those that are over, or use another connection"
         );
-        Err(limit_error("connection_session_bytes", most, message))
+        Err(held_limit_error(
+            LimitHolder::Connection,
+            "connection_session_bytes",
+            most,
+            message,
+        ))
     }
 
     fn session_bytes(&self) -> usize {
@@ -131,7 +136,12 @@ impl ConnectionShare {
 fn sessions_error(limits: &StateLimits) -> StateError {
     let message =
         "the connection has no place for one more session: close those that are over, or use another connection";
-    limit_error("connection_sessions", limits.connection_sessions, message.to_owned())
+    held_limit_error(
+        LimitHolder::Connection,
+        "connection_sessions",
+        limits.connection_sessions,
+        message.to_owned(),
+    )
 }
 
 /// Adds and subtracts in one step.

@@ -7,7 +7,7 @@ use crate::intake::batch_outcome::BatchOutcome;
 use crate::policies::rejected_document::RejectedDocument;
 use crate::store::StoreError;
 use pumice_engine::Revision;
-use pumice_engine::model::Problem;
+use pumice_engine::model::{ErrorCode, Problem};
 use pumice_engine::policy::UnknownProfileError;
 
 /// Error of a request on state that failed as a whole.
@@ -147,6 +147,8 @@ pub enum StateError {
         limit: &'static str,
         /// Value of the limit.
         value: u64,
+        /// Holder of the amount that is missing.
+        holder: LimitHolder,
         /// Explanation of what exceeds the limit.
         message: String,
     },
@@ -204,34 +206,39 @@ impl StateError {
         self
     }
 
-    /// Reason code for programs.
+    /// Name of the code on the wire.
     pub fn reason(&self) -> &'static str {
+        self.code().name()
+    }
+
+    /// Code for programs.
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::EpochChanged { .. } => "EPOCH_CHANGED",
-            Self::NotReached { .. } => "REVISION_NOT_REACHED",
-            Self::SessionExpired { .. } => "SESSION_EXPIRED",
-            Self::SessionUnknown { .. } => "SESSION_UNKNOWN",
-            Self::SequenceGap { .. } => "SEQUENCE_GAP",
-            Self::SequenceMismatch { .. } => "SEQUENCE_MISMATCH",
-            Self::Aborted { .. } => "SESSION_BUSY",
-            Self::SessionInline { .. } => "SESSION_INLINE",
-            Self::JobsRepeated => "JOBS_REPEATED",
-            Self::NothingNamed => "SELECTION_MISSING",
-            Self::ResyncNeeded { .. } => "RESYNC_NEEDED",
-            Self::PolicyUnknown { .. } => "POLICY_UNKNOWN",
-            Self::SourceUnknown { .. } => "SOURCE_UNKNOWN",
-            Self::SourceActive { .. } => "SOURCE_ACTIVE",
-            Self::ResourceUnknown { .. } => "RESOURCE_UNKNOWN",
-            Self::ResourceInUse { .. } => "RESOURCE_IN_USE",
-            Self::NamesForgotten => "RESOURCE_FORGOTTEN",
-            Self::ProfileUnknown(_) => "PROFILE_UNKNOWN",
+            Self::EpochChanged { .. } => ErrorCode::EpochChanged,
+            Self::NotReached { .. } => ErrorCode::RevisionNotReached,
+            Self::SessionExpired { .. } => ErrorCode::SessionExpired,
+            Self::SessionUnknown { .. } => ErrorCode::SessionUnknown,
+            Self::SequenceGap { .. } => ErrorCode::SequenceGap,
+            Self::SequenceMismatch { .. } => ErrorCode::SequenceMismatch,
+            Self::Aborted { .. } => ErrorCode::SessionBusy,
+            Self::SessionInline { .. } => ErrorCode::SessionInline,
+            Self::JobsRepeated => ErrorCode::JobDuplicate,
+            Self::NothingNamed => ErrorCode::SelectionMissing,
+            Self::ResyncNeeded { .. } => ErrorCode::ResyncNeeded,
+            Self::PolicyUnknown { .. } => ErrorCode::PolicyUnknown,
+            Self::SourceUnknown { .. } => ErrorCode::SourceUnknown,
+            Self::SourceActive { .. } => ErrorCode::SourceActive,
+            Self::ResourceUnknown { .. } => ErrorCode::ResourceUnknown,
+            Self::ResourceInUse { .. } => ErrorCode::ResourceInUse,
+            Self::NamesForgotten => ErrorCode::ResourceForgotten,
+            Self::ProfileUnknown(_) => ErrorCode::ProfileUnknown,
             Self::ChangeRejected { problem, .. } | Self::BatchInvalid { problem } | Self::QueryRejected { problem } => {
-                problem.reason
+                problem.code
             }
-            Self::Store(_) => "STORE_FAILED",
-            Self::UnknownOutcome { .. } => "UNKNOWN_OUTCOME",
-            Self::Limit { .. } => "LIMIT_EXCEEDED",
-            Self::ShuttingDown => "SHUTTING_DOWN",
+            Self::Store(_) => ErrorCode::StoreFailed,
+            Self::UnknownOutcome { .. } => ErrorCode::OutcomeUnknown,
+            Self::Limit { .. } => ErrorCode::LimitExceeded,
+            Self::ShuttingDown => ErrorCode::ShuttingDown,
         }
     }
 
@@ -266,6 +273,17 @@ impl StateError {
             | Self::ShuttingDown => None,
         }
     }
+}
+
+/// Holder of the amounts that a limit bounds, which decides whether a retry may succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitHolder {
+    /// The request itself: a retry fails as well.
+    Request,
+    /// The caller's connection: a retry succeeds when its caller has freed something.
+    Connection,
+    /// All callers: the limit usually has free capacity again soon.
+    Callers,
 }
 
 /// Error of a change to a policy.
@@ -309,11 +327,17 @@ pub enum PolicyError {
     State(#[from] StateError),
 }
 
-/// Error: a limit would be exceeded.
+/// Error: a limit would be exceeded, whatever others hold.
 pub(crate) fn limit_error(limit: &'static str, value: usize, message: String) -> StateError {
+    held_limit_error(LimitHolder::Request, limit, value, message)
+}
+
+/// Error: a limit would be exceeded until its holder gives something back.
+pub(crate) fn held_limit_error(holder: LimitHolder, limit: &'static str, value: usize, message: String) -> StateError {
     StateError::Limit {
         limit,
         value: value as u64,
+        holder,
         message,
     }
 }

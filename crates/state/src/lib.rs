@@ -10,6 +10,7 @@ mod policies;
 mod sessions;
 pub mod store;
 mod store_health;
+pub mod tasks;
 mod writer;
 
 #[cfg(test)]
@@ -21,7 +22,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 pub use clock::{Clock, SystemClock};
 pub use connection_share::{ConnectionShare, peer_of};
-pub use error::{PolicyError, StateError};
+pub use error::{LimitHolder, PolicyError, StateError};
 pub use intake::batch::{Batch, BatchKind, BatchRecord, RecordLocation, RejectedRecord, SourceKind};
 pub use intake::batch_outcome::{BatchOutcome, ResyncReason, ResyncRequest};
 pub use intake::source_forgetting::{ForgetSource, ForgottenSource};
@@ -30,7 +31,7 @@ pub use ledger::{
     ConfirmItem, ConfirmItems, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease,
     ReservationStatus,
 };
-pub use limits::StateLimits;
+pub use limits::{LimitDef, LimitValue, MAX_COUNT, MAX_MEMORY_BYTES, MAX_TIME, STATE_LIMITS, StateLimits};
 pub use policies::fingerprint::document_hash;
 pub use policies::origin::PolicyOrigin;
 pub use policies::rejected_document::RejectedDocument;
@@ -39,12 +40,11 @@ pub use policies::removal::{DeletedPolicy, PolicyDeletion};
 pub use policies::stored::StoredPolicyError;
 pub use policies::{PolicyReload, PolicyRollback, PolicyVersion, ReloadedPolicy, policy_in_snapshot};
 pub use sessions::assumption_requests::CommitUnderWay;
-pub use sessions::commit_judge::COMMIT_PLUGIN;
 pub use sessions::commit_outcome::{CommitOutcome, CommitRejection, JobCommitOutcome, ProposedJob, ProposedPlacement};
 pub use sessions::confirm::SessionConfirm;
-pub use sessions::hold::{HeldTask, TaskHold};
+pub use sessions::hold::TaskHold;
 pub use sessions::opening::{OpenSession, OpenedSession, SessionBase};
-pub use sessions::placed_calls::{PlacedCall, PlacedCalls};
+pub use sessions::placed_calls::{CommitScope, PlacedCall, PlacementCommit};
 pub use sessions::query::WeighedResult;
 pub use sessions::registry::session_prefix;
 pub use sessions::status::SessionStatus;
@@ -54,7 +54,7 @@ pub use writer::interner::RecordInterner;
 pub use writer::resource_names::ResourceNames;
 
 use crate::store::{LedgerLog, LogNews, MemoryStore, Store, StoreError, StoredState};
-use error::limit_error;
+use error::held_limit_error;
 use ledger::{AdmissionLedger, SharedLeases};
 use policies::PolicyRegistry;
 use policies::writer::PolicyWriter;
@@ -78,7 +78,7 @@ pub struct StateOptions {
     pub expected_sources: Vec<Arc<str>>,
     /// Confirms every request. Tests use this to prove that they notice a broken promise.
     #[doc(hidden)]
-    #[cfg(debug_assertions)]
+    #[cfg(any(test, feature = "test-doors"))]
     pub without_checks: bool,
 }
 
@@ -131,7 +131,7 @@ impl SharedState {
         clock: Arc<dyn Clock>,
         store: Box<dyn Store>,
     ) -> Result<Arc<Self>, StateStartError> {
-        #[cfg(debug_assertions)]
+        #[cfg(any(test, feature = "test-doors"))]
         let without_checks = options.without_checks;
         let StateOptions {
             epoch,
@@ -161,11 +161,11 @@ impl SharedState {
         let news = Arc::clone(log.news());
         let writer = Writer::new(parts, &stored_state, |cluster_state| {
             let ledger = AdmissionLedger::open(&limits, log, &stored_state, &leases, cluster_state);
-            #[cfg(debug_assertions)]
+            #[cfg(any(test, feature = "test-doors"))]
             let ledger = ledger.without_checks(without_checks);
             ledger
         });
-        #[cfg(debug_assertions)]
+        #[cfg(any(test, feature = "test-doors"))]
         let writer = writer.without_checks(without_checks);
         let mut writer = writer;
         if stored_state != StoredState::default() {
@@ -264,7 +264,12 @@ impl SharedState {
             Err(TrySendError::Closed(_)) => Err(StateError::ShuttingDown),
             Err(TrySendError::Full(_)) => {
                 let message = "too many batches wait for the writer".to_owned();
-                Err(limit_error("queued_writes", self.limits.queued_writes, message))
+                Err(held_limit_error(
+                    LimitHolder::Callers,
+                    "queued_writes",
+                    self.limits.queued_writes,
+                    message,
+                ))
             }
         }
     }

@@ -288,7 +288,7 @@ mod tests {
         assert!(store.follow(&news));
         clock.advance(60_000);
         assert_eq!(health.status().unconfirmed, None, "nobody promised to confirm");
-        news.expect_confirmations(Duration::from_secs(3));
+        news.expect_confirmations(Duration::from_secs(1));
         clock.advance(3_000);
         assert_eq!(health.status().problem, None);
         news.confirm(Err("no reply".to_owned()));

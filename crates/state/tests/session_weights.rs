@@ -29,6 +29,7 @@ const TASKS: usize = 4_000;
 
 const PLAIN: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n";
 const SHARES: &str = "actions: allocate\ntiers:\n- plugins:\n  - {name: drf, enableHierarchy: true}\n";
+const QUOTAS: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: overcommit\n  - name: proportion\n";
 const CARDS: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";
 
 fn texts(pairs: &[(&str, &str)]) -> TextMap {
@@ -348,7 +349,7 @@ impl WeighedState {
 
 #[tokio::test]
 async fn sessions_weigh_about_what_they_take() {
-    for document in [PLAIN, SHARES, CARDS] {
+    for document in [PLAIN, SHARES, QUOTAS, CARDS] {
         for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
             let weighed = WeighedState::start(document, compatibility).await;
             weighed.check_all().await;

@@ -5,17 +5,16 @@ use std::process::Command;
 
 use clap::{Args as _, FromArgMatches as _};
 use pumice::config::ServeArgs;
-use pumice::limits::{LIMITS, LimitDef};
+use pumice::limits::{Limit, limits};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Flags of the server, one a line.
 const FLAGS: &str = "PUMICE_TEST_FLAGS";
 
 /// Limit that a flag such as `--stalled-ms` names; `None`: it is a flag of `serve`.
-fn fixed_limit(flag: &str) -> Option<&'static LimitDef> {
+fn fixed_limit(flag: &str) -> Option<Limit> {
     let name = flag.strip_prefix("--")?.replace('-', "_");
-    let mut fixed = LIMITS.iter().filter(|limit| limit.range.is_none());
-    fixed.find(|limit| limit.name == name)
+    limits().find(|limit| limit.name() == name && limit.range().is_none())
 }
 
 /// Lets a command of the program serve with these flags. If one of them is a limit that is no setting, this test program
@@ -40,10 +39,11 @@ pub(crate) fn serve_command(mut command: Command, flags: &[&str]) -> Command {
 
 /// Number of a value such as `300` or `64Mi`.
 fn number(value: &str) -> u64 {
-    match value.strip_suffix("Mi") {
-        Some(mebibytes) => mebibytes.parse::<u64>().unwrap() << 20,
-        None => value.parse().unwrap(),
-    }
+    let (digits, shift) = [("Ki", 10), ("Mi", 20)]
+        .into_iter()
+        .find_map(|(suffix, shift)| Some((value.strip_suffix(suffix)?, shift)))
+        .unwrap_or((value, 0));
+    digits.parse::<u64>().unwrap() << shift
 }
 
 /// Serves with the flags and limits of `serve_command` until it is terminated. Test programs that lower limits call it in an
@@ -52,19 +52,19 @@ fn number(value: &str) -> u64 {
 pub fn limited_server() {
     let Ok(flags) = std::env::var(FLAGS) else { return };
     let mut settings = vec!["serve"];
-    let mut limits = Vec::new();
+    let mut lowered = Vec::new();
     let mut flags = flags.lines();
     while let Some(flag) = flags.next() {
         match fixed_limit(flag) {
-            Some(limit) => limits.push((limit, number(flags.next().unwrap()))),
+            Some(limit) => lowered.push((limit, number(flags.next().unwrap()))),
             None => settings.push(flag),
         }
     }
     let command = ServeArgs::augment_args(clap::Command::new("serve"));
     let args = ServeArgs::from_arg_matches(&command.get_matches_from(settings)).unwrap();
     let mut config = args.resolve().unwrap().config;
-    for (limit, value) in limits {
-        (limit.set)(&mut config.limits, value);
+    for (limit, value) in lowered {
+        limit.set(&mut config.limits, value);
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {

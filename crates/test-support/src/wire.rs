@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pumice::server::pb;
-use pumice::server::pb::decision_service_client::DecisionServiceClient;
-use pumice::server::pb::policy_service_client::PolicyServiceClient;
-use pumice::server::pb::state_service_client::StateServiceClient;
+use pumice::server::pb::DecisionServiceClient;
+use pumice::server::pb::PolicyServiceClient;
+use pumice::server::pb::StateServiceClient;
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use crate::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
 use pumice_engine::decide::{AdmitQuery, AdmitSubject, AdmitVerdict};
-use pumice_engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind};
+use pumice_engine::model::{ClusterState, ErrorCode, JobRecord, NamedAmounts, Problem};
 use pumice_engine::plugin::{Measurement, Reason};
 use pumice_engine::policy::Compatibility;
 use pumice_state::{ConfirmItem, JobConfirmOutcome};
 
 use super::amounts::QueryResourceNames;
-use super::batch::problem;
+use super::batch::{problem, within_item};
 use super::evaluation_ref::read_duration;
 use super::not_evaluated::EvaluatedState;
 use super::query::{read_plugins, read_task};
@@ -24,27 +24,16 @@ use super::result;
 const EVENT_BYTES: usize = 1_024;
 const ELLIPSIS: &str = "…";
 
-/// Meaning of a permit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdmitMode {
-    /// The permit is reported, and nothing is written.
-    Check,
-    /// The session is charged with the permit.
-    Tentative,
-    /// The permit is reserved in shared state.
-    Confirm,
-}
-
 /// Request of Admit before its items are read, since that takes the state that they refer to.
 #[derive(Debug)]
-pub struct AdmitCall {
-    /// Meaning of a permit.
-    pub mode: AdmitMode,
+pub(crate) struct AdmitCall {
+    /// Meaning of a permit; never unspecified.
+    pub(crate) mode: pb::AdmitMode,
     items: Vec<pb::AdmitSubject>,
     /// Plugins to evaluate. Empty: the plugins of the policy's tiers.
-    pub plugins: Vec<Arc<str>>,
-    /// Lease of unused reservations, with [`AdmitMode::Confirm`].
-    pub lease: Option<Duration>,
+    pub(crate) plugins: Vec<Arc<str>>,
+    /// Lease of unused reservations, with CONFIRM.
+    pub(crate) lease: Option<Duration>,
 }
 
 impl AdmitCall {
@@ -52,7 +41,7 @@ impl AdmitCall {
     ///
     /// # Errors
     /// A field that belongs to no item has a problem, or is not supported.
-    pub fn read(request: pb::AdmitRequest, limits: &EdgeLimits) -> Result<Self, CallError> {
+    pub(crate) fn read(request: pb::AdmitRequest, limits: &EdgeLimits) -> RpcResult<Self> {
         let pb::AdmitRequest {
             against: _,
             mode,
@@ -61,17 +50,13 @@ impl AdmitCall {
             lease,
         } = request;
         let mode = match pb::AdmitMode::try_from(mode) {
-            Ok(pb::AdmitMode::Unspecified | pb::AdmitMode::Check) => AdmitMode::Check,
-            Ok(pb::AdmitMode::Tentative) => AdmitMode::Tentative,
-            Ok(pb::AdmitMode::Confirm) => AdmitMode::Confirm,
-            Err(_) => {
-                let message = format!("mode: {mode} is no value of this field");
-                return Err(CallError::invalid("INVALID_ENUM", message));
-            }
+            Ok(pb::AdmitMode::Unspecified) => pb::AdmitMode::Check,
+            Ok(mode) => mode,
+            Err(_) => return Err(CallError::unknown_value("mode", mode)),
         };
         if items.len() > limits.tasks {
             let message = format!("items: {} jobs and tasks", items.len());
-            return Err(CallError::limit("TOO_MANY_ITEMS", "tasks", limits.tasks, &message));
+            return Err(CallError::limit("tasks", limits.tasks, &message));
         }
         Ok(Self {
             mode,
@@ -82,12 +67,12 @@ impl AdmitCall {
     }
 
     /// Number of items.
-    pub fn item_count(&self) -> usize {
+    pub(crate) fn item_count(&self) -> usize {
         self.items.len()
     }
 
     /// Reads the items of a confirmation. Fields of problems are relative to the request.
-    pub fn read_confirm_items(
+    pub(crate) fn read_confirm_items(
         items: Vec<pb::AdmitSubject>,
         cluster_state: &ClusterState,
         declared: &ReadOptions,
@@ -97,7 +82,7 @@ impl AdmitCall {
         let items = items.into_iter().enumerate();
         let read = |(number, item): (usize, pb::AdmitSubject)| {
             let attempt = item.attempt;
-            let read = read_subject(item, AdmitMode::Confirm, cluster_state, &mut reader);
+            let read = read_subject(item, pb::AdmitMode::Confirm, cluster_state, &mut reader);
             match read.map_err(|problem| problem.within(&format!("items[{number}]")))? {
                 AdmitSubject::Job(job) => Ok((job, attempt)),
                 AdmitSubject::Task(_) => Err(check_only_problem().within(&format!("items[{number}]"))),
@@ -114,12 +99,12 @@ impl AdmitCall {
     }
 
     /// Takes the items out, as they were sent.
-    pub fn take_items(&mut self) -> Vec<pb::AdmitSubject> {
+    pub(crate) fn take_items(&mut self) -> Vec<pb::AdmitSubject> {
         std::mem::take(&mut self.items)
     }
 
     /// Reads the items, for a policy with this compatibility. Fields of problems are relative to the request.
-    pub fn into_query(
+    pub(crate) fn into_query(
         self,
         cluster_state: &ClusterState,
         compatibility: Compatibility,
@@ -145,18 +130,22 @@ impl AdmitCall {
 
 fn read_subject(
     item: pb::AdmitSubject,
-    mode: AdmitMode,
+    mode: pb::AdmitMode,
     cluster_state: &ClusterState,
     reader: &mut WireReader<'_>,
 ) -> Result<AdmitSubject, Problem> {
-    let invalid = |reason, field: &str, message: &str| Problem::new(ProblemKind::Invalid, reason, field, message);
+    let invalid = |reason, field: &str, message: &str| Problem::new(reason, field, message);
     match item.subject {
-        None => Err(invalid("SUBJECT_MISSING", "", "neither a job nor a task is given")),
+        None => Err(invalid(
+            ErrorCode::SubjectMissing,
+            "",
+            "neither a job nor a task is given",
+        )),
         Some(pb::admit_subject::Subject::Job(asked)) => {
             let asked = read_job(asked, cluster_state, reader).map_err(|found| found.within("job"))?;
             Ok(AdmitSubject::Job(asked))
         }
-        Some(pb::admit_subject::Subject::Task(_)) if mode != AdmitMode::Check => Err(check_only_problem()),
+        Some(pb::admit_subject::Subject::Task(_)) if mode != pb::AdmitMode::Check => Err(check_only_problem()),
         Some(pb::admit_subject::Subject::Task(asked)) => {
             let asked = read_task(asked, cluster_state, reader).map_err(|found| found.within("task"))?;
             Ok(AdmitSubject::Task(asked.task))
@@ -166,7 +155,7 @@ fn read_subject(
 
 fn check_only_problem() -> Problem {
     let message = "a task can only be admitted with mode CHECK";
-    Problem::new(ProblemKind::Invalid, "CHECK_ONLY", "task", message)
+    Problem::new(ErrorCode::TaskCheckOnly, "task", message)
 }
 
 /// Job of a request: the one sent, or the stored one. Fields of problems are relative to it.
@@ -188,14 +177,13 @@ pub(super) fn read_job(
             None => Ok(Arc::new(record)),
         };
     }
-    let missing =
-        |reason, field: &str, message: String| Err(Problem::new(ProblemKind::NotFound, reason, field, message));
+    let missing = |reason, field: &str, message: String| Err(Problem::new(reason, field, message));
     let Some(stored) = cluster_state.jobs().get(&job.name) else {
         let message = format!(
             "there is no job `{}`: name a stored job, or send the job itself",
             job.name
         );
-        return missing("JOB_NOT_FOUND", "name", message);
+        return missing(ErrorCode::JobUnknown, "name", message);
     };
     let record: &JobRecord = &stored.record;
     if !job.uid.is_empty() && !record.uid.is_empty() && *job.uid != *record.uid {
@@ -203,13 +191,13 @@ pub(super) fn read_job(
             "the existing job `{}` is another incarnation, `{}`",
             job.name, record.uid
         );
-        return missing("UID_MISMATCH", "uid", message);
+        return missing(ErrorCode::UidMismatch, "uid", message);
     }
     Ok(Arc::new(record.clone()))
 }
 
 /// Converts the verdicts of Admit to the wire.
-pub fn admit_result(
+pub(crate) fn admit_result(
     query: &AdmitQuery,
     items: &[Result<AdmitVerdict, Problem>],
     state: EvaluatedState<'_>,
@@ -221,7 +209,7 @@ pub fn admit_result(
             ..admit_item(admission)
         },
         (Err(found), _) => pb::AdmitItem {
-            problem: Some(problem(&within_item(found, number))),
+            problem: Some(problem(&within_item(found, &format!("items[{number}]")))),
             ..pb::AdmitItem::default()
         },
     };
@@ -231,7 +219,7 @@ pub fn admit_result(
 }
 
 /// Result of a confirmation.
-pub fn confirm_result(items: &[Result<JobConfirmOutcome, Problem>]) -> pb::AdmitResult {
+pub(crate) fn confirm_result(items: &[Result<JobConfirmOutcome, Problem>]) -> pb::AdmitResult {
     let item = |item: &Result<JobConfirmOutcome, Problem>| match item {
         Ok(JobConfirmOutcome {
             job,
@@ -253,7 +241,7 @@ pub fn confirm_result(items: &[Result<JobConfirmOutcome, Problem>]) -> pb::Admit
 }
 
 /// Amounts by resource name.
-pub fn named_amounts(amounts: &NamedAmounts) -> Vec<pb::Amount> {
+pub(crate) fn named_amounts(amounts: &NamedAmounts) -> Vec<pb::Amount> {
     let some = amounts.iter().filter(|(_, amount)| *amount != 0);
     some.map(|(name, amount)| pb::Amount {
         resource: name.to_string(),
@@ -276,15 +264,6 @@ fn job_event(reasons: &[(Reason, Vec<Measurement>)]) -> Option<pb::KubernetesEve
         reason: first.code.to_owned(),
         message,
     })
-}
-
-/// Adds the item to a problem of the engine, which does not know it.
-fn within_item(found: &Problem, number: usize) -> Problem {
-    let place = format!("items[{number}]");
-    if found.field.starts_with(&place) {
-        return found.clone();
-    }
-    found.clone().within(&place)
 }
 
 fn admit_item(admission: &AdmitVerdict) -> pb::AdmitItem {

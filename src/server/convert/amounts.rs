@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::server::pb;
-use pumice_engine::model::negative_amounts::{NEGATIVE_QUANTITY, NEGATIVE_REMEDY};
+use pumice_engine::model::negative_amounts::NEGATIVE_REMEDY;
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount, amount_in, format_amount, signed_amount};
 use pumice_engine::model::{
-    ProblemKind, ResourceAmounts, ResourceId, ResourceNaming, ResourceTable, ResourceTotals, TooManyResourcesError,
+    ErrorCode, ResourceAmounts, ResourceId, ResourceNaming, ResourceTable, ResourceTotals, TooManyResourcesError,
 };
 
 use super::reader::{ResourceInterner, WireReader};
@@ -17,14 +17,14 @@ pub(super) const MIN_RESOURCES: &str = "min_resources";
 
 /// Names of a cluster state, and names that one request adds for itself: a request must not fill the state's table.
 #[derive(Debug)]
-pub struct QueryResourceNames {
+pub(crate) struct QueryResourceNames {
     table: Arc<ResourceTable>,
     limit: usize,
 }
 
 impl QueryResourceNames {
     /// Starts from the names of a cluster state, and accepts `more` new ones.
-    pub fn new(table: &Arc<ResourceTable>, more: usize) -> Self {
+    pub(crate) fn new(table: &Arc<ResourceTable>, more: usize) -> Self {
         Self {
             limit: table.len() + more,
             table: Arc::clone(table),
@@ -32,7 +32,7 @@ impl QueryResourceNames {
     }
 
     /// Table of all names, including the added ones.
-    pub fn into_table(self) -> Arc<ResourceTable> {
+    pub(crate) fn into_table(self) -> Arc<ResourceTable> {
         self.table
     }
 }
@@ -83,7 +83,7 @@ impl WireReader<'_> {
         let limit = self.options.limits.list_resources;
         if items.len() > limit && self.others().is_none() {
             let message = format!("{} resources; limit `list_resources` is {limit}", items.len());
-            self.problem(ProblemKind::Exhausted, "TOO_MANY_RESOURCES", field.to_owned(), message);
+            self.problem(ErrorCode::LimitExceeded, field.to_owned(), message);
             return ResourceAmounts::default();
         }
         let mut amounts = ResourceAmounts::default();
@@ -133,7 +133,7 @@ impl WireReader<'_> {
         self.has_others = true;
         let others = ResourceTable::OTHERS;
         let message = format!("there is no place for the name; it counts as `{others}`, which no node has");
-        self.warning("TOO_MANY_RESOURCES", format!("{field}.items[{name}]"), message);
+        self.warning(ErrorCode::LimitExceeded, format!("{field}.items[{name}]"), message);
         Ok(id)
     }
 
@@ -158,7 +158,7 @@ impl WireReader<'_> {
             .partition(|(id, _)| matches!(*id, ResourceId::CPU | ResourceId::MEMORY));
         if !dropped.is_empty() {
             let message = "only cpu and memory count here; the other resources are dropped";
-            self.warning("IGNORED_RESOURCE", field.to_owned(), message.to_owned());
+            self.warning(ErrorCode::ResourceIgnored, field.to_owned(), message.to_owned());
         }
         Some(counted.into_iter().collect())
     }
@@ -174,7 +174,7 @@ impl WireReader<'_> {
         if name.len() > limit {
             // New names stay in memory until the server ends, and problems repeat them.
             let message = format!("a resource name of {} bytes; limit `name_bytes` is {limit}", name.len());
-            self.problem(ProblemKind::Invalid, "NAME_TOO_LONG", format!("{field}.items"), message);
+            self.problem(ErrorCode::NameTooLong, format!("{field}.items"), message);
             return None;
         }
         let known = self.resource_names.lookup(name);
@@ -182,14 +182,14 @@ impl WireReader<'_> {
         if !sign.counts(name, known.is_some()) {
             if !(field == MIN_RESOURCES && ResourceKind::is_quota_name(name)) {
                 let message = format!("`{name}` is not a resource that schedulers count; it is dropped");
-                self.warning("UNCOUNTED_RESOURCE", place(), message);
+                self.warning(ErrorCode::ResourceNotCounted, place(), message);
             }
             return None;
         }
         let quantity = match Quantity::parse(text) {
             Ok(quantity) => quantity,
             Err(error) => {
-                self.problem(ProblemKind::Invalid, "INVALID_QUANTITY", place(), error.to_string());
+                self.problem(ErrorCode::QuantityInvalid, place(), error.to_string());
                 return None;
             }
         };
@@ -197,18 +197,18 @@ impl WireReader<'_> {
             Ok(counted) => counted,
             Err(error @ AmountError::Negative { .. }) => {
                 let message = format!("{error}; {}", sign.remedy());
-                self.problem(ProblemKind::Invalid, NEGATIVE_QUANTITY, place(), message);
+                self.problem(ErrorCode::QuantityNegative, place(), message);
                 return None;
             }
             Err(error @ AmountError::TooLarge { .. }) => {
-                self.problem(ProblemKind::Invalid, "QUANTITY_TOO_LARGE", place(), error.to_string());
+                self.problem(ErrorCode::QuantityTooLarge, place(), error.to_string());
                 return None;
             }
         };
         let id = match self.resource_id(field, name, known) {
             Ok(id) => id,
             Err(error) => {
-                self.problem(ProblemKind::Exhausted, "TOO_MANY_RESOURCES", place(), error.to_string());
+                self.problem(ErrorCode::LimitExceeded, place(), error.to_string());
                 return None;
             }
         };
@@ -217,7 +217,7 @@ impl WireReader<'_> {
                 "`{text}` of `{name}` is more than Volcano's plugins can count; for them it is {}",
                 format_amount(name, i64::MAX.into())
             );
-            self.warning("QUANTITY_TOO_LARGE", place(), message);
+            self.warning(ErrorCode::QuantityTooLarge, place(), message);
         }
         Some((id, counted))
     }

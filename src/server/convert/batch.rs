@@ -5,26 +5,28 @@ use std::sync::Arc;
 
 use crate::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::{CallError, grpc_code};
+use crate::server::status::{CallError, RpcResult, grpc_code};
 use pumice_engine::model::{
-    LabelKinds, Problem, ProblemKind, RecordKind, ResourceId, ResourceNaming, ResourceTable, TooManyResourcesError, Uid,
+    ErrorCode, LabelKinds, Problem, RecordKind, ResourceId, ResourceNaming, ResourceTable, TooManyResourcesError, Uid,
 };
 use pumice_engine::policy::Compatibility;
-use pumice_kubernetes::object::ObjectKind;
+use pumice_kubernetes::claims::PodClaims;
+use pumice_kubernetes::object::{ObjectKind, ObjectRecord};
 use pumice_state::{
     Batch, BatchKind, BatchOutcome, BatchRecord, RecordInterner, RecordLocation, RejectedRecord, ResourceNames,
     ResyncRequest, SourceKind,
 };
 
-use super::objects::{kinds_with_records, pod_rules, read_objects, record_kind};
-use super::reader::{ReadOptions, ResourceInterner, WireReader};
+use super::objects::{kinds_with_records, pod_rules, record_kind};
+use super::reader::{ReadOptions, ReadProblems, ResourceInterner, WireReader};
+use super::wire::Wire;
 
 /// Bytes of a field and of a message that are kept of an unreadable record.
 const MAX_TEXT_BYTES: usize = 1_024;
 
 /// Resource names that all records share.
 #[derive(Debug)]
-pub struct SharedResourceNames<'a> {
+pub(crate) struct SharedResourceNames<'a> {
     shared: &'a ResourceNames,
     table: Arc<ResourceTable>,
     first: Arc<ResourceTable>,
@@ -32,7 +34,7 @@ pub struct SharedResourceNames<'a> {
 
 impl<'a> SharedResourceNames<'a> {
     /// Shared names. Names that are known now are looked up without a lock.
-    pub fn new(shared: &'a ResourceNames) -> Self {
+    pub(crate) fn new(shared: &'a ResourceNames) -> Self {
         let table = shared.current_table();
         Self {
             shared,
@@ -42,7 +44,7 @@ impl<'a> SharedResourceNames<'a> {
     }
 
     /// Table with which the reading began.
-    pub fn into_first_table(self) -> Arc<ResourceTable> {
+    pub(crate) fn into_first_table(self) -> Arc<ResourceTable> {
         self.first
     }
 }
@@ -72,26 +74,23 @@ impl ResourceInterner for SharedResourceNames<'_> {
 }
 
 /// Checks the name of a source, which is a label of metrics and a line of pages that operators read in terminals.
-fn check_source(source: &str, limit: usize) -> Result<(), CallError> {
+fn check_source(source: &str, limit: usize) -> RpcResult<()> {
     if source.is_empty() || source.len() > limit {
         let message = format!("batch.source: the name of a source has 1 to {limit} bytes (limit `name_bytes`)");
-        return Err(CallError::invalid("SOURCE_INVALID", message));
+        return Err(CallError::new(ErrorCode::SourceInvalid, message));
     }
     match source.find(char::is_control) {
         None => Ok(()),
         Some(at) => {
             let message = format!("batch.source: the name of a source has a control character at byte {at}");
-            Err(CallError::invalid("SOURCE_INVALID", message))
+            Err(CallError::new(ErrorCode::SourceInvalid, message))
         }
     }
 }
 
 /// Reads the kind of a batch and the kind of its source.
-fn read_kinds(kind: i32, source_kind: i32) -> Result<(BatchKind, SourceKind), CallError> {
-    let invalid = |field: &str, value: i32| {
-        let message = format!("batch.{field}: {value} is no value of this field");
-        CallError::invalid("INVALID_ENUM", message)
-    };
+fn read_kinds(kind: i32, source_kind: i32) -> RpcResult<(BatchKind, SourceKind)> {
+    let invalid = |field: &str, value: i32| CallError::unknown_value(&format!("batch.{field}"), value);
     let read_kind = match pb::BatchKind::try_from(kind) {
         Ok(pb::BatchKind::Unspecified | pb::BatchKind::Delta) => BatchKind::Delta,
         Ok(pb::BatchKind::FullSyncPart) => BatchKind::FullSyncPart,
@@ -111,12 +110,12 @@ fn read_kinds(kind: i32, source_kind: i32) -> Result<(BatchKind, SourceKind), Ca
 ///
 /// # Errors
 /// The batch as a whole is invalid.
-pub fn read_batch(
+pub(crate) fn read_batch(
     batch: pb::Batch,
     names: &mut dyn ResourceInterner,
     declared: &ReadOptions,
     (stored_labels, compatibility): (LabelKinds, Compatibility),
-) -> Result<Batch, CallError> {
+) -> RpcResult<Batch> {
     let pb::Batch {
         source,
         source_epoch,
@@ -136,7 +135,7 @@ pub fn read_batch(
     let limit = declared.limits.batch_records;
     let too_large = |records: usize| {
         let message = format!("batch: {records} records; send a full sync in parts, or changes in several batches");
-        CallError::limit("BATCH_TOO_LARGE", "batch_records", limit, &message)
+        CallError::limit("batch_records", limit, &message)
     };
     let others = remove.len() + unreadable.len();
     let records = record_count(&put) + others;
@@ -173,7 +172,7 @@ pub fn read_batch(
 }
 
 /// Number of records of a cluster. An unread list of objects is one record.
-pub fn record_count(cluster: &pb::Cluster) -> usize {
+pub(crate) fn record_count(cluster: &pb::Cluster) -> usize {
     let pb::Cluster {
         nodes,
         queues,
@@ -189,7 +188,7 @@ pub fn record_count(cluster: &pb::Cluster) -> usize {
 }
 
 /// Bytes of the objects of a cluster, and of the pods and pod groups among its records.
-pub fn object_bytes(cluster: &pb::Cluster) -> usize {
+pub(crate) fn object_bytes(cluster: &pb::Cluster) -> usize {
     let objects = cluster.objects.iter().map(Vec::len);
     let nodes = cluster.nodes.iter().map(|node| node.object.len());
     let queues = cluster.queues.iter().map(|queue| queue.object.len());
@@ -209,8 +208,7 @@ pub(super) enum ClusterReadError {
 
 /// Error of rules for pods that have no value of their field.
 pub(super) fn invalid_rules(place: &str, rules: i32) -> CallError {
-    let message = format!("{place}.pod_rules: {rules} is no value of this field");
-    CallError::invalid("INVALID_ENUM", message)
+    CallError::unknown_value(&format!("{place}.pod_rules"), rules)
 }
 
 /// Reads the records and at most `most` objects of a cluster into a batch.
@@ -237,41 +235,18 @@ pub(super) fn read_cluster(
     let rules = pod_rules(rules).ok_or(ClusterReadError::InvalidRules(rules))?;
     batch.put.reserve(records);
     let most_objects = most.saturating_sub(records - objects.len());
-    for (i, class) in priority_classes.into_iter().enumerate() {
-        let record = reader.priority_class(class);
-        push_record(BatchRecord::PriorityClass(record), reader, batch, RecordLocation::at(i));
-    }
-    // Values that many records of a batch share are deduplicated where they are read.
-    let mut pool = RecordInterner::default();
-    for (i, node) in nodes.into_iter().enumerate() {
-        let mut record = reader.node(node);
-        pool.intern_batch_node(&mut record);
-        push_record(
-            BatchRecord::Node(Arc::new(record)),
-            reader,
-            batch,
-            RecordLocation::at(i),
-        );
-    }
-    for (i, queue) in queues.into_iter().enumerate() {
-        let record = reader.queue(queue);
-        push_record(BatchRecord::Queue(record), reader, batch, RecordLocation::at(i));
-    }
-    for (i, job) in jobs.into_iter().enumerate() {
-        let record = reader.job(job);
-        reader.keep_labels_for(&record);
-        push_record(BatchRecord::Job(record), reader, batch, RecordLocation::at(i));
-    }
-    for (i, task) in tasks.into_iter().enumerate() {
-        let mut record = reader.stored_task(task);
-        pool.intern_batch_task(&mut record);
-        push_record(BatchRecord::Task(record), reader, batch, RecordLocation::at(i));
-    }
-    for (i, namespace) in namespaces.into_iter().enumerate() {
-        let record = reader.namespace(namespace);
-        push_record(BatchRecord::Namespace(record), reader, batch, RecordLocation::at(i));
-    }
-    let came = read_objects(objects, rules, (most_objects, &mut pool), reader, batch);
+    let mut into = BatchFiller {
+        reader,
+        batch,
+        pool: RecordInterner::default(),
+    };
+    into.put_all(priority_classes, ObjectRecord::PriorityClass);
+    into.put_all(nodes, ObjectRecord::Node);
+    into.put_all(queues, ObjectRecord::Queue);
+    into.put_all(jobs, ObjectRecord::Job);
+    into.put_all(tasks, |task| ObjectRecord::Task(task, None, PodClaims::default()));
+    into.put_all(namespaces, ObjectRecord::Namespace);
+    let came = into.read_objects(objects, rules, most_objects);
     if came > most_objects {
         return Err(ClusterReadError::TooManyRecords(
             most.saturating_add(came - most_objects),
@@ -280,9 +255,53 @@ pub(super) fn read_cluster(
     Ok(())
 }
 
+/// Batch that is filled with the records of messages and objects.
+pub(super) struct BatchFiller<'b, 'r> {
+    pub(super) reader: &'b mut WireReader<'r>,
+    pub(super) batch: &'b mut Batch,
+    /// Values that many records of a batch share, which are deduplicated where they are read.
+    pool: RecordInterner,
+}
+
+impl BatchFiller<'_, '_> {
+    fn put_all<T>(&mut self, messages: Vec<T>, record: fn(T) -> ObjectRecord) {
+        for (i, message) in messages.into_iter().enumerate() {
+            self.put(record(message), RecordLocation::at(i));
+        }
+    }
+
+    /// Reads a message, and adds its record, or its problems.
+    pub(super) fn put(&mut self, message: ObjectRecord, place: RecordLocation) {
+        let Self { reader, pool, .. } = self;
+        let record = match message {
+            ObjectRecord::Node(node) => {
+                let mut record = reader.node(node);
+                pool.intern_batch_node(&mut record);
+                BatchRecord::Node(Arc::new(record))
+            }
+            ObjectRecord::Queue(queue) => BatchRecord::Queue(reader.queue(queue)),
+            ObjectRecord::Job(job) => {
+                let record = reader.job(job);
+                reader.keep_labels_for(&record);
+                BatchRecord::Job(record)
+            }
+            ObjectRecord::Task(task, ..) => {
+                let mut record = reader.stored_task(task);
+                pool.intern_batch_task(&mut record);
+                BatchRecord::Task(record)
+            }
+            ObjectRecord::PriorityClass(class) => BatchRecord::PriorityClass(reader.priority_class(class)),
+            ObjectRecord::Namespace(namespace) => BatchRecord::Namespace(reader.namespace(namespace)),
+            // These become no records.
+            ObjectRecord::Owner(_) | ObjectRecord::Device(_) => return,
+        };
+        let found = self.reader.take_problems();
+        push_record(record, found, self.batch, place);
+    }
+}
+
 /// Adds a record to a batch, or its problems.
-pub(super) fn push_record(put: BatchRecord, reader: &mut WireReader<'_>, batch: &mut Batch, place: RecordLocation) {
-    let found = reader.take_problems();
+fn push_record(put: BatchRecord, found: ReadProblems, batch: &mut Batch, place: RecordLocation) {
     if found.is_empty() {
         batch.put.push((put, place));
         return;
@@ -293,10 +312,8 @@ pub(super) fn push_record(put: BatchRecord, reader: &mut WireReader<'_>, batch: 
     let is_beside = !node.is_empty() && found.problems.iter().all(|problem| is_beside_amounts(&problem.field));
     let found = found.within(&place.field_path(kind));
     batch.warnings.extend(found.warnings);
-    if is_beside {
+    if is_beside || found.problems.is_empty() {
         batch.warnings.extend(found.problems);
-        batch.put.push((put, place));
-    } else if found.problems.is_empty() {
         batch.put.push((put, place));
     } else {
         batch.rejected.push(RejectedRecord {
@@ -338,11 +355,7 @@ fn occupied_node(put: &BatchRecord, problems: &[Problem]) -> Arc<str> {
 }
 
 /// Reads a record that its source could not read. `index`: its place in the batch.
-fn read_unreadable(
-    record: pb::UnreadableRecord,
-    index: usize,
-    limits: &EdgeLimits,
-) -> Result<RejectedRecord, CallError> {
+fn read_unreadable(record: pb::UnreadableRecord, index: usize, limits: &EdgeLimits) -> RpcResult<RejectedRecord> {
     let pb::UnreadableRecord {
         kind,
         name,
@@ -351,23 +364,14 @@ fn read_unreadable(
         node,
     } = record;
     let place = format!("unreadable[{index}]");
-    let kind = match pb::RecordKind::try_from(kind) {
-        Ok(pb::RecordKind::Node) => RecordKind::Node,
-        Ok(pb::RecordKind::Queue) => RecordKind::Queue,
-        Ok(pb::RecordKind::Job) => RecordKind::Job,
-        Ok(pb::RecordKind::Task) => RecordKind::Task,
-        Ok(pb::RecordKind::Namespace) => RecordKind::Namespace,
-        Ok(pb::RecordKind::PriorityClass) => RecordKind::PriorityClass,
-        Ok(pb::RecordKind::Unspecified) | Err(_) => {
-            let message = format!("batch.{place}.kind: {kind} is no kind of a record");
-            return Err(CallError::invalid("INVALID_ENUM", message));
-        }
+    let Some(kind) = pb::RecordKind::try_from(kind).ok().and_then(record_kind) else {
+        return Err(CallError::unknown_value(&format!("batch.{place}.kind"), kind));
     };
     for (field, text) in [("name", &name), ("node", &node)] {
         let limit = limits.name_bytes;
         if text.len() > limit || (field == "name" && text.is_empty()) {
             let message = format!("batch.{place}.{field}: a name has 1 to {limit} bytes (limit `name_bytes`)");
-            return Err(CallError::invalid("NAME_INVALID", message));
+            return Err(CallError::new(ErrorCode::NameInvalid, message));
         }
     }
     let field = match truncated(&field) {
@@ -378,7 +382,7 @@ fn read_unreadable(
         "" => "its source could not read this record",
         message => message,
     };
-    let problem = Problem::new(ProblemKind::Invalid, "UNREADABLE_RECORD", field, message);
+    let problem = Problem::new(ErrorCode::UnreadableRecord, field, message);
     let node = if kind == RecordKind::Task { node } else { String::new() };
     Ok(RejectedRecord {
         key: (kind, name.into()),
@@ -398,7 +402,7 @@ type RemovedRecords = Vec<(RecordKind, Arc<str>)>;
 type RemovedUids = BTreeMap<(RecordKind, Arc<str>), Uid>;
 
 /// Reads removals, with the uids of removals that name a uid.
-fn read_removals(removals: pb::Removals) -> Result<(RemovedRecords, RemovedUids), CallError> {
+fn read_removals(removals: pb::Removals) -> RpcResult<(RemovedRecords, RemovedUids)> {
     let pb::Removals {
         nodes,
         queues,
@@ -432,7 +436,7 @@ fn read_removals(removals: pb::Removals) -> Result<(RemovedRecords, RemovedUids)
                 truncated(&kind),
                 kinds_with_records()
             );
-            return Err(CallError::invalid("INVALID_KIND", message));
+            return Err(CallError::new(ErrorCode::KindInvalid, message));
         };
         let key = (kind, Arc::from(known.record_name(&namespace, &name)));
         if !uid.is_empty() {
@@ -444,7 +448,7 @@ fn read_removals(removals: pb::Removals) -> Result<(RemovedRecords, RemovedUids)
 }
 
 /// Reply to a batch.
-pub fn batch_outcome(outcome: BatchOutcome) -> pb::BatchOutcome {
+pub(crate) fn batch_outcome(outcome: BatchOutcome) -> pb::BatchOutcome {
     let BatchOutcome {
         position,
         revision,
@@ -453,11 +457,11 @@ pub fn batch_outcome(outcome: BatchOutcome) -> pb::BatchOutcome {
         resync,
     } = outcome;
     pb::BatchOutcome {
-        position: Some(super::position(&position)),
-        revision: Some(super::revision(revision)),
+        position: Some(position.write()),
+        revision: Some(revision.write()),
         refused: problems(&refused),
         resync: resync.map(|ResyncRequest { reason, message }| pb::Resync {
-            reason: reason.code().to_owned(),
+            reason: reason.code().name().to_owned(),
             message,
         }),
         warnings: problems(&warnings),
@@ -465,21 +469,24 @@ pub fn batch_outcome(outcome: BatchOutcome) -> pb::BatchOutcome {
 }
 
 /// Problems as the wire has them.
-pub fn problems(problems: &[Problem]) -> Vec<pb::Problem> {
+pub(crate) fn problems(problems: &[Problem]) -> Vec<pb::Problem> {
     problems.iter().map(problem).collect()
 }
 
+/// Problem of one item, whose place the engine may not have named.
+pub(crate) fn within_item(found: &Problem, place: &str) -> Problem {
+    if found.field.starts_with(place) {
+        return found.clone();
+    }
+    found.clone().within(place)
+}
+
 /// Problem as the wire has it.
-pub fn problem(problem: &Problem) -> pb::Problem {
-    let Problem {
-        kind,
-        reason,
-        message,
-        field,
-    } = problem;
+pub(crate) fn problem(problem: &Problem) -> pb::Problem {
+    let Problem { code, message, field } = problem;
     pb::Problem {
-        code: grpc_code(*kind).into(),
-        reason: (*reason).to_owned(),
+        code: grpc_code(code.class()).into(),
+        reason: code.name().to_owned(),
         message: message.clone(),
         field: field.clone(),
     }

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use crate::server::pb;
-use pumice_engine::cycle::TaskPlacement;
-use pumice_engine::devices::device_indices;
 use pumice_state::{CommitOutcome, CommitRejection, JobCommitOutcome};
 
 use super::result;
+use super::wire::Wire;
 
 /// Reply to a commit. `decision_id`: id of this reply.
-pub fn commit_response(decision_id: String, committed: &CommitOutcome) -> pb::CommitSessionResponse {
+pub(crate) fn commit_response(decision_id: String, committed: &CommitOutcome) -> pb::CommitSessionResponse {
     let CommitOutcome {
         revision,
         policy: (policy, policy_version, policy_hash),
@@ -34,7 +33,7 @@ pub fn commit_response(decision_id: String, committed: &CommitOutcome) -> pb::Co
     pb::CommitSessionResponse {
         metadata: Some(pb::ResponseMetadata {
             decision_id,
-            revision: Some(super::revision(*revision)),
+            revision: Some(revision.write()),
             policy: policy.to_string(),
             policy_version: *policy_version,
             policy_hash: policy_hash.to_string(),
@@ -50,7 +49,7 @@ pub fn commit_response(decision_id: String, committed: &CommitOutcome) -> pb::Co
 }
 
 /// Names as the wire has them.
-pub fn name_strings(names: &[Arc<str>]) -> Vec<String> {
+pub(crate) fn name_strings(names: &[Arc<str>]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
@@ -68,32 +67,17 @@ fn job(job: &JobCommitOutcome) -> pb::JobCommit {
 }
 
 /// Placement that was not committed.
-pub fn rejection(conflict: &CommitRejection) -> pb::PlacementRejection {
+pub(crate) fn rejection(conflict: &CommitRejection) -> pb::PlacementRejection {
     let CommitRejection {
         placement,
         reason,
         measurements,
     } = conflict;
     pb::PlacementRejection {
-        placement: placement.as_ref().map(task_on_node),
+        placement: placement.write(),
         reason: Some(pb::Reason {
             measurements: measurements.iter().map(result::measurement).collect(),
             ..result::reason(reason)
         }),
-    }
-}
-
-fn task_on_node(placement: &TaskPlacement) -> pb::TaskPlacement {
-    let TaskPlacement {
-        task,
-        node,
-        card,
-        devices,
-    } = placement;
-    pb::TaskPlacement {
-        task: task.to_string(),
-        node: node.to_string(),
-        card: card.to_string(),
-        devices: device_indices(*devices).collect(),
     }
 }

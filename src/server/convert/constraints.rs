@@ -1,131 +1,16 @@
-//! Constraints of pods, and properties of nodes that they use, from the wire.
+//! Constraints of pods, and properties of nodes that they use, both ways.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::reader::WireReader;
+use super::wire::Wire;
 use crate::server::pb;
-use pumice_engine::devices::{DeviceMask, MAX_DEVICES, WHOLE_DEVICE};
+use pumice_engine::devices::{MAX_DEVICES, WHOLE_DEVICE};
+use pumice_engine::model::ErrorCode;
 use pumice_engine::model::constraints::{
-    DeviceRequest, HostPort, LabelSelector, NodeDevices, NodeImage, NodeProperties, NodeSelectorTerm, PodAffinityTerm,
-    PodConstraints, PodTerms, PreferredTerm, SelectorRequirement, SpreadConstraint, SpreadPolicy, Taint, TaintEffect,
-    Toleration, WeightedPodTerm,
+    DeviceRequest, LabelSelector, NodeDevices, NodeProperties, PodConstraints, PodTerms, SpreadConstraint,
+    SpreadPolicy, Taint, TaintEffect,
 };
-use pumice_engine::model::{ProblemKind, TextMap};
-
-/// Set of devices with these numbers; numbers that no node has are left out.
-pub(super) fn device_mask(numbers: &[u32]) -> DeviceMask {
-    let known = numbers.iter().filter(|number| (**number as usize) < MAX_DEVICES);
-    known.fold(0, |mask, number| mask | 1 << number)
-}
-
-fn shared(text: String) -> Arc<str> {
-    if text.is_empty() { Arc::default() } else { text.into() }
-}
-
-fn all_shared(texts: Vec<String>) -> Vec<Arc<str>> {
-    texts.into_iter().map(Arc::from).collect()
-}
-
-fn shared_map(texts: BTreeMap<String, String>) -> TextMap {
-    if texts.is_empty() {
-        return TextMap::default();
-    }
-    texts
-        .into_iter()
-        .map(|(name, text)| (name.into(), text.into()))
-        .collect()
-}
-
-fn requirement(requirement: pb::SelectorRequirement) -> SelectorRequirement {
-    let pb::SelectorRequirement { key, operator, values } = requirement;
-    SelectorRequirement {
-        key: key.into(),
-        operator: operator.into(),
-        values: all_shared(values),
-    }
-}
-
-fn requirements(list: Vec<pb::SelectorRequirement>) -> Vec<SelectorRequirement> {
-    list.into_iter().map(requirement).collect()
-}
-
-fn node_term(term: pb::NodeSelectorTerm) -> NodeSelectorTerm {
-    let pb::NodeSelectorTerm {
-        match_expressions,
-        match_fields,
-    } = term;
-    NodeSelectorTerm {
-        match_expressions: requirements(match_expressions),
-        match_fields: requirements(match_fields),
-    }
-}
-
-fn label_selector(selector: pb::LabelSelector) -> LabelSelector {
-    let pb::LabelSelector {
-        match_labels,
-        match_expressions,
-    } = selector;
-    LabelSelector {
-        match_labels: shared_map(match_labels),
-        match_expressions: requirements(match_expressions),
-    }
-}
-
-fn pod_term(term: pb::PodAffinityTerm) -> PodAffinityTerm {
-    let pb::PodAffinityTerm {
-        label_selector: pods,
-        namespaces,
-        namespace_selector,
-        topology_key,
-    } = term;
-    PodAffinityTerm {
-        label_selector: pods.map(label_selector),
-        namespaces: all_shared(namespaces),
-        namespace_selector: namespace_selector.map(label_selector),
-        topology_key: topology_key.into(),
-    }
-}
-
-fn pod_terms(terms: Option<pb::PodAffinity>) -> PodTerms {
-    let pb::PodAffinity { required, preferred } = terms.unwrap_or_default();
-    let weighted = |pb::WeightedPodAffinityTerm { weight, term }| WeightedPodTerm {
-        weight,
-        term: pod_term(term.unwrap_or_default()),
-    };
-    PodTerms {
-        required: required.into_iter().map(pod_term).collect(),
-        preferred: preferred.into_iter().map(weighted).collect(),
-    }
-}
-
-fn toleration(toleration: pb::Toleration) -> Toleration {
-    let pb::Toleration {
-        key,
-        operator,
-        value,
-        effect,
-    } = toleration;
-    Toleration {
-        key: shared(key),
-        operator: shared(operator),
-        value: shared(value),
-        effect: shared(effect),
-    }
-}
-
-fn host_port(port: pb::HostPort) -> HostPort {
-    let pb::HostPort {
-        protocol,
-        host_ip,
-        port,
-    } = port;
-    HostPort {
-        protocol: shared(protocol),
-        host_ip: shared(host_ip),
-        port,
-    }
-}
 
 impl WireReader<'_> {
     /// Reads the properties of a node.
@@ -144,21 +29,17 @@ impl WireReader<'_> {
             let known = TaintEffect::from_name(&effect);
             if known.is_none() {
                 let message = format!("effect `{effect}` is none that Kubernetes knows: the taint has no effect");
-                self.warning("TAINT_IGNORED", format!("taints[{number}].effect"), message);
+                self.warning(ErrorCode::TaintIgnored, format!("taints[{number}].effect"), message);
             }
             read.push(Taint {
-                key: key.into(),
-                value: shared(value),
+                key: Wire::read(key),
+                value: Wire::read(value),
                 effect: known.unwrap_or_default(),
             });
         }
-        let image = |pb::NodeImage { names, size_bytes }| NodeImage {
-            names: all_shared(names),
-            size_bytes,
-        };
         let properties = NodeProperties {
             taints: read,
-            images: images.into_iter().map(image).collect(),
+            images: Wire::read(images),
             devices: devices.and_then(|devices| self.node_devices(devices)),
         };
         (!properties.is_empty()).then(|| Arc::new(properties))
@@ -190,24 +71,20 @@ impl WireReader<'_> {
             pod_anti_affinity,
         } = affinity.unwrap_or_default();
         let pb::NodeAffinity { required, preferred } = node_affinity.unwrap_or_default();
-        let preferred_term = |pb::PreferredNodeTerm { weight, preference }| PreferredTerm {
-            weight,
-            term: node_term(preference.unwrap_or_default()),
-        };
         let spread = topology_spread_constraints.into_iter().enumerate();
         let read = PodConstraints {
-            node_selector: shared_map(node_selector),
-            required_node_terms: required.map(|selector| selector.terms.into_iter().map(node_term).collect()),
-            preferred_node_terms: preferred.into_iter().map(preferred_term).collect(),
-            tolerations: tolerations.into_iter().map(toleration).collect(),
-            host_ports: host_ports.into_iter().map(host_port).collect(),
-            pod_affinity: pod_terms(pod_affinity),
-            pod_anti_affinity: pod_terms(pod_anti_affinity),
+            node_selector: Wire::read(node_selector),
+            required_node_terms: Wire::read(required.map(|selector| selector.terms)),
+            preferred_node_terms: Wire::read(preferred),
+            tolerations: Wire::read(tolerations),
+            host_ports: Wire::read(host_ports),
+            pod_affinity: Wire::read(pod_affinity.unwrap_or_default()),
+            pod_anti_affinity: Wire::read(pod_anti_affinity.unwrap_or_default()),
             spread_constraints: spread.map(|(at, own)| self.spread_constraint(at, own)).collect(),
-            images: all_shared(images),
-            image_volumes: all_shared(image_volumes),
+            images: Wire::read(images),
+            image_volumes: Wire::read(image_volumes),
             // An empty selector belongs to no owner.
-            owner_selector: owner_selector.map(label_selector).filter(|own| !own.is_empty()),
+            owner_selector: Option::read(owner_selector).filter(|own: &LabelSelector| !own.is_empty()),
             devices: devices.and_then(|devices| self.device_request(devices)),
         };
         self.warn_of_invalid_terms(&read);
@@ -221,7 +98,7 @@ impl WireReader<'_> {
             let message = "the term is invalid, so that no node matches it: correct its operators, keys and values (`Gt` and \
                            `Lt` take no sign)";
             self.warning(
-                "NODE_TERM_INVALID",
+                ErrorCode::NodeTermInvalid,
                 format!("constraints.affinity.node_affinity.required[{number}]"),
                 message.to_owned(),
             );
@@ -230,26 +107,13 @@ impl WireReader<'_> {
 
     /// Reads the devices of a node.
     fn node_devices(&mut self, devices: pb::NodeDevices) -> Option<NodeDevices> {
-        let pb::NodeDevices {
-            model,
-            count,
-            memory_mib,
-        } = devices;
-        if count as usize > MAX_DEVICES {
-            let message = format!("{count} devices: a node has at most {MAX_DEVICES}");
-            self.problem(
-                ProblemKind::Invalid,
-                "INVALID_DEVICES",
-                "devices.count".to_owned(),
-                message,
-            );
+        let devices = NodeDevices::read(devices);
+        if devices.count as usize > MAX_DEVICES {
+            let message = format!("{} devices: a node has at most {MAX_DEVICES}", devices.count);
+            self.problem(ErrorCode::DevicesInvalid, "devices.count".to_owned(), message);
             return None;
         }
-        (count > 0).then(|| NodeDevices {
-            model: shared(model),
-            count,
-            memory_mib,
-        })
+        (devices.count > 0).then_some(devices)
     }
 
     /// Reads the devices that a task asks for.
@@ -258,8 +122,8 @@ impl WireReader<'_> {
             count,
             milli,
             memory_mib,
-            models,
-            assigned,
+            models: _,
+            ref assigned,
         } = request;
         let misfit = if count == 0 || count as usize > MAX_DEVICES {
             Some((
@@ -283,16 +147,13 @@ impl WireReader<'_> {
         };
         if let Some((field, message)) = misfit {
             let field = format!("constraints.devices.{field}");
-            self.problem(ProblemKind::Invalid, "INVALID_DEVICES", field, message);
+            self.problem(ErrorCode::DevicesInvalid, field, message);
             return None;
         }
         let whole = milli == 0 && memory_mib == 0;
         Some(DeviceRequest {
-            count,
             milli: if whole { WHOLE_DEVICE.cast_unsigned() } else { milli },
-            memory_mib,
-            models: all_shared(models),
-            assigned: device_mask(&assigned),
+            ..DeviceRequest::read(request)
         })
     }
 
@@ -301,7 +162,7 @@ impl WireReader<'_> {
             max_skew,
             topology_key,
             when_unsatisfiable,
-            label_selector: pods,
+            label_selector,
             min_domains,
             node_affinity_policy,
             node_taints_policy,
@@ -313,7 +174,7 @@ impl WireReader<'_> {
             if found.is_none() {
                 let choices: Vec<String> = choices.iter().map(|(choice, _)| format!("`{choice}`")).collect();
                 let message = format!("`{text}` is none of {}", choices.join(", "));
-                self.problem(ProblemKind::Invalid, "INVALID_CONSTRAINT", field(name), message);
+                self.problem(ErrorCode::ConstraintInvalid, field(name), message);
             }
             found.is_some_and(|(_, chosen)| *chosen)
         };
@@ -341,13 +202,13 @@ impl WireReader<'_> {
         );
         SpreadConstraint {
             max_skew,
-            topology_key: topology_key.into(),
+            topology_key: Wire::read(topology_key),
             is_hard,
-            label_selector: pods.map(label_selector),
+            label_selector: Wire::read(label_selector),
             min_domains,
             node_affinity_policy: policy(honor_affinity),
             node_taints_policy: policy(honor_taints),
-            match_label_keys: all_shared(match_label_keys),
+            match_label_keys: Wire::read(match_label_keys),
         }
     }
 
@@ -385,15 +246,10 @@ impl WireReader<'_> {
     }
 
     fn check_count(&mut self, field: &'static str, count: usize) -> bool {
-        let limit = self.options.limits.texts;
+        let limit = self.options.limits.labels;
         if count > limit {
             let message = format!("{count} entries; limit `labels` is {limit}");
-            self.problem(
-                ProblemKind::Exhausted,
-                "TOO_MANY_CONSTRAINTS",
-                field.to_owned(),
-                message,
-            );
+            self.problem(ErrorCode::LimitExceeded, field.to_owned(), message);
         }
         count <= limit
     }
@@ -446,4 +302,74 @@ fn affinity_parts(affinity: &pb::Affinity) -> usize {
         own.required.iter().map(pod_term_parts).sum::<usize>() + preferred.sum::<usize>()
     });
     nodes + pods.sum::<usize>()
+}
+
+/// Taints as the wire has them.
+pub(super) fn taint_messages(properties: &NodeProperties) -> Vec<pb::Taint> {
+    let taint = |Taint { key, value, effect }: &Taint| pb::Taint {
+        key: key.write(),
+        value: value.write(),
+        effect: effect.name().to_owned(),
+    };
+    properties.taints.iter().map(taint).collect()
+}
+
+fn pod_terms_message(terms: &PodTerms) -> Option<pb::PodAffinity> {
+    (!terms.is_empty()).then(|| terms.write())
+}
+
+fn spread_message(constraint: &SpreadConstraint) -> pb::TopologySpreadConstraint {
+    let SpreadConstraint {
+        max_skew,
+        topology_key,
+        is_hard,
+        label_selector,
+        min_domains,
+        node_affinity_policy,
+        node_taints_policy,
+        match_label_keys,
+    } = constraint;
+    let policy = |policy: SpreadPolicy| match policy {
+        SpreadPolicy::Honor => "Honor".to_owned(),
+        SpreadPolicy::Ignore => "Ignore".to_owned(),
+    };
+    let unsatisfiable = if *is_hard { "DoNotSchedule" } else { "ScheduleAnyway" };
+    pb::TopologySpreadConstraint {
+        max_skew: *max_skew,
+        topology_key: topology_key.write(),
+        when_unsatisfiable: unsatisfiable.to_owned(),
+        label_selector: label_selector.write(),
+        min_domains: *min_domains,
+        node_affinity_policy: policy(*node_affinity_policy),
+        node_taints_policy: policy(*node_taints_policy),
+        match_label_keys: match_label_keys.write(),
+    }
+}
+
+fn affinity_message(constraints: &PodConstraints) -> Option<pb::Affinity> {
+    let required = constraints.required_node_terms.write();
+    let required = required.map(|terms| pb::NodeSelector { terms });
+    let preferred = constraints.preferred_node_terms.write();
+    let has_node_affinity = required.is_some() || !preferred.is_empty();
+    let affinity = pb::Affinity {
+        node_affinity: has_node_affinity.then_some(pb::NodeAffinity { required, preferred }),
+        pod_affinity: pod_terms_message(&constraints.pod_affinity),
+        pod_anti_affinity: pod_terms_message(&constraints.pod_anti_affinity),
+    };
+    (affinity != pb::Affinity::default()).then_some(affinity)
+}
+
+/// Constraints as the wire has them.
+pub(super) fn constraint_messages(constraints: &PodConstraints) -> pb::PodConstraints {
+    pb::PodConstraints {
+        node_selector: constraints.node_selector.write(),
+        affinity: affinity_message(constraints),
+        tolerations: constraints.tolerations.write(),
+        host_ports: constraints.host_ports.write(),
+        topology_spread_constraints: constraints.spread_constraints.iter().map(spread_message).collect(),
+        images: constraints.images.write(),
+        image_volumes: constraints.image_volumes.write(),
+        owner_selector: constraints.owner_selector.write(),
+        devices: constraints.devices.write(),
+    }
 }

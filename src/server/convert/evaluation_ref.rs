@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::constraints::device_mask;
+use super::reader::check_name;
+use super::wire::Wire;
 use crate::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
+use pumice_engine::model::{ErrorCode, Problem};
 use pumice_engine::{Revision, SourcePosition};
 
 /// Name of the policy if the request gives none.
@@ -22,7 +24,7 @@ pub enum EvaluationRef {
     /// Step of a session.
     Session(SessionRef),
     /// Cluster and policy in the request.
-    Inline(Box<InlineRef>),
+    Inline(Box<pb::InlineSnapshot>),
 }
 
 /// Reference to shared state and an active policy.
@@ -51,19 +53,6 @@ pub struct SessionRef {
     pub changes: Vec<SessionChange>,
 }
 
-/// Cluster and policy in the request.
-#[derive(Clone, Debug)]
-pub struct InlineRef {
-    /// Complete cluster.
-    pub cluster: pb::Cluster,
-    /// Policy document; empty: the built-in one.
-    pub document: String,
-    /// Profile of the policy; empty: the only one.
-    pub profile: String,
-    /// Compatibility if the document does not set it.
-    pub compatibility: String,
-}
-
 /// Reads a reference, and the node table that the request's slots refer to.
 ///
 /// # Errors
@@ -71,7 +60,7 @@ pub struct InlineRef {
 pub fn read_ref(
     evaluation_ref: Option<pb::EvaluationRef>,
     limits: &EdgeLimits,
-) -> Result<(EvaluationRef, Option<pb::NodeTableVersion>), CallError> {
+) -> RpcResult<(EvaluationRef, Option<pb::NodeTableVersion>)> {
     let pb::EvaluationRef {
         target: evaluation_ref,
         node_table,
@@ -82,10 +71,10 @@ pub fn read_ref(
         Some(pb::evaluation_ref::Target::Latest(evaluation_ref)) => {
             EvaluationRef::Latest(read_latest(evaluation_ref, limits)?)
         }
-        Some(pb::evaluation_ref::Target::Session(step)) => EvaluationRef::Session(read_session(step, limits)?),
-        Some(pb::evaluation_ref::Target::Inline(evaluation_ref)) => {
-            EvaluationRef::Inline(Box::new(read_inline(evaluation_ref)))
+        Some(pb::evaluation_ref::Target::Session(step)) => {
+            EvaluationRef::Session(read_session("against.session", step, limits)?)
         }
+        Some(pb::evaluation_ref::Target::Inline(evaluation_ref)) => EvaluationRef::Inline(Box::new(evaluation_ref)),
     };
     Ok((evaluation_ref, node_table))
 }
@@ -95,7 +84,7 @@ pub fn decision_time(evaluation_ref: Option<&pb::EvaluationRef>) -> Option<i64> 
     Some(evaluation_ref?.now.as_ref()?.seconds)
 }
 
-fn read_latest(snapshot: pb::LatestRef, limits: &EdgeLimits) -> Result<LatestRef, CallError> {
+fn read_latest(snapshot: pb::LatestRef, limits: &EdgeLimits) -> RpcResult<LatestRef> {
     let pb::LatestRef {
         policy,
         profile,
@@ -105,33 +94,15 @@ fn read_latest(snapshot: pb::LatestRef, limits: &EdgeLimits) -> Result<LatestRef
     } = snapshot;
     if positions.len() > limits.positions {
         let message = format!("against.latest.positions: {} of them", positions.len());
-        return Err(CallError::limit(
-            "TOO_MANY_POSITIONS",
-            "positions",
-            limits.positions,
-            &message,
-        ));
+        return Err(CallError::limit("positions", limits.positions, &message));
     }
     Ok(LatestRef {
         policy: policy_name_or_default(policy),
         profile: profile.into(),
-        at_least: at_least.map(|pb::Revision { epoch, number }| Revision { epoch, number }),
-        positions: positions.into_iter().map(read_position).collect(),
+        at_least: Wire::read(at_least),
+        positions: Wire::read(positions),
         max_wait: read_duration("against.latest.max_wait", max_wait)?.unwrap_or_default(),
     })
-}
-
-fn read_position(position: pb::SourcePosition) -> SourcePosition {
-    let pb::SourcePosition {
-        source,
-        source_epoch,
-        sequence,
-    } = position;
-    SourcePosition {
-        source: source.into(),
-        source_epoch,
-        sequence,
-    }
 }
 
 /// Policy name of a request; empty: the default.
@@ -143,41 +114,17 @@ pub fn policy_name_or_default(name: String) -> Arc<str> {
     }
 }
 
-fn read_inline(inline: pb::InlineSnapshot) -> InlineRef {
-    let pb::InlineSnapshot {
-        cluster,
-        policy_document,
-        profile,
-        compatibility,
-    } = inline;
-    InlineRef {
-        cluster: cluster.unwrap_or_default(),
-        document: policy_document,
-        profile,
-        compatibility,
-    }
-}
-
-/// Reads a step of a session.
+/// Reads a step of a session in the named field.
 ///
 /// # Errors
 /// A change is empty, or has too much in it.
-pub fn read_session(step: pb::SessionRef, limits: &EdgeLimits) -> Result<SessionRef, CallError> {
-    read_session_at("against.session", step, limits)
-}
-
-/// Reads a step of a session in the named field; see [`read_session`].
-///
-/// # Errors
-/// The errors of [`read_session`].
-pub fn read_session_at(field: &str, step: pb::SessionRef, limits: &EdgeLimits) -> Result<SessionRef, CallError> {
+pub fn read_session(field: &str, step: pb::SessionRef, limits: &EdgeLimits) -> RpcResult<SessionRef> {
     let pb::SessionRef {
         id: session,
         after,
         changes,
     } = step;
-    let changes = read_changes(changes, limits)
-        .map_err(|(i, reason, message)| CallError::invalid(reason, format!("{field}.changes[{i}]: {message}")))?;
+    let changes = read_changes(changes, &format!("{field}.changes"), limits)?;
     Ok(SessionRef {
         session,
         after,
@@ -185,83 +132,59 @@ pub fn read_session_at(field: &str, step: pb::SessionRef, limits: &EdgeLimits) -
     })
 }
 
-/// Reads changes.
+/// Reads a list of changes with this name.
 ///
 /// # Errors
-/// Number of the first change that cannot be read, with the reason and a message.
+/// A change cannot be read.
 pub fn read_changes(
     changes: Vec<pb::SessionChange>,
+    list: &str,
     limits: &EdgeLimits,
-) -> Result<Vec<SessionChange>, (usize, &'static str, String)> {
+) -> Result<Vec<SessionChange>, Problem> {
     let read = |(i, pb::SessionChange { change }): (usize, pb::SessionChange)| {
-        let Some(change) = change else {
-            return Err((i, "CHANGE_UNKNOWN", "this server knows no such change".to_owned()));
+        let place = format!("{list}[{i}]");
+        let unknown = || Problem::new(ErrorCode::ChangeUnknown, &*place, "this server knows no such change");
+        let name = |text: String| {
+            check_name(&place, &text, limits)?;
+            Ok(Wire::read(text))
         };
-        let change = read_change(change);
-        match change_names(&change)
-            .into_iter()
-            .find(|name| name.len() > limits.name_bytes)
-        {
-            Some(long) => {
-                let (bytes, limit) = (long.len(), limits.name_bytes);
-                Err((
-                    i,
-                    "NAME_TOO_LONG",
-                    format!("{bytes} bytes; limit `name_bytes` is {limit}"),
-                ))
-            }
-            None => Ok(change),
-        }
+        read_change(change.ok_or_else(unknown)?, name)
     };
     changes.into_iter().enumerate().map(read).collect()
 }
 
-fn read_change(change: pb::session_change::Change) -> SessionChange {
-    use pb::session_change::Change as Wire;
-    match change {
-        Wire::Allocate(at) => SessionChange::Allocate(read_placement(at)),
-        Wire::Pipeline(at) => SessionChange::Pipeline(read_placement(at)),
-        Wire::Evict(task) => SessionChange::Evict(task.into()),
-        Wire::Unallocate(task) => SessionChange::Unallocate(task.into()),
-        Wire::Unpipeline(task) => SessionChange::Unpipeline(task.into()),
-        Wire::Unevict(task) => SessionChange::Unevict(task.into()),
-        Wire::BindFailed(task) => SessionChange::BindFailed(task.into()),
-        Wire::JobEnqueued(job) => SessionChange::JobEnqueued(job.into()),
-        Wire::Savepoint(name) => SessionChange::Savepoint(name.into()),
-        Wire::RollbackTo(name) => SessionChange::RollbackTo(name.into()),
-    }
-}
-
-fn read_placement(at: pb::TaskPlacement) -> TaskPlacement {
-    let pb::TaskPlacement {
-        task,
-        node,
-        card,
-        devices,
-    } = at;
-    TaskPlacement {
-        task: task.into(),
-        node: node.into(),
-        card: card.into(),
-        devices: device_mask(&devices),
-    }
-}
-
-fn change_names(change: &SessionChange) -> Vec<&str> {
-    match change {
-        SessionChange::Allocate(TaskPlacement { task, node, card, .. })
-        | SessionChange::Pipeline(TaskPlacement { task, node, card, .. }) => {
-            vec![task, node, card]
-        }
-        SessionChange::Evict(name)
-        | SessionChange::Unallocate(name)
-        | SessionChange::Unpipeline(name)
-        | SessionChange::Unevict(name)
-        | SessionChange::BindFailed(name)
-        | SessionChange::JobEnqueued(name)
-        | SessionChange::Savepoint(name)
-        | SessionChange::RollbackTo(name) => vec![name],
-    }
+/// Reads a change; `name` reads each of its names.
+fn read_change(
+    change: pb::session_change::Change,
+    name: impl Fn(String) -> Result<Arc<str>, Problem>,
+) -> Result<SessionChange, Problem> {
+    use pb::session_change::Change;
+    let placement = |at: pb::TaskPlacement| {
+        let pb::TaskPlacement {
+            task,
+            node,
+            card,
+            devices,
+        } = at;
+        Ok(TaskPlacement {
+            task: name(task)?,
+            node: name(node)?,
+            card: name(card)?,
+            devices: Wire::read(devices),
+        })
+    };
+    Ok(match change {
+        Change::Allocate(at) => SessionChange::Allocate(placement(at)?),
+        Change::Pipeline(at) => SessionChange::Pipeline(placement(at)?),
+        Change::Evict(task) => SessionChange::Evict(name(task)?),
+        Change::Unallocate(task) => SessionChange::Unallocate(name(task)?),
+        Change::Unpipeline(task) => SessionChange::Unpipeline(name(task)?),
+        Change::Unevict(task) => SessionChange::Unevict(name(task)?),
+        Change::BindFailed(task) => SessionChange::BindFailed(name(task)?),
+        Change::JobEnqueued(job) => SessionChange::JobEnqueued(name(job)?),
+        Change::Savepoint(savepoint) => SessionChange::Savepoint(name(savepoint)?),
+        Change::RollbackTo(savepoint) => SessionChange::RollbackTo(name(savepoint)?),
+    })
 }
 
 /// Nanoseconds of a second.
@@ -271,7 +194,7 @@ const NANOS_PER_SECOND: i128 = 1_000_000_000;
 ///
 /// # Errors
 /// The duration is negative.
-pub fn read_duration(field: &str, duration: Option<prost_types::Duration>) -> Result<Option<Duration>, CallError> {
+pub fn read_duration(field: &str, duration: Option<prost_types::Duration>) -> RpcResult<Option<Duration>> {
     let Some(duration) = duration else {
         return Ok(None);
     };
@@ -281,8 +204,8 @@ pub fn read_duration(field: &str, duration: Option<prost_types::Duration>) -> Re
     let rest = u32::try_from(total.rem_euclid(NANOS_PER_SECOND)).unwrap_or_default();
     match whole {
         Ok(seconds) => Ok(Some(Duration::new(seconds, rest))),
-        Err(_) => Err(CallError::invalid(
-            "INVALID_DURATION",
+        Err(_) => Err(CallError::new(
+            ErrorCode::DurationInvalid,
             format!("{field}: must not be negative"),
         )),
     }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use crate::server::pb;
-use crate::server::status::CallError;
-use pumice_engine::model::{ClusterState, NodeRecord, NodeSlot, Problem, RecordKind, ResourceTable, SortedTable};
+use crate::server::status::{CallError, RpcResult};
+use pumice_engine::model::{
+    ClusterState, ErrorCode, NodeRecord, NodeSlot, Problem, RecordKind, ResourceTable, SortedTable,
+};
 use pumice_engine::policy::Compatibility;
 use pumice_state::{Batch, BatchRecord, RecordLocation};
 
@@ -24,11 +26,11 @@ pub fn cluster_state(
     cluster: pb::Cluster,
     compatibility: Compatibility,
     declared: &ReadOptions,
-) -> Result<(ClusterState, Vec<Problem>), CallError> {
+) -> RpcResult<(ClusterState, Vec<Problem>)> {
     let limit = declared.limits.inline_records;
     let too_large = |records: usize| {
         let message = format!("against.inline.cluster: {records} records");
-        CallError::limit("CLUSTER_TOO_LARGE", "inline_records", limit, &message)
+        CallError::limit("inline_records", limit, &message)
     };
     let records = record_count(&cluster);
     if records > limit {
@@ -67,11 +69,11 @@ pub fn read_nodes(
     nodes: Vec<pb::Node>,
     names: &Arc<ResourceTable>,
     declared: &ReadOptions,
-) -> Result<(Vec<Arc<NodeRecord>>, Arc<ResourceTable>), CallError> {
+) -> RpcResult<(Vec<Arc<NodeRecord>>, Arc<ResourceTable>)> {
     let limit = declared.limits.inline_records;
     if nodes.len() > limit {
         let message = format!("{} nodes that the state does not have", nodes.len());
-        return Err(CallError::limit("CLUSTER_TOO_LARGE", "inline_records", limit, &message));
+        return Err(CallError::limit("inline_records", limit, &message));
     }
     let mut names = QueryResourceNames::new(names, declared.limits.query_resources);
     let mut reader = WireReader::new(&mut names, declared);
@@ -85,10 +87,7 @@ pub fn read_nodes(
     Ok((records, names.into_table()))
 }
 
-fn build_state(
-    mut put: Vec<(BatchRecord, RecordLocation)>,
-    names: QueryResourceNames,
-) -> Result<ClusterState, CallError> {
+fn build_state(mut put: Vec<(BatchRecord, RecordLocation)>, names: QueryResourceNames) -> RpcResult<ClusterState> {
     let mut index: SortedTable<NodeSlot> = SortedTable::default();
     for (record, place) in &put {
         let BatchRecord::Node(node) = record else { continue };
@@ -148,5 +147,5 @@ fn build_state(
 fn duplicate_record(what: &str, name: &str, place: &str) -> CallError {
     let place = place.trim_start_matches("put.");
     let message = format!("against.inline.cluster.{place}: the {what} `{name}` is given twice");
-    CallError::invalid("DUPLICATE_RECORD", message)
+    CallError::new(ErrorCode::RecordDuplicate, message)
 }

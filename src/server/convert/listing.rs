@@ -3,25 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::server::evaluation::EvaluationContext;
 use crate::server::pb;
 use pumice_engine::model::{
-    ClusterState, GroupSelector, JobPhase, JobRecord, NamespaceRecord, NodeEntry, NodeGroupLists, NodeRecord, NodeSlot,
-    NodeVector, PreemptionPolicy, QueueAffinity, QueueRecord, QueueState, RecordProblems, ResourceAmounts, ResourceId,
-    ResourceTable, SortedTable, StoredRecord, SubGroupPolicy, TaskRecord, TaskShape, TaskStatus, TextMap,
+    GroupSelector, JobRecord, NamespaceRecord, NodeEntry, NodeGroupLists, NodeRecord, NodeSlot, NodeVector,
+    QueueAffinity, QueueRecord, RecordProblems, ResourceAmounts, ResourceId, ResourceTable, SortedTable, StoredRecord,
+    SubGroupPolicy, TaskRecord,
 };
-use pumice_engine::plugin_state::PluginStates;
 
 use super::accounts::{self, NamedAccounts};
 use super::amounts::{resource_list, result_amounts, result_totals};
 use super::batch::{problem, problems};
-use super::constraint_messages;
+use super::constraints::{constraint_messages, taint_messages};
+use super::wire::Wire;
 
 /// Number of records on a page if the request gives none.
-pub const DEFAULT_PAGE_SIZE: u32 = 500;
+pub(crate) const DEFAULT_PAGE_SIZE: u32 = 500;
 
 /// Requested names of a listing, and the place to continue at.
 #[derive(Clone, Debug)]
-pub struct PageRequest {
+pub(crate) struct PageRequest {
     names: BTreeSet<String>,
     after: String,
     size: usize,
@@ -29,7 +30,7 @@ pub struct PageRequest {
 
 impl PageRequest {
     /// Reads the names and the page of a listing.
-    pub fn read(names: Vec<String>, page: Option<pb::Page>, most: usize) -> Self {
+    pub(crate) fn read(names: Vec<String>, page: Option<pb::Page>, most: usize) -> Self {
         let pb::Page { size, token } = page.unwrap_or_default();
         Self {
             names: names.into_iter().collect(),
@@ -39,12 +40,12 @@ impl PageRequest {
     }
 
     /// Name after which the page begins.
-    pub fn after(&self) -> &str {
+    pub(crate) fn after(&self) -> &str {
         &self.after
     }
 
     /// Cuts a page out of rows that are sorted by name. Also returns the token of the next page.
-    pub fn cut_page<'a, T>(&self, sorted: impl Iterator<Item = (&'a str, T)>) -> (Vec<T>, String) {
+    pub(crate) fn cut_page<'a, T>(&self, sorted: impl Iterator<Item = (&'a str, T)>) -> (Vec<T>, String) {
         let mut token = String::new();
         let mut page = Vec::new();
         let mut last = "";
@@ -70,17 +71,14 @@ impl PageRequest {
 }
 
 /// Size of a page, at most `most`.
-pub fn page_size(size: u32, most: usize) -> usize {
+pub(crate) fn page_size(size: u32, most: usize) -> usize {
     let size = if size == 0 { DEFAULT_PAGE_SIZE } else { size };
     (size as usize).min(most)
 }
 
 /// Page of nodes.
-pub fn nodes(
-    cluster_state: &ClusterState,
-    derived: &PluginStates,
-    wanted: &PageRequest,
-) -> (Vec<pb::NodeStatus>, String) {
+pub(crate) fn nodes(context: &EvaluationContext, wanted: &PageRequest) -> (Vec<pb::NodeStatus>, String) {
+    let (cluster_state, derived) = (context.cluster_state(), context.plugin_states());
     let by_plugin = derived.accounts();
     let status =
         |(slot, entry): (NodeSlot, &Arc<NodeEntry>)| node_status(slot, entry, cluster_state.resources(), &by_plugin);
@@ -102,11 +100,8 @@ pub fn nodes(
 }
 
 /// Page of queues.
-pub fn queues(
-    cluster_state: &ClusterState,
-    derived: &PluginStates,
-    wanted: &PageRequest,
-) -> (Vec<pb::QueueStatus>, String) {
+pub(crate) fn queues(context: &EvaluationContext, wanted: &PageRequest) -> (Vec<pb::QueueStatus>, String) {
+    let (cluster_state, derived) = (context.cluster_state(), context.plugin_states());
     let by_plugin = derived.accounts();
     let (page, token) = wanted.rows(cluster_state.queues());
     let status = |stored: &Arc<StoredRecord<QueueRecord>>| pb::QueueStatus {
@@ -119,11 +114,8 @@ pub fn queues(
 }
 
 /// Page of jobs.
-pub fn jobs(
-    cluster_state: &ClusterState,
-    derived: &PluginStates,
-    wanted: &PageRequest,
-) -> (Vec<pb::JobStatus>, String) {
+pub(crate) fn jobs(context: &EvaluationContext, wanted: &PageRequest) -> (Vec<pb::JobStatus>, String) {
+    let (cluster_state, derived) = (context.cluster_state(), context.plugin_states());
     let by_plugin = derived.accounts();
     let (page, token) = wanted.rows(cluster_state.jobs());
     let allocated = |name: &str| {
@@ -141,7 +133,8 @@ pub fn jobs(
 }
 
 /// Page of tasks.
-pub fn tasks(cluster_state: &ClusterState, wanted: &PageRequest) -> (Vec<pb::StoredTask>, String) {
+pub(crate) fn tasks(context: &EvaluationContext, wanted: &PageRequest) -> (Vec<pb::StoredTask>, String) {
+    let cluster_state = context.cluster_state();
     let (page, token) = wanted.rows(cluster_state.tasks());
     let status = |stored: &Arc<StoredRecord<TaskRecord>>| pb::StoredTask {
         task: Some(task(&stored.record, cluster_state.resources())),
@@ -154,12 +147,13 @@ pub fn tasks(cluster_state: &ClusterState, wanted: &PageRequest) -> (Vec<pb::Sto
 }
 
 /// Page of namespaces.
-pub fn namespaces(cluster_state: &ClusterState, wanted: &PageRequest) -> (Vec<pb::NamespaceStatus>, String) {
+pub(crate) fn namespaces(context: &EvaluationContext, wanted: &PageRequest) -> (Vec<pb::NamespaceStatus>, String) {
+    let cluster_state = context.cluster_state();
     let (page, token) = wanted.rows(cluster_state.namespaces());
     let status = |stored: &Arc<StoredRecord<NamespaceRecord>>| pb::NamespaceStatus {
         namespace: Some(pb::Namespace {
             name: stored.record.name.to_string(),
-            labels: text_map(&stored.record.labels),
+            labels: stored.record.labels.write(),
         }),
         source: stored.source.to_string(),
         invalid: record_problems(stored.invalid()),
@@ -204,106 +198,57 @@ fn node_status(
     }
 }
 
-fn text_map(texts: &TextMap) -> BTreeMap<String, String> {
-    texts
-        .iter()
-        .map(|(name, text)| (name.to_string(), text.to_string()))
-        .collect()
-}
-
-fn timestamp(seconds: Option<i64>) -> Option<prost_types::Timestamp> {
+/// Time in whole seconds as the wire has it.
+pub(crate) fn timestamp(seconds: Option<i64>) -> Option<prost_types::Timestamp> {
     seconds.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 })
 }
 
 fn node(record: &NodeRecord, resources: &ResourceTable) -> pb::Node {
-    let NodeRecord {
-        name,
-        uid,
-        creation_time,
-        labels,
-        allocatable,
-        oversubscription,
-        ready,
-        unschedulable,
-        unattributed_used,
-        unattributed_nonzero_used,
-        unevaluated_fields,
-        properties,
-    } = record;
     let optional =
         |amounts: &Option<ResourceAmounts>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
-    let properties = properties.as_deref();
+    let properties = record.properties.as_deref();
     pb::Node {
         object: Vec::new(),
-        name: name.to_string(),
-        uid: uid.to_string(),
-        creation_time: timestamp(*creation_time),
-        labels: text_map(labels),
-        allocatable: Some(resource_list(allocatable, resources)),
-        oversubscription: optional(oversubscription),
-        ready: *ready,
-        unschedulable: *unschedulable,
-        unattributed_used: optional(unattributed_used),
-        unattributed_nonzero_used: optional(unattributed_nonzero_used),
-        unevaluated_fields: unevaluated_fields.iter().map(ToString::to_string).collect(),
-        taints: properties.map_or_else(Vec::new, constraint_messages::taint_messages),
-        images: properties.map_or_else(Vec::new, constraint_messages::image_messages),
-        devices: properties.and_then(constraint_messages::device_message),
+        name: record.name.to_string(),
+        uid: record.uid.to_string(),
+        creation_time: timestamp(record.creation_time),
+        labels: record.labels.write(),
+        allocatable: Some(resource_list(&record.allocatable, resources)),
+        oversubscription: optional(&record.oversubscription),
+        ready: record.ready,
+        unschedulable: record.unschedulable,
+        unattributed_used: optional(&record.unattributed_used),
+        unattributed_nonzero_used: optional(&record.unattributed_nonzero_used),
+        unevaluated_fields: record.unevaluated_fields.iter().map(ToString::to_string).collect(),
+        taints: properties.map_or_else(Vec::new, taint_messages),
+        images: properties.map_or_else(Vec::new, |own| own.images.write()),
+        devices: properties.and_then(|own| own.devices.write()),
     }
 }
 
 fn queue(record: &QueueRecord, resources: &ResourceTable) -> pb::Queue {
-    let QueueRecord {
-        name,
-        uid,
-        creation_time,
-        annotations,
-        weight,
-        priority,
-        state,
-        parent,
-        reclaimable,
-        capability,
-        deserved,
-        guarantee,
-        affinity,
-    } = record;
     let optional =
         |amounts: &Option<ResourceAmounts>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
-    let state = match state {
-        QueueState::Unspecified => pb::QueueState::Unspecified,
-        QueueState::Open => pb::QueueState::Open,
-        QueueState::Closed => pb::QueueState::Closed,
-        QueueState::Closing => pb::QueueState::Closing,
-        QueueState::Unknown => pb::QueueState::Unknown,
-    };
     pb::Queue {
         object: Vec::new(),
-        name: name.to_string(),
-        uid: uid.to_string(),
-        creation_time: timestamp(*creation_time),
-        annotations: text_map(annotations),
-        weight: *weight,
-        priority: *priority,
-        state: state.into(),
-        parent: parent.to_string(),
-        reclaimable: *reclaimable,
-        capability: optional(capability),
-        deserved: optional(deserved),
-        guarantee: optional(guarantee),
-        affinity: affinity.as_deref().map(|own| Box::new(queue_affinity(own))),
+        name: record.name.to_string(),
+        uid: record.uid.to_string(),
+        creation_time: timestamp(record.creation_time),
+        annotations: record.annotations.write(),
+        weight: record.weight,
+        priority: record.priority,
+        state: record.state.write().into(),
+        parent: record.parent.to_string(),
+        reclaimable: record.reclaimable,
+        capability: optional(&record.capability),
+        deserved: optional(&record.deserved),
+        guarantee: optional(&record.guarantee),
+        affinity: record.affinity.as_deref().map(|own| Box::new(queue_affinity(own))),
     }
 }
 
 fn queue_affinity(affinity: &QueueAffinity) -> pb::QueueAffinity {
-    let texts = |names: &[Arc<str>]| names.iter().map(ToString::to_string).collect();
-    let lists = |lists: &NodeGroupLists| {
-        let listed = pb::NodeGroupLists {
-            required: texts(&lists.required),
-            preferred: texts(&lists.preferred),
-        };
-        (!lists.is_empty()).then_some(listed)
-    };
+    let lists = |lists: &NodeGroupLists| (!lists.is_empty()).then(|| lists.write());
     pb::QueueAffinity {
         node_group_affinity: lists(&affinity.affinity),
         node_group_anti_affinity: lists(&affinity.anti_affinity),
@@ -311,39 +256,22 @@ fn queue_affinity(affinity: &QueueAffinity) -> pb::QueueAffinity {
 }
 
 fn job(record: &JobRecord, resources: &ResourceTable) -> pb::Job {
-    let JobRecord {
-        name,
-        uid,
-        queue,
-        creation_time,
-        priority,
-        phase,
-        min_member,
-        min_resources,
-        annotations,
-        gang,
-    } = record;
-    let minimums = gang.as_deref().cloned().unwrap_or_default();
+    let minimums = record.gang.as_deref().cloned().unwrap_or_default();
     let roles = minimums.min_task_member.iter();
     let policies = minimums.sub_groups.iter().map(sub_group_policy);
-    let phase = match phase {
-        JobPhase::Unspecified => pb::JobPhase::Unspecified,
-        JobPhase::Pending => pb::JobPhase::Pending,
-        JobPhase::Inqueue => pb::JobPhase::Inqueue,
-        JobPhase::Running => pb::JobPhase::Running,
-        JobPhase::Unknown => pb::JobPhase::Unknown,
-        JobPhase::Completed => pb::JobPhase::Completed,
-    };
     pb::Job {
-        name: name.to_string(),
-        uid: uid.to_string(),
-        queue: queue.to_string(),
-        creation_time: timestamp(*creation_time),
-        priority: *priority,
-        phase: phase.into(),
-        min_member: *min_member,
-        min_resources: min_resources.as_ref().map(|amounts| resource_list(amounts, resources)),
-        annotations: text_map(annotations),
+        name: record.name.to_string(),
+        uid: record.uid.to_string(),
+        queue: record.queue.to_string(),
+        creation_time: timestamp(record.creation_time),
+        priority: record.priority,
+        phase: record.phase.write().into(),
+        min_member: record.min_member,
+        min_resources: record
+            .min_resources
+            .as_ref()
+            .map(|amounts| resource_list(amounts, resources)),
+        annotations: record.annotations.write(),
         min_task_member: roles.map(|(role, least)| (role.to_string(), *least)).collect(),
         sub_group_policies: policies.collect(),
         object: Vec::new(),
@@ -377,56 +305,32 @@ fn sub_group_policy(policy: &SubGroupPolicy) -> pb::SubGroupPolicy {
 }
 
 fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
-    let TaskRecord {
-        name,
-        uid,
-        job,
-        status,
-        node,
-        labels,
-        creation_time,
-        shape,
-    } = record;
-    let TaskShape {
-        priority,
-        gated,
-        nominated_node,
-        annotations,
-        requests,
-        limits,
-        nonzero_requests,
-        counted_requests,
-        container_nonzero_requests,
-        kubernetes_requests,
-        card: _,
-        unevaluated_fields,
-        constraints: stored,
-        gang: _,
-    } = &**shape;
+    let shape = &*record.shape;
     let optional =
         |amounts: &Option<Box<ResourceAmounts>>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
     pb::Task {
-        labels: text_map(labels),
-        constraints: stored
+        labels: record.labels.write(),
+        constraints: shape
+            .constraints
             .as_deref()
-            .map(|own| Box::new(constraint_messages::constraint_messages(own))),
-        name: name.to_string(),
-        uid: uid.to_string(),
-        job: job.to_string(),
-        priority: *priority,
-        status: task_status(*status).into(),
-        node: node.to_string(),
-        gated: *gated,
-        nominated_node: nominated_node.to_string(),
-        annotations: text_map(annotations),
-        requests: Some(resource_list(&without_pod(requests), resources)),
-        limits: optional(limits),
-        nonzero_requests: optional(nonzero_requests),
-        counted_requests: optional(counted_requests),
-        container_nonzero_requests: optional(container_nonzero_requests).map(Box::new),
-        kubernetes_requests: optional(kubernetes_requests).map(Box::new),
-        creation_time: timestamp(creation_time.seconds()),
-        unevaluated_fields: unevaluated_fields.iter().map(ToString::to_string).collect(),
+            .map(|own| Box::new(constraint_messages(own))),
+        name: record.name.to_string(),
+        uid: record.uid.to_string(),
+        job: record.job.to_string(),
+        priority: shape.priority,
+        status: record.status.write().into(),
+        node: record.node.to_string(),
+        gated: shape.gated,
+        nominated_node: shape.nominated_node.to_string(),
+        annotations: shape.annotations.write(),
+        requests: Some(resource_list(&without_pod(&shape.requests), resources)),
+        limits: optional(&shape.limits),
+        nonzero_requests: optional(&shape.nonzero_requests),
+        counted_requests: optional(&shape.counted_requests),
+        container_nonzero_requests: optional(&shape.container_nonzero_requests).map(Box::new),
+        kubernetes_requests: optional(&shape.kubernetes_requests).map(Box::new),
+        creation_time: timestamp(record.creation_time.seconds()),
+        unevaluated_fields: shape.unevaluated_fields.iter().map(ToString::to_string).collect(),
         role: shape.role().to_owned(),
         priority_class_name: shape.priority_class().to_owned(),
         scheduling_gates: shape.scheduling_gates().iter().map(ToString::to_string).collect(),
@@ -434,7 +338,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         object: Vec::new(),
         pod_rules: pb::PodRules::Unspecified.into(),
         priority_from_class: shape.class_of_priority().is_some(),
-        preemption_policy: preemption_policy(shape.preemption_policy()).into(),
+        preemption_policy: shape.preemption_policy().write().into(),
     }
 }
 
@@ -446,27 +350,4 @@ fn without_pod(requests: &ResourceAmounts) -> ResourceAmounts {
     });
     sent.filter(|(id, amount)| *id != ResourceId::PODS || *amount > 0)
         .collect()
-}
-
-fn preemption_policy(policy: PreemptionPolicy) -> pb::PreemptionPolicy {
-    match policy {
-        PreemptionPolicy::OfClass => pb::PreemptionPolicy::Unspecified,
-        PreemptionPolicy::Never => pb::PreemptionPolicy::Never,
-        PreemptionPolicy::LowerPriority => pb::PreemptionPolicy::LowerPriority,
-    }
-}
-
-fn task_status(status: TaskStatus) -> pb::TaskStatus {
-    match status {
-        TaskStatus::Pending => pb::TaskStatus::Pending,
-        TaskStatus::Allocated => pb::TaskStatus::Allocated,
-        TaskStatus::Pipelined => pb::TaskStatus::Pipelined,
-        TaskStatus::Binding => pb::TaskStatus::Binding,
-        TaskStatus::Bound => pb::TaskStatus::Bound,
-        TaskStatus::Running => pb::TaskStatus::Running,
-        TaskStatus::Releasing => pb::TaskStatus::Releasing,
-        TaskStatus::Succeeded => pb::TaskStatus::Succeeded,
-        TaskStatus::Failed => pb::TaskStatus::Failed,
-        TaskStatus::Unknown => pb::TaskStatus::Unknown,
-    }
 }

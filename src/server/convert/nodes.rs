@@ -3,26 +3,35 @@
 use std::collections::BTreeSet;
 
 use crate::server::pb;
-use crate::server::status::CallError;
-use pumice_engine::model::{ClusterState, NodeSlot};
+use crate::server::status::{CallError, RpcResult};
+use pumice_engine::model::{ClusterState, ErrorCode, NodeSlot};
 
 /// Maximum number of names that an error repeats.
 const MAX_NAMES_SHOWN: usize = 10;
 
 /// Reader of node sets: a cluster state, and the table that its slots belong to.
 #[derive(Clone, Copy, Debug)]
-pub struct NodeSetReader<'a> {
+pub(crate) struct NodeSetReader<'a> {
     /// State that has the nodes.
-    pub state: &'a ClusterState,
+    pub(crate) state: &'a ClusterState,
     /// Epoch of this process.
-    pub epoch: u64,
+    pub(crate) epoch: u64,
     /// True if the cluster came with the request: its order gives the slots, and no table is needed.
-    pub inline: bool,
+    pub(crate) inline: bool,
 }
 
-impl NodeSetReader<'_> {
+impl<'a> NodeSetReader<'a> {
+    /// Reader of a state of this process.
+    pub(crate) fn new(state: &'a ClusterState, epoch: u64) -> Self {
+        Self {
+            state,
+            epoch,
+            inline: false,
+        }
+    }
+
     /// Table that slots refer to.
-    pub fn table_version(self) -> pb::NodeTableVersion {
+    pub(crate) fn table_version(self) -> pb::NodeTableVersion {
         pb::NodeTableVersion {
             epoch: self.epoch,
             generation: self.state.generation(),
@@ -34,13 +43,13 @@ impl NodeSetReader<'_> {
     ///
     /// # Errors
     /// The table's slots mean other nodes than this server's.
-    pub fn check_table(self, named: Option<&pb::NodeTableVersion>) -> Result<(), CallError> {
+    pub(crate) fn check_table(self, named: Option<&pb::NodeTableVersion>) -> RpcResult<()> {
         let Some(pb::NodeTableVersion { epoch, generation, .. }) = named else {
             return Ok(());
         };
         if *epoch != self.epoch {
-            return Err(CallError::precondition(
-                "EPOCH_CHANGED",
+            return Err(CallError::new(
+                ErrorCode::EpochChanged,
                 "the node table belongs to another process: read it again",
             ));
         }
@@ -49,7 +58,7 @@ impl NodeSetReader<'_> {
                 "the node table has generation {generation}, and this state has {}: read the table again",
                 self.state.generation()
             );
-            return Err(CallError::precondition("NODE_TABLE_CHANGED", message));
+            return Err(CallError::new(ErrorCode::NodeTableChanged, message));
         }
         Ok(())
     }
@@ -59,17 +68,17 @@ impl NodeSetReader<'_> {
     /// # Errors
     /// The set is given in two ways, holds a node twice, or holds an unknown one. The whole request fails, because the
     /// problem belongs to no task.
-    pub fn read(
+    pub(crate) fn read(
         self,
         field: &'static str,
         set: pb::NodeSet,
         table: Option<&pb::NodeTableVersion>,
-    ) -> Result<Vec<NodeSlot>, CallError> {
+    ) -> RpcResult<Vec<NodeSlot>> {
         let pb::NodeSet { names, slots, bitmap } = set;
         let given = [!names.is_empty(), !slots.is_empty(), !bitmap.is_empty()];
         if given.iter().filter(|given| **given).count() > 1 {
             let message = format!("{field}: give names, slots or a bitmap, not several of them");
-            return Err(CallError::invalid("AMBIGUOUS_NODE_SET", message));
+            return Err(CallError::new(ErrorCode::NodeSetAmbiguous, message));
         }
         if !names.is_empty() {
             return self.read_names(field, &names);
@@ -79,7 +88,7 @@ impl NodeSetReader<'_> {
         }
         if table.is_none() && !self.inline {
             let message = format!("{field}: slots need `against.node_table`, the table that they refer to");
-            return Err(CallError::invalid("NODE_TABLE_MISSING", message));
+            return Err(CallError::new(ErrorCode::NodeTableMissing, message));
         }
         let is_bitmap = !bitmap.is_empty();
         let slots = if bitmap.is_empty() {
@@ -101,7 +110,7 @@ impl NodeSetReader<'_> {
         distinct_slots(field, slots, |slot| slot.to_string())
     }
 
-    fn read_names(self, field: &'static str, names: &[String]) -> Result<Vec<NodeSlot>, CallError> {
+    fn read_names(self, field: &'static str, names: &[String]) -> RpcResult<Vec<NodeSlot>> {
         let mut missing = Vec::new();
         let slots: Vec<NodeSlot> = names
             .iter()
@@ -133,32 +142,28 @@ fn unknown_nodes(field: &str, what: &str, missing: &[String]) -> CallError {
         String::new()
     };
     let message = format!("{field}: no such {what}: {}{more}", shown.join(", "));
-    CallError::not_found("NODE_NOT_FOUND", message).with_entry("field", field)
+    CallError::new(ErrorCode::NodeUnknown, message).with_entry("field", field)
 }
 
-fn distinct_slots(
-    field: &str,
-    slots: Vec<NodeSlot>,
-    name: impl Fn(NodeSlot) -> String,
-) -> Result<Vec<NodeSlot>, CallError> {
+fn distinct_slots(field: &str, slots: Vec<NodeSlot>, name: impl Fn(NodeSlot) -> String) -> RpcResult<Vec<NodeSlot>> {
     let mut seen = BTreeSet::new();
     match slots.iter().find(|slot| !seen.insert(**slot)) {
         Some(twice) => {
             let message = format!("{field}: `{}` is named twice", name(*twice));
-            Err(CallError::invalid("DUPLICATE_NODE", message).with_entry("field", field))
+            Err(CallError::new(ErrorCode::NodeDuplicate, message).with_entry("field", field))
         }
         None => Ok(slots),
     }
 }
 
-fn bitmap_slots(field: &str, bitmap: &[u8], length: NodeSlot) -> Result<Vec<NodeSlot>, CallError> {
+fn bitmap_slots(field: &str, bitmap: &[u8], length: NodeSlot) -> RpcResult<Vec<NodeSlot>> {
     let mut slots = Vec::new();
     for (byte, bits) in bitmap.iter().enumerate().filter(|(_, bits)| **bits != 0) {
         // Checked before the slots are collected: a long bitmap must not become a list 32 times as long.
         let first = NodeSlot::try_from(byte).ok().and_then(|byte| byte.checked_mul(8));
         let Some(first) = first.filter(|first| *first < length) else {
             let message = format!("{field}: the node table has {length} slots, and the bitmap names later ones");
-            return Err(CallError::not_found("NODE_NOT_FOUND", message).with_entry("field", field));
+            return Err(CallError::new(ErrorCode::NodeUnknown, message).with_entry("field", field));
         };
         slots.extend((0..8).filter(|bit| bits >> bit & 1 == 1).map(|bit| first + bit));
     }
@@ -172,7 +177,7 @@ pub(super) fn name_of(cluster_state: &ClusterState, slot: NodeSlot) -> &str {
 
 /// Encoding of nodes in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeEncoding {
+pub(crate) enum NodeEncoding {
     /// Node names, such as `gpu-node-7`.
     Names,
     /// Slots of the node table, as lists or bitmaps.
@@ -184,30 +189,27 @@ impl NodeEncoding {
     ///
     /// # Errors
     /// The encoding is unknown to this server.
-    pub fn read(encoding: i32) -> Result<Self, CallError> {
+    pub(crate) fn read(encoding: i32) -> RpcResult<Self> {
         match pb::NodeEncoding::try_from(encoding) {
             Ok(pb::NodeEncoding::Unspecified | pb::NodeEncoding::Names) => Ok(Self::Names),
             Ok(pb::NodeEncoding::Slots) => Ok(Self::Slots),
-            Err(_) => {
-                let message = format!("node_encoding: {encoding} is no value of this field");
-                Err(CallError::invalid("INVALID_ENUM", message))
-            }
+            Err(_) => Err(CallError::unknown_value("node_encoding", encoding)),
         }
     }
 }
 
 /// Writer of node sets of a cluster state.
 #[derive(Clone, Copy, Debug)]
-pub struct NodeSetWriter<'a> {
+pub(crate) struct NodeSetWriter<'a> {
     /// State that has the nodes.
-    pub state: &'a ClusterState,
+    pub(crate) state: &'a ClusterState,
     /// Encoding from the request.
-    pub encoding: NodeEncoding,
+    pub(crate) encoding: NodeEncoding,
 }
 
 impl NodeSetWriter<'_> {
     /// Nodes as a list, in its order.
-    pub fn list(self, slots: &[NodeSlot]) -> pb::NodeSet {
+    pub(crate) fn list(self, slots: &[NodeSlot]) -> pb::NodeSet {
         match self.encoding {
             NodeEncoding::Names => self.names(slots.iter().copied()),
             NodeEncoding::Slots => pb::NodeSet {
@@ -218,7 +220,7 @@ impl NodeSetWriter<'_> {
     }
 
     /// Nodes as a set: sorted names, or a bitmap.
-    pub fn set(self, slots: &[NodeSlot]) -> pb::NodeSet {
+    pub(crate) fn set(self, slots: &[NodeSlot]) -> pb::NodeSet {
         match self.encoding {
             NodeEncoding::Names => self.names(self.order(slots).into_iter().filter_map(|i| slots.get(i).copied())),
             NodeEncoding::Slots => pb::NodeSet {
@@ -229,7 +231,7 @@ impl NodeSetWriter<'_> {
     }
 
     /// Positions of the slots in the order of a set: by name, or by slot.
-    pub fn order(self, slots: &[NodeSlot]) -> Vec<usize> {
+    pub(crate) fn order(self, slots: &[NodeSlot]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..slots.len()).collect();
         let slot = |i: usize| slots.get(i).copied().unwrap_or_default();
         let ranks = self.state.ranks();

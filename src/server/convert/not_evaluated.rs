@@ -30,7 +30,7 @@ fn messages(constraints: &[NotEvaluated]) -> Vec<pb::NotEvaluated> {
 }
 
 /// Unserved plugins of a policy that would take part in a decision of this kind.
-pub fn of_policy(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
+pub(crate) fn of_policy(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
     messages(&decide::not_evaluated_of_policy(policy, kind))
 }
 
@@ -63,7 +63,7 @@ fn of_time(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
 /// not implemented, if it waits for labels, or if it needs the time and the request has none. For example, `sla` in a
 /// request without `now`. If the request names plugins, only named plugins are listed, and only for the last two
 /// reasons.
-pub fn of_decision(
+pub(crate) fn of_decision(
     policy: &Policy,
     kind: DecisionKind,
     plugins: &[Arc<str>],
@@ -92,16 +92,16 @@ pub fn of_decision(
 
 /// Cluster state and policy of a decision, by which its results name what they leave out.
 #[derive(Clone, Copy, Debug)]
-pub struct EvaluatedState<'a> {
+pub(crate) struct EvaluatedState<'a> {
     /// Cluster state with the records of the evaluated fields.
-    pub cluster_state: &'a ClusterState,
+    pub(crate) cluster_state: &'a ClusterState,
     /// Constraints that the plugins evaluate which take part.
-    pub evaluated: ConstraintSet,
+    pub(crate) evaluated: ConstraintSet,
 }
 
 impl<'a> EvaluatedState<'a> {
     /// State under a policy, for a decision of `plugins`. Empty: all plugins that are switched on.
-    pub fn new(cluster_state: &'a ClusterState, policy: &Policy, plugins: &[Arc<str>]) -> Self {
+    pub(crate) fn new(cluster_state: &'a ClusterState, policy: &Policy, plugins: &[Arc<str>]) -> Self {
         Self {
             cluster_state,
             evaluated: policy.evaluated_constraints(plugins),
@@ -172,7 +172,7 @@ impl<'a> EvaluatedState<'a> {
     }
 
     /// Fields of the tasks among the subjects of a question, item by item.
-    pub fn of_subjects(self, query: &AdmitQuery) -> Vec<Vec<pb::NotEvaluated>> {
+    pub(crate) fn of_subjects(self, query: &AdmitQuery) -> Vec<Vec<pb::NotEvaluated>> {
         let of_subject = |item: &Result<AdmitSubject, _>| match item {
             Ok(AdmitSubject::Task(task)) => self.of_task(task),
             Ok(AdmitSubject::Job(_)) | Err(_) => Vec::new(),

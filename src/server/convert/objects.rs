@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use pumice_engine::model::{Problem, ProblemKind, RecordKind};
+use pumice_engine::model::{ErrorCode, Problem, RecordKind};
+use pumice_kubernetes::claims::PodClaims;
 use pumice_kubernetes::object::{
     self, AmountRules, FieldError, ObjectKind, ObjectLimits, ObjectOutcome, ObjectRecord, PodController, PodOwners,
     RecordIdentity, UnreadableObject,
 };
-use pumice_state::{Batch, BatchRecord, RecordInterner, RecordLocation, RejectedRecord};
+use pumice_state::{RecordLocation, RejectedRecord};
 
-use super::batch::{push_record, truncated};
+use super::batch::{BatchFiller, truncated};
 use super::reader::WireReader;
 use crate::server::pb;
 
-/// Reason of an object that cannot be used.
-const UNREADABLE_OBJECT: &str = "UNREADABLE_OBJECT";
 /// Remedy of every such object.
 const REMEDY: &str = "correct the object in the cluster; until then its last good record counts";
 
@@ -63,87 +62,55 @@ struct PendingPods {
     pods: Vec<(pb::Task, Option<PodController>, RecordLocation)>,
 }
 
-/// Reads objects into a batch, at most `most` of them; the number of all that came.
-pub(super) fn read_objects(
-    objects: Vec<Vec<u8>>,
-    rules: AmountRules,
-    (most, pool): (usize, &mut RecordInterner),
-    reader: &mut WireReader<'_>,
-    batch: &mut Batch,
-) -> usize {
-    let mut count: usize = 0;
-    let mut pending = PendingPods::default();
-    for (index, bytes) in objects.into_iter().enumerate() {
-        object::read_json(&bytes, rules, ObjectLimits::default(), &mut |item, outcome| {
-            count = count.saturating_add(1);
-            if count <= most {
-                let place = RecordLocation::of_object(index, item);
-                push_outcome(outcome, place, reader, (&mut *pool, &mut *batch, &mut pending));
-            }
-            count <= most
-        });
+impl BatchFiller<'_, '_> {
+    /// Reads objects, at most `most` of them; the number of all that came.
+    pub(super) fn read_objects(&mut self, objects: Vec<Vec<u8>>, rules: AmountRules, most: usize) -> usize {
+        let mut count: usize = 0;
+        let mut pending = PendingPods::default();
+        for (index, bytes) in objects.into_iter().enumerate() {
+            object::read_json(&bytes, rules, ObjectLimits::default(), &mut |item, outcome| {
+                count = count.saturating_add(1);
+                if count <= most {
+                    self.put_outcome(outcome, RecordLocation::of_object(index, item), &mut pending);
+                }
+                count <= most
+            });
+        }
+        let PendingPods { owners, pods } = pending;
+        for (mut task, controller, place) in pods {
+            owners.complete_if_known(&mut task, controller.as_ref());
+            self.put(ObjectRecord::Task(task, None, PodClaims::default()), place);
+        }
+        count
     }
-    let PendingPods { owners, pods } = pending;
-    for (mut task, controller, place) in pods {
-        owners.complete_if_known(&mut task, controller.as_ref());
-        let mut record = reader.stored_task(task);
-        pool.intern_batch_task(&mut record);
-        push_record(BatchRecord::Task(record), reader, batch, place);
-    }
-    count
-}
 
-/// Adds the record of an object to a batch, or the reason why there is none.
-fn push_outcome(
-    outcome: ObjectOutcome,
-    place: RecordLocation,
-    reader: &mut WireReader<'_>,
-    (pool, batch, pending): (&mut RecordInterner, &mut Batch, &mut PendingPods),
-) {
-    match outcome {
-        ObjectOutcome::Record(ObjectRecord::Task(task, controller, _)) => pending.pods.push((task, controller, place)),
-        ObjectOutcome::Record(ObjectRecord::Owner(owner)) => {
-            pending.owners.add(owner);
-        }
-        // Slices and claims come as an unknown kind.
-        ObjectOutcome::Record(ObjectRecord::Device(_)) => {}
-        ObjectOutcome::Record(ObjectRecord::Node(node)) => {
-            let mut record = reader.node(node);
-            pool.intern_batch_node(&mut record);
-            push_record(BatchRecord::Node(Arc::new(record)), reader, batch, place);
-        }
-        ObjectOutcome::Record(ObjectRecord::Queue(queue)) => {
-            let record = BatchRecord::Queue(reader.queue(queue));
-            push_record(record, reader, batch, place);
-        }
-        ObjectOutcome::Record(ObjectRecord::Job(job)) => {
-            let record = reader.job(job);
-            reader.keep_labels_for(&record);
-            push_record(BatchRecord::Job(record), reader, batch, place);
-        }
-        ObjectOutcome::Record(ObjectRecord::PriorityClass(class)) => {
-            let record = BatchRecord::PriorityClass(reader.priority_class(class));
-            push_record(record, reader, batch, place);
-        }
-        ObjectOutcome::Record(ObjectRecord::Namespace(namespace)) => {
-            let record = BatchRecord::Namespace(reader.namespace(namespace));
-            push_record(record, reader, batch, place);
-        }
-        ObjectOutcome::Unreadable(unreadable) => {
-            let limit = reader.options.limits.name_bytes;
-            batch.rejected.push(rejected_object(unreadable, place, limit));
-        }
-        ObjectOutcome::UnknownKind { version, kind } => {
-            let known = name_kinds(ObjectKind::ALL.into_iter().filter(|kind| !kind.tells_devices()));
-            let message = format!(
-                "`{}` of `{}` is not read, and has no effect; read are {known}",
-                truncated(&kind),
-                truncated(&version)
-            );
-            let field = place.field_path(RecordKind::Node);
-            batch
-                .warnings
-                .push(Problem::new(ProblemKind::Invalid, "KIND_NOT_READ", field, message));
+    /// Adds the record of an object, or the reason why there is none.
+    fn put_outcome(&mut self, outcome: ObjectOutcome, place: RecordLocation, pending: &mut PendingPods) {
+        match outcome {
+            ObjectOutcome::Record(ObjectRecord::Task(task, controller, _)) => {
+                pending.pods.push((task, controller, place));
+            }
+            ObjectOutcome::Record(ObjectRecord::Owner(owner)) => {
+                pending.owners.add(owner);
+            }
+            // Slices and claims come as an unknown kind.
+            ObjectOutcome::Record(record) => self.put(record, place),
+            ObjectOutcome::Unreadable(unreadable) => {
+                let limit = self.reader.options.limits.name_bytes;
+                self.batch.rejected.push(rejected_object(unreadable, place, limit));
+            }
+            ObjectOutcome::UnknownKind { version, kind } => {
+                let known = name_kinds(ObjectKind::ALL.into_iter().filter(|kind| !kind.tells_devices()));
+                let message = format!(
+                    "`{}` of `{}` is not read, and has no effect; read are {known}",
+                    truncated(&kind),
+                    truncated(&version)
+                );
+                let field = place.field_path(RecordKind::Node);
+                self.batch
+                    .warnings
+                    .push(Problem::new(ErrorCode::KindNotRead, field, message));
+            }
         }
     }
 }
@@ -155,7 +122,7 @@ fn rejected_object(unreadable: UnreadableObject, place: RecordLocation, name_byt
     } = unreadable;
     let field = |kind| below(&place.field_path(kind), &error.field);
     let message = format!("{}: {}; {REMEDY}", truncated(&title), truncated(&error.reason));
-    let problem = |kind| Problem::new(ProblemKind::Invalid, UNREADABLE_OBJECT, field(kind), message.clone());
+    let problem = |kind| Problem::new(ErrorCode::ObjectUnreadable, field(kind), message.clone());
     let fits = |record: &RecordIdentity| record.name.len() <= name_bytes && record.node.len() <= name_bytes;
     let known = record
         .filter(fits)
@@ -190,95 +157,51 @@ struct CarriedObject<'o> {
     has_more: bool,
 }
 
+/// Declares readers of messages, each with the fields that it may have beside its object.
+macro_rules! read_carried {
+    ($($function:ident: $message:ident of $kind:ident, beside $($field:ident),*;)*) => {$(
+        /// Message of a request, with the record that its object gives if it carries one.
+        pub(super) fn $function(&mut self, mut message: pb::$message) -> pb::$message {
+            if message.object.is_empty() {
+                return message;
+            }
+            let bytes = std::mem::take(&mut message.object);
+            let beside = pb::$message {
+                $($field: message.$field.clone(),)*
+                ..pb::$message::default()
+            };
+            let carried = CarriedObject {
+                kind: ObjectKind::$kind,
+                bytes: &bytes,
+                rules: AmountRules::Auto,
+                name: &beside.name,
+                uid: &beside.uid,
+                has_more: message != beside,
+            };
+            match self.derive(&carried) {
+                Ok(ObjectRecord::$message(read)) => read,
+                Ok(_) => beside,
+                Err(record) => pb::$message {
+                    name: record.name,
+                    ..beside
+                },
+            }
+        }
+    )*};
+}
+
 impl WireReader<'_> {
-    /// Node of a request, with the record that its object gives if it carries one.
-    pub(super) fn derived_node(&mut self, mut node: pb::Node) -> pb::Node {
-        if node.object.is_empty() {
-            return node;
-        }
-        let bytes = std::mem::take(&mut node.object);
-        let beside = pb::Node {
-            name: node.name.clone(),
-            uid: node.uid.clone(),
-            ..pb::Node::default()
-        };
-        let carried = CarriedObject {
-            kind: ObjectKind::Node,
-            bytes: &bytes,
-            rules: AmountRules::Auto,
-            name: &beside.name,
-            uid: &beside.uid,
-            has_more: node != beside,
-        };
-        match self.derive(&carried) {
-            Ok(ObjectRecord::Node(read)) => read,
-            Ok(_) => beside,
-            Err(record) => pb::Node {
-                name: record.name,
-                ..beside
-            },
-        }
+    read_carried! {
+        derived_node: Node of Node, beside name, uid;
+        derived_queue: Queue of Queue, beside name, uid;
+        job_of_object: Job of PodGroup, beside name, uid, priority;
     }
 
-    /// Queue of a request, with the record that its object gives if it carries one.
-    pub(super) fn derived_queue(&mut self, mut queue: pb::Queue) -> pb::Queue {
-        if queue.object.is_empty() {
-            return queue;
-        }
-        let bytes = std::mem::take(&mut queue.object);
-        let beside = pb::Queue {
-            name: queue.name.clone(),
-            uid: queue.uid.clone(),
-            ..pb::Queue::default()
-        };
-        let carried = CarriedObject {
-            kind: ObjectKind::Queue,
-            bytes: &bytes,
-            rules: AmountRules::Auto,
-            name: &beside.name,
-            uid: &beside.uid,
-            has_more: queue != beside,
-        };
-        match self.derive(&carried) {
-            Ok(ObjectRecord::Queue(read)) => read,
-            Ok(_) => beside,
-            Err(record) => pb::Queue {
-                name: record.name,
-                ..beside
-            },
-        }
-    }
-
-    /// Job of a request, with the record that its object gives if it carries one.
-    pub(super) fn derived_job(&mut self, mut job: pb::Job) -> pb::Job {
-        if job.object.is_empty() {
-            return job;
-        }
-        let bytes = std::mem::take(&mut job.object);
-        let beside = pb::Job {
-            name: job.name.clone(),
-            uid: job.uid.clone(),
+    /// Job of a request, with the record that its object gives if it carries one. The object does not have the priority.
+    pub(super) fn derived_job(&mut self, job: pb::Job) -> pb::Job {
+        pb::Job {
             priority: job.priority,
-            ..pb::Job::default()
-        };
-        let carried = CarriedObject {
-            kind: ObjectKind::PodGroup,
-            bytes: &bytes,
-            rules: AmountRules::Auto,
-            name: &beside.name,
-            uid: &beside.uid,
-            has_more: job != beside,
-        };
-        match self.derive(&carried) {
-            Ok(ObjectRecord::Job(read)) => pb::Job {
-                priority: beside.priority,
-                ..read
-            },
-            Ok(_) => beside,
-            Err(record) => pb::Job {
-                name: record.name,
-                ..beside
-            },
+            ..self.job_of_object(job)
         }
     }
 
@@ -299,8 +222,8 @@ impl WireReader<'_> {
             ..pb::Task::default()
         };
         let Some(rules) = pod_rules(task.pod_rules) else {
-            let message = format!("{} is no value of this field", task.pod_rules);
-            self.problem(ProblemKind::Invalid, "INVALID_ENUM", "pod_rules".to_owned(), message);
+            let message = format!("invalid value: {}", task.pod_rules);
+            self.problem(ErrorCode::EnumInvalid, "pod_rules".to_owned(), message);
             return beside;
         };
         let carried = CarriedObject {
@@ -362,12 +285,7 @@ impl WireReader<'_> {
                 } = *unreadable;
                 let FieldError { field, reason } = error;
                 let message = format!("{}: {}; {REMEDY}", truncated(&title), truncated(&reason));
-                self.problem(
-                    ProblemKind::Invalid,
-                    UNREADABLE_OBJECT,
-                    below("object", &field),
-                    message,
-                );
+                self.problem(ErrorCode::ObjectUnreadable, below("object", &field), message);
                 let found = record.unwrap_or_else(|| RecordIdentity::new(kind.record_kind(), name));
                 return Err(RecordIdentity {
                     name: if name.is_empty() { found.name } else { name.to_owned() },
@@ -378,12 +296,7 @@ impl WireReader<'_> {
         if has_more {
             let message =
                 "only the fields that the protocol names may be set beside the object: it says the others itself";
-            self.problem(
-                ProblemKind::Invalid,
-                "OBJECT_AND_FIELDS",
-                "object".to_owned(),
-                message.to_owned(),
-            );
+            self.problem(ErrorCode::ObjectAndFields, "object".to_owned(), message.to_owned());
         }
         let (own_name, own_uid) = read.name_and_uid();
         for (field, beside, own) in [("name", name, own_name), ("uid", uid, own_uid)] {
@@ -393,7 +306,7 @@ impl WireReader<'_> {
                     truncated(beside),
                     truncated(own)
                 );
-                self.problem(ProblemKind::Invalid, "OBJECT_AND_FIELDS", field.to_owned(), message);
+                self.problem(ErrorCode::ObjectAndFields, field.to_owned(), message);
             }
         }
         Ok(read)

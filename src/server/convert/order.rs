@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use crate::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
 use pumice_engine::decide::{JobState, OrderQuery, OrderRank, OrderResult};
 use pumice_engine::plugin::{JobOpinion, QueueTreeNode};
 
 use super::accounts::account_amounts;
 use super::batch::problem;
 use super::query::read_plugins;
+use super::reader::check_name;
 
 /// Reads a request of Order, whose `against` was taken out before.
 ///
 /// # Errors
 /// A field has a problem.
-pub fn read_order(request: pb::OrderRequest, limits: &EdgeLimits) -> Result<OrderQuery, CallError> {
+pub(crate) fn read_order(request: pb::OrderRequest, limits: &EdgeLimits) -> RpcResult<OrderQuery> {
     let pb::OrderRequest {
         against: _,
         queues,
@@ -35,32 +36,23 @@ pub fn read_order(request: pb::OrderRequest, limits: &EdgeLimits) -> Result<Orde
     })
 }
 
-fn read_names(field: &str, set: Option<pb::NameSet>, limits: &EdgeLimits) -> Result<Option<Vec<Arc<str>>>, CallError> {
+fn read_names(field: &str, set: Option<pb::NameSet>, limits: &EdgeLimits) -> RpcResult<Option<Vec<Arc<str>>>> {
     let Some(pb::NameSet { names }) = set else {
         return Ok(None);
     };
     if names.len() > limits.order_names {
         let message = format!("{field}: {} names", names.len());
-        return Err(CallError::limit(
-            "TOO_MANY_NAMES",
-            "order_names",
-            limits.order_names,
-            &message,
-        ));
+        return Err(CallError::limit("order_names", limits.order_names, &message));
     }
-    let limit = limits.name_bytes;
-    if let Some((at, long)) = names.iter().enumerate().find(|(_, name)| name.len() > limit) {
-        let message = format!(
-            "{field}.names[{at}]: {} bytes; limit `name_bytes` is {limit}",
-            long.len()
-        );
-        return Err(CallError::invalid("NAME_TOO_LONG", message));
+    let mut numbered = names.iter().enumerate();
+    if let Some((at, long)) = numbered.find(|(_, name)| name.len() > limits.name_bytes) {
+        check_name(&format!("{field}.names[{at}]"), long, limits)?;
     }
     Ok(Some(names.into_iter().map(Arc::from).collect()))
 }
 
 /// Converts the ranks of Order to the wire.
-pub fn order_result(result: OrderResult) -> pb::OrderResult {
+pub(crate) fn order_result(result: OrderResult) -> pb::OrderResult {
     let OrderResult {
         queues,
         jobs,
@@ -135,7 +127,7 @@ fn job_state(state: JobState) -> pb::JobState {
 }
 
 /// Node of the share tree as the wire has it.
-pub fn tree_node(node: QueueTreeNode) -> pb::TreeNode {
+pub(crate) fn tree_node(node: QueueTreeNode) -> pb::TreeNode {
     let QueueTreeNode {
         path,
         job,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
 use pumice_engine::decide::{PlaceGroup, PlaceQuery};
 use pumice_engine::model::{
-    ClusterState, CreationTime, JobRecord, NodeSlot, Problem, ProblemKind, TableCursor, TaskFields, TaskRecord,
+    ClusterState, CreationTime, ErrorCode, JobRecord, NodeSlot, Problem, TableCursor, TaskFields, TaskRecord,
     TaskStatus, UnevaluatedFields,
 };
 
@@ -18,57 +18,20 @@ use super::admit;
 use super::amounts::QueryResourceNames;
 use super::nodes::{NodeEncoding, NodeSetReader};
 use super::query::{self, DEFAULT_SAMPLES, NamelessTask};
-use super::reader::{ReadOptions, WireReader};
-
-/// Effect of a placement: preview, session or commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlacementEffect {
-    /// None.
-    Preview,
-    /// The placement becomes the session's next change.
-    Session,
-    /// The placement is committed.
-    Commit,
-}
-
-impl PlacementEffect {
-    fn read(request: &pb::PlaceRequest) -> Result<Self, CallError> {
-        match pb::PlaceEffect::try_from(request.effect) {
-            Ok(pb::PlaceEffect::Unspecified | pb::PlaceEffect::Preview) => Ok(Self::Preview),
-            Ok(pb::PlaceEffect::Session) => Ok(Self::Session),
-            Ok(pb::PlaceEffect::Commit) => Ok(Self::Commit),
-            Err(_) => {
-                let message = format!("effect: {} is no value of this field", request.effect);
-                Err(CallError::invalid("INVALID_ENUM", message))
-            }
-        }
-    }
-
-    /// Words for the effect, if only stored tasks can be placed.
-    fn of_stored_tasks(self) -> Option<&'static str> {
-        match self {
-            Self::Preview => None,
-            Self::Session => Some("effect SESSION"),
-            Self::Commit => Some("effect COMMIT"),
-        }
-    }
-}
+use super::reader::{ReadOptions, WireReader, check_name};
 
 /// Rejects a commit without a key, and a key without a commit.
-fn check_commit_key(effect: PlacementEffect, key: &str, limits: &EdgeLimits) -> Result<(), CallError> {
-    if key.len() > limits.name_bytes {
-        let limit = limits.name_bytes;
-        return Err(CallError::limit("NAME_TOO_LONG", "name_bytes", limit, "commit_key"));
-    }
-    match (effect == PlacementEffect::Commit, key.is_empty()) {
+fn check_commit_key(effect: pb::PlaceEffect, key: &str, limits: &EdgeLimits) -> RpcResult<()> {
+    check_name("commit_key", key, limits)?;
+    match (effect == pb::PlaceEffect::Commit, key.is_empty()) {
         (true, true) => {
             let message =
                 "commit_key: effect COMMIT needs a key that no other commit has, so that a repeated call is known";
-            Err(CallError::invalid("COMMIT_KEY_MISSING", message))
+            Err(CallError::new(ErrorCode::CommitKeyMissing, message))
         }
         (false, false) => {
             let message = "commit_key: only a request with effect COMMIT has one";
-            Err(CallError::invalid("COMMIT_KEY_UNUSED", message))
+            Err(CallError::new(ErrorCode::CommitKeyUnused, message))
         }
         (true, false) | (false, true) => Ok(()),
     }
@@ -76,13 +39,13 @@ fn check_commit_key(effect: PlacementEffect, key: &str, limits: &EdgeLimits) -> 
 
 /// Request of Place, before the parts that depend on the state are read.
 #[derive(Clone, Debug)]
-pub struct PlaceCall {
-    /// Effect of the placement.
-    pub effect: PlacementEffect,
+pub(crate) struct PlaceCall {
+    /// Effect of the placement; never unspecified.
+    pub(crate) effect: pb::PlaceEffect,
     /// Encoding of nodes in the response.
-    pub encoding: NodeEncoding,
+    pub(crate) encoding: NodeEncoding,
     /// Number of tasks of all groups.
-    pub tasks: usize,
+    pub(crate) tasks: usize,
     /// Request as it was sent.
     request: pb::PlaceRequest,
 }
@@ -99,19 +62,23 @@ impl PlaceCall {
     ///
     /// # Errors
     /// A field that belongs to no group has a problem.
-    pub fn read(request: pb::PlaceRequest, limits: &EdgeLimits) -> Result<Self, CallError> {
-        let effect = PlacementEffect::read(&request)?;
+    pub(crate) fn read(request: pb::PlaceRequest, limits: &EdgeLimits) -> RpcResult<Self> {
+        let effect = match pb::PlaceEffect::try_from(request.effect) {
+            Ok(pb::PlaceEffect::Unspecified) => pb::PlaceEffect::Preview,
+            Ok(effect) => effect,
+            Err(_) => return Err(CallError::unknown_value("effect", request.effect)),
+        };
         check_commit_key(effect, &request.commit_key, limits)?;
         if request.groups.is_empty() {
-            return Err(CallError::invalid(
-                "GROUPS_MISSING",
+            return Err(CallError::new(
+                ErrorCode::GroupsMissing,
                 "groups: there is nothing to place",
             ));
         }
         let groups = request.groups.len();
         if groups > limits.tasks {
             let message = format!("groups: {groups} groups");
-            return Err(CallError::limit("TOO_MANY_GROUPS", "tasks", limits.tasks, &message));
+            return Err(CallError::limit("tasks", limits.tasks, &message));
         }
         let tasks = request.groups.iter().map(group_size).fold(0, usize::saturating_add);
         let encoding = NodeEncoding::read(request.node_encoding)?;
@@ -122,7 +89,7 @@ impl PlaceCall {
         for (limit, name) in [(limits.place_tasks, "place_tasks"), (shown, name)] {
             if tasks > limit {
                 let message = format!("groups: {tasks} tasks to place in one call");
-                return Err(CallError::limit("QUERY_TOO_LARGE", name, limit, &message));
+                return Err(CallError::limit(name, limit, &message));
             }
         }
         Ok(Self {
@@ -134,17 +101,22 @@ impl PlaceCall {
     }
 
     /// Key of a commit. Empty without the effect COMMIT.
-    pub fn commit_key(&self) -> &str {
+    pub(crate) fn commit_key(&self) -> &str {
         &self.request.commit_key
     }
 
     /// Groups as they were sent.
-    pub fn groups(&self) -> &[pb::TaskGroup] {
+    pub(crate) fn groups(&self) -> &[pb::TaskGroup] {
         &self.request.groups
     }
 
+    /// Nodes that the request names; `None`: all.
+    pub(crate) fn candidates(&self) -> Option<&pb::NodeSet> {
+        self.request.candidates.as_ref()
+    }
+
     /// Minimum number of tasks to place; `None`: it follows from the job.
-    pub fn min_available(&self) -> Option<usize> {
+    pub(crate) fn min_available(&self) -> Option<usize> {
         self.request.min_available.map(|count| count as usize)
     }
 
@@ -152,13 +124,13 @@ impl PlaceCall {
     ///
     /// # Errors
     /// A field that belongs to no group has a problem.
-    pub fn into_query(
+    pub(crate) fn into_query(
         self,
         nodes: NodeSetReader<'_>,
         table: Option<&pb::NodeTableVersion>,
         compatibility: Compatibility,
         declared: &ReadOptions,
-    ) -> Result<PlaceQuery, CallError> {
+    ) -> RpcResult<PlaceQuery> {
         let pb::PlaceRequest {
             against: _,
             job,
@@ -184,13 +156,17 @@ impl PlaceCall {
             .transpose()
             .map_err(|found| found.within("job"))?;
         let hypothetical = job.clone().filter(|job| !is_stored(nodes.state, job));
-        let stored_only = self.effect.of_stored_tasks();
+        let stored_only = match self.effect {
+            pb::PlaceEffect::Unspecified | pb::PlaceEffect::Preview => None,
+            pb::PlaceEffect::Session => Some("effect SESSION"),
+            pb::PlaceEffect::Commit => Some("effect COMMIT"),
+        };
         if let Some((effect, job)) = stored_only.zip(hypothetical.as_ref()) {
             let message = format!(
                 "job: with {effect} `{}` must be as it is stored: give its name only",
                 job.name
             );
-            return Err(CallError::invalid("JOB_NOT_STORED", message));
+            return Err(CallError::new(ErrorCode::JobNotStored, message));
         }
         let mut sheet = GroupReader {
             state: nodes.state,
@@ -211,7 +187,7 @@ impl PlaceCall {
             candidates,
             exclusions: exclusions.unwrap_or_default(),
             // Amounts that are being released are still in use, and nothing could commit them.
-            idle_only: idle_only || self.effect == PlacementEffect::Commit,
+            idle_only: idle_only || self.effect == pb::PlaceEffect::Commit,
             samples: (samples.unwrap_or(DEFAULT_SAMPLES) as usize).min(limits.samples),
             max_pairs: limits.pairs as u64,
         })
@@ -229,11 +205,11 @@ fn check_pairs(
     candidates: Option<&[NodeSlot]>,
     cluster_state: &ClusterState,
     limits: &EdgeLimits,
-) -> Result<(), CallError> {
+) -> RpcResult<()> {
     let width = candidates.map_or(cluster_state.slots() as usize, <[NodeSlot]>::len);
     if groups.saturating_mul(width) > limits.pairs {
         let message = format!("{groups} groups on {width} nodes are too much for one call");
-        return Err(CallError::limit("QUERY_TOO_LARGE", "pairs", limits.pairs, &message));
+        return Err(CallError::limit("pairs", limits.pairs, &message));
     }
     Ok(())
 }
@@ -270,10 +246,6 @@ impl SeenNames {
     }
 }
 
-fn invalid(reason: &'static str, field: impl Into<String>, message: impl Into<String>) -> Problem {
-    Problem::new(ProblemKind::Invalid, reason, field, message)
-}
-
 impl GroupReader<'_> {
     /// Reads a group. Fields of problems are relative to it.
     fn read_group(&mut self, group: pb::TaskGroup, reader: &mut WireReader<'_>) -> Result<PlaceGroup, Problem> {
@@ -286,11 +258,11 @@ impl GroupReader<'_> {
         if names.is_empty() {
             if let Some(effect) = self.stored_only {
                 let message = format!("{effect} places stored tasks: give their names");
-                return Err(invalid("NAMES_MISSING", "names", message));
+                return Err(Problem::new(ErrorCode::NamesMissing, "names", message));
             }
             let Some(sample) = sample else {
-                return Err(invalid(
-                    "TASK_MISSING",
+                return Err(Problem::new(
+                    ErrorCode::TaskMissing,
                     "task",
                     "a group needs a task, or names of stored tasks",
                 ));
@@ -312,14 +284,14 @@ impl GroupReader<'_> {
         }
         if let Some(count) = count.filter(|count| *count as usize != names.len()) {
             let message = format!("{count}, and there are {} names", names.len());
-            return Err(invalid("COUNT_MISMATCH", "count", message));
+            return Err(Problem::new(ErrorCode::CountMismatch, "count", message));
         }
         let (task, names, unevaluated) = self.read_stored_tasks(names)?;
         if let Some(sample) = sample
             && !is_same_task(&sample, &task, false)
         {
             let message = format!("the task differs from the stored `{}`", task.name);
-            return Err(invalid("TASK_MISMATCH", "task", message));
+            return Err(Problem::new(ErrorCode::TaskMismatch, "task", message));
         }
         Ok(PlaceGroup {
             task,
@@ -339,7 +311,7 @@ impl GroupReader<'_> {
                     "the task belongs to job `{}`, and the request is about `{job}`",
                     task.job
                 );
-                return Err(invalid("JOB_MISMATCH", "task.job", message));
+                return Err(Problem::new(ErrorCode::JobMismatch, "task.job", message));
             }
             Some(_) => {}
             None if task.job.is_empty() => {}
@@ -357,16 +329,15 @@ impl GroupReader<'_> {
             let at = || format!("names[{at}]");
             let Some(stored) = self.state.tasks().get_with_cursor(&name, &mut near) else {
                 let message = format!("there is no task `{name}`");
-                return Err(Problem::new(ProblemKind::NotFound, "TASK_NOT_FOUND", at(), message));
+                return Err(Problem::new(ErrorCode::TaskUnknown, at(), message));
             };
             let task = &stored.record;
-            let reject =
-                |reason, message: String| Err(Problem::new(ProblemKind::FailedPrecondition, reason, at(), message));
+            let reject = |reason, message: String| Err(Problem::new(reason, at(), message));
             if task.status != TaskStatus::Pending {
-                return reject("TASK_NOT_PENDING", format!("task `{name}` is {:?}", task.status));
+                return reject(ErrorCode::TaskNotPending, format!("task `{name}` is {:?}", task.status));
             }
             if task.gated {
-                return reject("TASK_GATED", format!("task `{name}` has a scheduling gate"));
+                return reject(ErrorCode::TaskGated, format!("task `{name}` has a scheduling gate"));
             }
             if let Some(first) = &first
                 && !is_same_stored(first, task)
@@ -375,17 +346,17 @@ impl GroupReader<'_> {
                     "task `{name}` differs from `{}`: put it into a group of its own",
                     first.name
                 );
-                return reject("TASKS_DIFFER", message);
+                return reject(ErrorCode::TasksDiffer, message);
             }
             if let Some(job) = self.job.as_ref().filter(|job| **job != task.job) {
                 let message = format!(
                     "task `{name}` belongs to job `{}`, and the request is about `{job}`",
                     task.job
                 );
-                return reject("JOB_MISMATCH", message);
+                return reject(ErrorCode::JobMismatch, message);
             }
             if !self.seen.insert(&task.name) {
-                return reject("DUPLICATE_TASK", format!("task `{name}` is named twice"));
+                return reject(ErrorCode::TaskDuplicate, format!("task `{name}` is named twice"));
             }
             found.push(Arc::clone(&task.name));
             if !task.unevaluated_fields.is_empty() {
@@ -404,7 +375,7 @@ impl GroupReader<'_> {
                 first = Some(Arc::new(task.clone()));
             }
         }
-        let first = first.ok_or_else(|| invalid("NAMES_MISSING", "names", "no task is named"))?;
+        let first = first.ok_or_else(|| Problem::new(ErrorCode::NamesMissing, "names", "no task is named"))?;
         Ok((first, found, unevaluated))
     }
 }

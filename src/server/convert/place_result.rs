@@ -9,13 +9,13 @@ use pumice_engine::decide::{FilterDetail, PlaceBlocker, PlaceQuery, PlaceResult,
 use pumice_engine::devices::{DeviceMask, device_indices};
 use pumice_engine::model::{NodeSlot, Problem};
 
-use super::batch::{problem, problems};
+use super::batch::{problem, problems, within_item};
 use super::nodes::{NodeEncoding, NodeSetWriter};
 use super::not_evaluated::EvaluatedState;
 use super::result;
 
 /// Converts the placements of Place to the wire.
-pub fn place_result(
+pub(crate) fn place_result(
     query: &PlaceQuery,
     placing: &PlaceResult,
     state: EvaluatedState<'_>,
@@ -58,15 +58,6 @@ fn device_set(devices: DeviceMask) -> pb::DeviceSet {
 
 fn placed_group(number: usize, group: &Result<PlacedGroup, Problem>, writer: NodeSetWriter<'_>) -> pb::PlacedGroup {
     let place = format!("groups[{number}]");
-    let placed = |found: &Problem| {
-        let found = found.clone();
-        // Problems of the engine do not name their group yet.
-        if found.field.starts_with(&place) {
-            found
-        } else {
-            found.within(&place)
-        }
-    };
     let PlacedGroup {
         allocated,
         pipelined,
@@ -78,7 +69,7 @@ fn placed_group(number: usize, group: &Result<PlacedGroup, Problem>, writer: Nod
         Ok(group) => group,
         Err(found) => {
             return pb::PlacedGroup {
-                problem: Some(problem(&placed(found))),
+                problem: Some(problem(&within_item(found, &place))),
                 ..pb::PlacedGroup::default()
             };
         }
@@ -90,7 +81,12 @@ fn placed_group(number: usize, group: &Result<PlacedGroup, Problem>, writer: Nod
         cards: cards.iter().map(ToString::to_string).collect(),
         devices: devices.iter().copied().map(device_set).collect(),
         blockers: self::blockers(blockers, writer),
-        warnings: problems(&warnings.iter().map(placed).collect::<Vec<_>>()),
+        warnings: problems(
+            &warnings
+                .iter()
+                .map(|found| within_item(found, &place))
+                .collect::<Vec<_>>(),
+        ),
         not_evaluated: Vec::new(),
     }
 }
@@ -109,13 +105,13 @@ fn blockers(blockers: &[PlaceBlocker], writer: NodeSetWriter<'_>) -> Vec<pb::Rej
     blockers.iter().map(one).collect()
 }
 
-fn to_u32(len: usize) -> u32 {
+pub(super) fn to_u32(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
 /// Result of a placement that is held: the nodes, cards and devices of its tasks, by the groups of the request. `min_count`: of
 /// this many tasks of the job. `None`: the held tasks are not the first ones of their groups, or there is none.
-pub fn held_result(
+pub(crate) fn held_result(
     groups: &[pb::TaskGroup],
     held: &[TaskPlacement],
     min_count: usize,

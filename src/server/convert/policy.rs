@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
+use pumice_engine::model::ErrorCode;
 use pumice_engine::policy::{Compatibility, Diagnostic, DiagnosticReport, Severity};
 use pumice_state::PolicyVersion;
 
@@ -11,13 +12,13 @@ use pumice_state::PolicyVersion;
 ///
 /// # Errors
 /// The name is neither `upstream` nor `corrected`.
-pub fn read_compatibility(field: &str, name: &str) -> Result<Compatibility, CallError> {
+pub fn read_compatibility(field: &str, name: &str) -> RpcResult<Compatibility> {
     if name.is_empty() {
         return Ok(Compatibility::default());
     }
     Compatibility::from_name(name).ok_or_else(|| {
         let message = format!("{field}: `{name}` is neither `upstream` nor `corrected`");
-        CallError::invalid("COMPATIBILITY_UNKNOWN", message)
+        CallError::new(ErrorCode::CompatibilityUnknown, message)
     })
 }
 
@@ -62,7 +63,7 @@ pub fn policy_report(report: &DiagnosticReport) -> pb::PolicyReport {
     if report.omitted > 0 {
         diagnostics.push(pb::Diagnostic {
             severity: pb::Severity::Warning.into(),
-            code: "MORE_DIAGNOSTICS".to_owned(),
+            code: ErrorCode::DiagnosticsOmitted.name().to_owned(),
             message: format!("{} more diagnostics are not listed", report.omitted),
             ..pb::Diagnostic::default()
         });
@@ -92,7 +93,7 @@ fn diagnostic(diagnostic: &Diagnostic) -> pb::Diagnostic {
     };
     pb::Diagnostic {
         severity: severity.into(),
-        code: (*code).to_owned(),
+        code: code.name().to_owned(),
         message: message.clone(),
         line: *line,
         column: *column,

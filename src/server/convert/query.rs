@@ -6,76 +6,28 @@ use std::sync::Arc;
 
 use crate::limits::{EdgeLimits, MAX_AHEAD, weight_ahead};
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
 use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
-use pumice_engine::model::{ClusterState, Problem, ProblemKind, ResourceTable, TaskRecord, TaskShape};
+use pumice_engine::model::{ClusterState, ErrorCode, Problem, ResourceTable, TaskRecord, TaskShape};
 
 use super::amounts::QueryResourceNames;
 use super::nodes::{NodeEncoding, NodeSetReader};
 use super::reader::{ReadOptions, WireReader};
 
 /// Number of rejected nodes shown per rejection if the request gives none.
-pub const DEFAULT_SAMPLES: u32 = 3;
+pub(crate) const DEFAULT_SAMPLES: u32 = 3;
 
-/// Request of Filter, and the encoding of its result.
-#[derive(Debug)]
-pub struct FilterCall {
-    /// Query for the engine.
-    pub query: NodeQuery,
-    /// Encoding of nodes in the response.
-    pub encoding: NodeEncoding,
-}
-
-/// Request of Score, and the encoding of its result.
-#[derive(Debug)]
-pub struct ScoreCall {
-    /// Query for the engine.
-    pub query: ScoreQuery,
-    /// Encoding of nodes in the response.
-    pub encoding: NodeEncoding,
-}
-
-/// Fields that Filter and Score share, as they arrive.
-struct SharedQueryFields {
-    tasks: Vec<pb::Task>,
-    candidates: Option<pb::NodeSet>,
-    plugins: Vec<String>,
-    resource_fit: i32,
-    node_encoding: i32,
-    samples: Option<u32>,
-    detail: i32,
-}
-
-/// Reads a request of Filter, whose `against` was taken out before.
+/// Reads a request of Filter, whose `against` was taken out before, and the encoding of nodes in the response.
 ///
 /// # Errors
 /// A field that belongs to no task has a problem.
-pub fn read_filter(
+pub(crate) fn read_filter(
     request: pb::FilterRequest,
     nodes: NodeSetReader<'_>,
     table: Option<&pb::NodeTableVersion>,
     declared: &ReadOptions,
-) -> Result<FilterCall, CallError> {
-    let pb::FilterRequest {
-        against: _,
-        tasks,
-        candidates,
-        plugins,
-        resource_fit,
-        node_encoding,
-        samples,
-        detail,
-    } = request;
-    let asked = SharedQueryFields {
-        tasks,
-        candidates,
-        plugins,
-        resource_fit,
-        node_encoding,
-        samples,
-        detail,
-    };
-    let (query, encoding) = read_shared(asked, nodes, table, declared)?;
+) -> RpcResult<(NodeQuery, NodeEncoding)> {
+    let (query, encoding) = read_shared(request, nodes, table, declared)?;
     let sampled = samples_per_task(&query);
     check_size(
         &query,
@@ -84,19 +36,19 @@ pub fn read_filter(
         [u64::MAX, sampled],
         &declared.limits,
     )?;
-    Ok(FilterCall { query, encoding })
+    Ok((query, encoding))
 }
 
-/// Reads a request of Score, whose `against` was taken out before.
+/// Reads a request of Score, whose `against` was taken out before, and the encoding of nodes in the response.
 ///
 /// # Errors
 /// A field that belongs to no task has a problem.
-pub fn read_score(
+pub(crate) fn read_score(
     request: pb::ScoreRequest,
     nodes: NodeSetReader<'_>,
     table: Option<&pb::NodeTableVersion>,
     declared: &ReadOptions,
-) -> Result<ScoreCall, CallError> {
+) -> RpcResult<(ScoreQuery, NodeEncoding)> {
     let pb::ScoreRequest {
         against: _,
         tasks,
@@ -112,7 +64,8 @@ pub fn read_score(
         ahead,
     } = request;
     let ahead = read_ahead(ahead, limit)?;
-    let asked = SharedQueryFields {
+    let asked = pb::FilterRequest {
+        against: None,
         tasks,
         candidates,
         plugins,
@@ -142,71 +95,76 @@ pub fn read_score(
         with_parts,
         ahead,
     };
-    Ok(ScoreCall { query, encoding })
+    Ok((query, encoding))
 }
 
+/// Reads the fields that Filter and Score share from a request of Filter.
 fn read_shared(
-    asked: SharedQueryFields,
+    asked: pb::FilterRequest,
     nodes: NodeSetReader<'_>,
     table: Option<&pb::NodeTableVersion>,
     declared: &ReadOptions,
-) -> Result<(NodeQuery, NodeEncoding), CallError> {
+) -> RpcResult<(NodeQuery, NodeEncoding)> {
+    let pb::FilterRequest {
+        against: _,
+        tasks,
+        candidates,
+        plugins,
+        resource_fit,
+        node_encoding,
+        samples,
+        detail,
+    } = asked;
     nodes.check_table(table)?;
-    let (tasks, resources) = read_tasks(asked.tasks, nodes.state, declared)?;
-    let candidates = asked
-        .candidates
-        .map(|set| nodes.read("candidates", set, table))
-        .transpose()?;
+    let (tasks, resources) = read_tasks(tasks, nodes.state, declared)?;
+    let candidates = candidates.map(|set| nodes.read("candidates", set, table)).transpose()?;
     let query = NodeQuery {
         now: None,
         tasks,
         resources,
         candidates,
-        plugins: read_plugins(asked.plugins, declared.limits.plugins)?,
-        resource_fit: read_resource_fit(asked.resource_fit)?,
-        samples: (asked.samples.unwrap_or(DEFAULT_SAMPLES) as usize).min(declared.limits.samples),
-        detail: read_detail(asked.detail)?,
+        plugins: read_plugins(plugins, declared.limits.plugins)?,
+        resource_fit: read_resource_fit(resource_fit)?,
+        samples: (samples.unwrap_or(DEFAULT_SAMPLES) as usize).min(declared.limits.samples),
+        detail: read_detail(detail)?,
     };
-    Ok((query, NodeEncoding::read(asked.node_encoding)?))
+    Ok((query, NodeEncoding::read(node_encoding)?))
 }
 
 /// Reads the plugins that a request names.
-pub(super) fn read_plugins(names: Vec<String>, limit: usize) -> Result<Vec<Arc<str>>, CallError> {
+pub(super) fn read_plugins(names: Vec<String>, limit: usize) -> RpcResult<Vec<Arc<str>>> {
     if names.len() > limit {
         let message = format!("plugins: {} names", names.len());
-        return Err(CallError::limit("TOO_MANY_PLUGINS", "plugins", limit, &message));
+        return Err(CallError::limit("plugins", limit, &message));
     }
     let mut seen = BTreeSet::new();
     if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
         let message = format!("plugins: `{twice}` is named twice");
-        return Err(CallError::invalid("DUPLICATE_PLUGIN", message));
+        return Err(CallError::new(ErrorCode::PluginDuplicate, message));
     }
     Ok(names.into_iter().map(Arc::from).collect())
 }
 
 /// Reads the number of tasks to look ahead by.
-fn read_ahead(ahead: u32, limit: Option<u32>) -> Result<usize, CallError> {
+fn read_ahead(ahead: u32, limit: Option<u32>) -> RpcResult<usize> {
     let ahead = ahead as usize;
     if ahead > MAX_AHEAD {
         let message = format!("ahead: {ahead} tasks");
-        return Err(CallError::limit("TOO_FAR_AHEAD", "ahead", MAX_AHEAD, &message));
+        return Err(CallError::limit("ahead", MAX_AHEAD, &message));
     }
     if ahead > 0 && limit.is_some() {
         let message = "ahead: the best nodes are others after each task; leave `limit` out, or `ahead`";
-        return Err(CallError::invalid("AHEAD_WITH_LIMIT", message));
+        return Err(CallError::new(ErrorCode::AheadWithLimit, message));
     }
     Ok(ahead)
 }
 
-fn read_resource_fit(fit: i32) -> Result<ResourceFit, CallError> {
+fn read_resource_fit(fit: i32) -> RpcResult<ResourceFit> {
     match pb::ResourceFit::try_from(fit) {
         Ok(pb::ResourceFit::Unspecified | pb::ResourceFit::FutureIdle) => Ok(ResourceFit::FutureIdle),
         Ok(pb::ResourceFit::Idle) => Ok(ResourceFit::Idle),
         Ok(pb::ResourceFit::None) => Ok(ResourceFit::None),
-        Err(_) => {
-            let message = format!("resource_fit: {fit} is no value of this field");
-            Err(CallError::invalid("INVALID_ENUM", message))
-        }
+        Err(_) => Err(CallError::unknown_value("resource_fit", fit)),
     }
 }
 
@@ -219,20 +177,17 @@ fn default_filter_detail(detail: i32, limit: Option<u32>) -> i32 {
     }
 }
 
-fn read_detail(detail: i32) -> Result<FilterDetail, CallError> {
+fn read_detail(detail: i32) -> RpcResult<FilterDetail> {
     match pb::FilterDetail::try_from(detail) {
         Ok(pb::FilterDetail::Unspecified | pb::FilterDetail::Nodes) => Ok(FilterDetail::Nodes),
         Ok(pb::FilterDetail::Samples) => Ok(FilterDetail::Samples),
         Ok(pb::FilterDetail::Counts) => Ok(FilterDetail::Counts),
-        Err(_) => {
-            let message = format!("the detail of the filter: {detail} is no value of this field");
-            Err(CallError::invalid("INVALID_ENUM", message))
-        }
+        Err(_) => Err(CallError::unknown_value("detail", detail)),
     }
 }
 
 /// Number of nodes that each task is evaluated on.
-pub fn node_count(query: &NodeQuery, cluster_state: &ClusterState) -> u64 {
+pub(crate) fn node_count(query: &NodeQuery, cluster_state: &ClusterState) -> u64 {
     match &query.candidates {
         Some(candidates) => candidates.len() as u64,
         None => cluster_state.slots().into(),
@@ -255,7 +210,7 @@ fn check_size(
     (cluster_state, ahead): (&ClusterState, usize),
     [shown, sampled]: [u64; 2],
     limits: &EdgeLimits,
-) -> Result<(), CallError> {
+) -> RpcResult<()> {
     let (tasks, width) = (query.tasks.len() as u64, node_count(query, cluster_state));
     let (limit, name) = match encoding {
         NodeEncoding::Names => (limits.named_pairs, "named_pairs"),
@@ -283,7 +238,7 @@ fn check_size(
                 "{tasks} tasks on {width} nodes are too much for one call: send fewer tasks or candidates, set `limit`, \
                  ask for slots, for fewer `samples`, or less far `ahead`"
             );
-            return Err(CallError::limit("QUERY_TOO_LARGE", name, limit, &message));
+            return Err(CallError::limit(name, limit, &message));
         }
     }
     Ok(())
@@ -359,11 +314,11 @@ fn read_tasks(
     tasks: Vec<pb::Task>,
     cluster_state: &ClusterState,
     declared: &ReadOptions,
-) -> Result<(ReadTasks, Arc<ResourceTable>), CallError> {
+) -> RpcResult<(ReadTasks, Arc<ResourceTable>)> {
     let limit = declared.limits.tasks;
     if tasks.len() > limit {
         let message = format!("tasks: {} tasks", tasks.len());
-        return Err(CallError::limit("TOO_MANY_TASKS", "tasks", limit, &message));
+        return Err(CallError::limit("tasks", limit, &message));
     }
     let mut names = QueryResourceNames::new(cluster_state.resources(), declared.limits.query_resources);
     let mut reader = WireReader::new(&mut names, declared);
@@ -431,21 +386,16 @@ pub(super) fn read_stored_task(task: &pb::Task, cluster_state: &ClusterState) ->
     if name.is_empty() {
         let message = "a task without `requests` means a stored one and needs its name; an empty list of requests \
                        is written `requests: {}`";
-        return Err(Problem::new(
-            ProblemKind::Invalid,
-            "REQUESTS_MISSING",
-            "requests",
-            message,
-        ));
+        return Err(Problem::new(ErrorCode::RequestsMissing, "requests", message));
     }
     let Some(stored) = cluster_state.tasks().get(name) else {
         let message = format!("there is no task `{name}`, and the request gives no `requests` for it");
-        return Err(Problem::new(ProblemKind::NotFound, "TASK_NOT_FOUND", "name", message));
+        return Err(Problem::new(ErrorCode::TaskUnknown, "name", message));
     };
     let record = &stored.record;
     if !record.uid.may_equal(&uid.as_str().into()) {
         let message = format!("the existing task `{name}` is another incarnation, `{}`", record.uid);
-        return Err(Problem::new(ProblemKind::NotFound, "UID_MISMATCH", "uid", message));
+        return Err(Problem::new(ErrorCode::UidMismatch, "uid", message));
     }
     let only = pb::Task {
         name: name.clone(),
@@ -456,7 +406,7 @@ pub(super) fn read_stored_task(task: &pb::Task, cluster_state: &ClusterState) ->
         Vec::new()
     } else {
         let message = "without `requests` the task means the stored one; its other fields are ignored";
-        vec![Problem::new(ProblemKind::Invalid, "FIELDS_IGNORED", "", message)]
+        vec![Problem::new(ErrorCode::FieldsIgnored, "", message)]
     };
     Ok(QueryTask {
         task: Arc::new(record.clone()),

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::wire::Wire;
 use crate::limits::EdgeLimits;
 use pumice_engine::actions::PREEMPTABLE;
 use pumice_engine::model::{
-    JobRecord, LabelKinds, Problem, ProblemKind, ResourceId, ResourceNaming, TextMap, TooManyResourcesError,
+    ErrorCode, JobRecord, LabelKinds, Problem, ResourceId, ResourceNaming, TextMap, TooManyResourcesError,
 };
 use pumice_engine::plugin::{EVERY_LABEL, PluginDef};
 use pumice_engine::policy::Compatibility;
@@ -107,6 +108,16 @@ impl ReadProblems {
     }
 }
 
+/// Checks the length of a name in a request.
+pub(in crate::server) fn check_name(field: &str, name: &str, limits: &EdgeLimits) -> Result<(), Problem> {
+    let (bytes, limit) = (name.len(), limits.name_bytes);
+    if bytes <= limit {
+        return Ok(());
+    }
+    let message = format!("{bytes} bytes; limit `name_bytes` is {limit}");
+    Err(Problem::new(ErrorCode::NameTooLong, field, message))
+}
+
 /// Reader of wire messages.
 pub(super) struct WireReader<'a> {
     pub(super) resource_names: &'a mut dyn ResourceInterner,
@@ -190,14 +201,13 @@ impl<'a> WireReader<'a> {
     }
 
     /// Records a problem, which rejects the message.
-    pub(super) fn problem(&mut self, kind: ProblemKind, reason: &'static str, field: String, message: String) {
-        self.problems.problems.push(Problem::new(kind, reason, field, message));
+    pub(super) fn problem(&mut self, code: ErrorCode, field: String, message: String) {
+        self.problems.problems.push(Problem::new(code, field, message));
     }
 
     /// Records a warning about a part that is ignored.
-    pub(super) fn warning(&mut self, reason: &'static str, field: String, message: String) {
-        let warning = Problem::new(ProblemKind::Invalid, reason, field, message);
-        self.problems.warnings.push(warning);
+    pub(super) fn warning(&mut self, code: ErrorCode, field: String, message: String) {
+        self.problems.warnings.push(Problem::new(code, field, message));
     }
 
     /// Reads a name that may be empty.
@@ -205,10 +215,8 @@ impl<'a> WireReader<'a> {
         if name.is_empty() {
             return Arc::default();
         }
-        let limit = self.options.limits.name_bytes;
-        if name.len() > limit {
-            let message = format!("{} bytes; limit `name_bytes` is {limit}", name.len());
-            self.problem(ProblemKind::Invalid, "NAME_TOO_LONG", field.to_owned(), message);
+        if let Err(problem) = check_name(field, &name, &self.options.limits) {
+            self.problems.problems.push(problem);
             return Arc::default();
         }
         name.into()
@@ -218,7 +226,7 @@ impl<'a> WireReader<'a> {
     pub(super) fn record_name(&mut self, name: String) -> Arc<str> {
         if name.is_empty() {
             let message = "a record needs a name".to_owned();
-            self.problem(ProblemKind::Invalid, "NAME_MISSING", "name".to_owned(), message);
+            self.problem(ErrorCode::NameMissing, "name".to_owned(), message);
         }
         self.name("name", name)
     }
@@ -242,13 +250,13 @@ impl<'a> WireReader<'a> {
         keeps_all: bool,
     ) -> (TextMap, bool) {
         let EdgeLimits {
-            texts: limit,
+            labels: limit,
             label_bytes,
             ..
         } = self.options.limits;
         if texts.len() > limit {
             let message = format!("{} entries; limit `labels` is {limit}", texts.len());
-            self.problem(ProblemKind::Exhausted, "TOO_MANY_LABELS", field.to_owned(), message);
+            self.problem(ErrorCode::LimitExceeded, field.to_owned(), message);
             return (TextMap::default(), false);
         }
         let declared = declared(self.options);
@@ -263,12 +271,7 @@ impl<'a> WireReader<'a> {
             .collect();
         for (name, text) in stored.iter().filter(|(_, text)| text.len() > label_bytes) {
             let message = format!("{} bytes; limit `label_bytes` is {label_bytes}", text.len());
-            self.problem(
-                ProblemKind::Exhausted,
-                "LABEL_TOO_LONG",
-                format!("{field}[{name}]"),
-                message,
-            );
+            self.problem(ErrorCode::LimitExceeded, format!("{field}[{name}]"), message);
         }
         if stored.is_empty() {
             return (Arc::clone(&self.empty_texts), dropped);
@@ -281,17 +284,22 @@ impl<'a> WireReader<'a> {
         let prost_types::Timestamp { seconds, nanos } = time?;
         if !(0..1_000_000_000).contains(&nanos) {
             let message = format!("{nanos} nanoseconds are not within a second");
-            self.problem(ProblemKind::Invalid, "INVALID_TIME", field.to_owned(), message);
+            self.problem(ErrorCode::TimeInvalid, field.to_owned(), message);
         }
         Some(seconds)
+    }
+
+    /// Reads a value of the model, whose default a number that this server does not know stands for.
+    pub(super) fn model_value<E: TryFrom<i32>, M: Wire<E> + Default>(&mut self, field: &'static str, number: i32) -> M {
+        self.enum_value(field, number).map(M::read).unwrap_or_default()
     }
 
     /// Reads an enumeration value; a number that this server does not know is a problem.
     pub(super) fn enum_value<E: TryFrom<i32>>(&mut self, field: &'static str, number: i32) -> Option<E> {
         let word = E::try_from(number).ok();
         if word.is_none() {
-            let message = format!("{number} is no value of this field");
-            self.problem(ProblemKind::Invalid, "INVALID_ENUM", field.to_owned(), message);
+            let message = format!("invalid value: {number}");
+            self.problem(ErrorCode::EnumInvalid, field.to_owned(), message);
         }
         word
     }

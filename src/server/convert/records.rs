@@ -6,13 +6,14 @@ use std::sync::Arc;
 use crate::server::pb;
 use pumice_engine::model::resource_name::ResourceKind;
 use pumice_engine::model::{
-    ClassPriority, GangMember, GangMinimums, GroupSelector, JobPhase, JobRecord, NamespaceRecord, NodeGroupLists,
-    NodeRecord, PreemptionPolicy, PriorityClassRecord, ProblemKind, QueueAffinity, QueueRecord, QueueState,
-    ResourceAmounts, ResourceId, ResourceNaming, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
+    ClassPriority, ErrorCode, GangMember, GangMinimums, GroupSelector, JobRecord, NamespaceRecord, NodeRecord,
+    PriorityClassRecord, QueueAffinity, QueueRecord, ResourceAmounts, ResourceId, ResourceNaming, SubGroupPolicy,
+    TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
 };
 
 use super::amounts::MIN_RESOURCES;
 use super::reader::WireReader;
+use super::wire::Wire;
 
 /// Most roles, group policies or scheduling gates of a record.
 const MAX_GANG_ENTRIES: usize = 256;
@@ -82,7 +83,7 @@ impl WireReader<'_> {
             annotations: self.text_map("annotations", annotations, |declared| &declared.queue_annotations),
             weight,
             priority,
-            state: self.enum_value("state", state).map(queue_state).unwrap_or_default(),
+            state: self.model_value::<pb::QueueState, _>("state", state),
             parent: self.name("parent", parent),
             reclaimable,
             capability: self.signed_amounts("capability", capability),
@@ -137,7 +138,7 @@ impl WireReader<'_> {
             queue: self.name("queue", queue),
             creation_time: self.seconds("creation_time", creation_time),
             priority,
-            phase: self.enum_value("phase", phase).map(job_phase).unwrap_or_default(),
+            phase: self.model_value::<pb::JobPhase, _>("phase", phase),
             min_member,
             min_resources: self.signed_amounts(MIN_RESOURCES, min_resources),
             annotations: self.text_map("annotations", annotations, |declared| &declared.job_annotations),
@@ -164,7 +165,7 @@ impl WireReader<'_> {
         let task = self.task(task);
         if task.status == TaskStatus::Pending && !task.node.is_empty() {
             let message = format!("a pending task takes nothing of node `{}`", task.node);
-            self.warning("PENDING_ON_NODE", "status".to_owned(), message);
+            self.warning(ErrorCode::TaskPendingOnNode, "status".to_owned(), message);
         }
         task
     }
@@ -213,7 +214,7 @@ impl WireReader<'_> {
             uid: self.name("uid", uid).into(),
             job: self.name("job", job),
             priority,
-            status: self.enum_value("status", status).map(task_status).unwrap_or_default(),
+            status: self.model_value::<pb::TaskStatus, _>("status", status),
             node: self.name("node", node),
             gated: gated || !gang.scheduling_gates.is_empty(),
             nominated_node: self.name("nominated_node", nominated_node),
@@ -241,14 +242,13 @@ impl WireReader<'_> {
         priority_from_class: Option<i32>,
         policy: i32,
     ) -> GangMember {
-        let policy = self.enum_value("preemption_policy", policy);
         GangMember {
             role: self.name("role", role),
             sub_group: self.name("sub_group", sub_group),
             priority_class: self.name("priority_class_name", priority_class),
             scheduling_gates: self.names("scheduling_gates", gates),
             priority_from_class,
-            preemption_policy: policy.map(preemption_policy).unwrap_or_default(),
+            preemption_policy: self.model_value::<pb::PreemptionPolicy, _>("preemption_policy", policy),
         }
     }
 
@@ -264,7 +264,7 @@ impl WireReader<'_> {
         let few = len <= MAX_GANG_ENTRIES;
         if !few {
             let message = format!("{len} entries; at most {MAX_GANG_ENTRIES} are allowed");
-            self.problem(ProblemKind::Exhausted, "TOO_MANY_FIELDS", field.to_owned(), message);
+            self.problem(ErrorCode::LimitExceeded, field.to_owned(), message);
         }
         few
     }
@@ -326,12 +326,7 @@ impl WireReader<'_> {
     fn unevaluated_fields(&mut self, names: Vec<String>) -> UnevaluatedFields {
         if names.len() > MAX_UNEVALUATED_FIELDS {
             let message = format!("{} names; at most {MAX_UNEVALUATED_FIELDS} are allowed", names.len());
-            self.problem(
-                ProblemKind::Exhausted,
-                "TOO_MANY_FIELDS",
-                "unevaluated_fields".to_owned(),
-                message,
-            );
+            self.problem(ErrorCode::LimitExceeded, "unevaluated_fields".to_owned(), message);
             return UnevaluatedFields::default();
         }
         let names = names.into_iter().map(|name| self.name("unevaluated_fields", name));
@@ -344,8 +339,7 @@ impl WireReader<'_> {
         match pods.checked_add(1) {
             Some(pods) => requests.set(ResourceId::PODS, pods),
             None => self.problem(
-                ProblemKind::Invalid,
-                "QUANTITY_TOO_LARGE",
+                ErrorCode::QuantityTooLarge,
                 "requests.items[pods]".to_owned(),
                 "the amount is too large to add the pod itself".to_owned(),
             ),
@@ -377,60 +371,8 @@ fn queue_affinity(affinity: pb::QueueAffinity) -> QueueAffinity {
         node_group_affinity,
         node_group_anti_affinity,
     } = affinity;
-    let shared = |names: Vec<String>| names.into_iter().map(Arc::from).collect();
-    let lists = |lists: Option<pb::NodeGroupLists>| {
-        let pb::NodeGroupLists { required, preferred } = lists.unwrap_or_default();
-        NodeGroupLists {
-            required: shared(required),
-            preferred: shared(preferred),
-        }
-    };
     QueueAffinity {
-        affinity: lists(node_group_affinity),
-        anti_affinity: lists(node_group_anti_affinity),
-    }
-}
-
-fn queue_state(state: pb::QueueState) -> QueueState {
-    match state {
-        pb::QueueState::Unspecified => QueueState::Unspecified,
-        pb::QueueState::Open => QueueState::Open,
-        pb::QueueState::Closed => QueueState::Closed,
-        pb::QueueState::Closing => QueueState::Closing,
-        pb::QueueState::Unknown => QueueState::Unknown,
-    }
-}
-
-fn preemption_policy(policy: pb::PreemptionPolicy) -> PreemptionPolicy {
-    match policy {
-        pb::PreemptionPolicy::Unspecified => PreemptionPolicy::OfClass,
-        pb::PreemptionPolicy::Never => PreemptionPolicy::Never,
-        pb::PreemptionPolicy::LowerPriority => PreemptionPolicy::LowerPriority,
-    }
-}
-
-fn job_phase(phase: pb::JobPhase) -> JobPhase {
-    match phase {
-        pb::JobPhase::Unspecified => JobPhase::Unspecified,
-        pb::JobPhase::Pending => JobPhase::Pending,
-        pb::JobPhase::Inqueue => JobPhase::Inqueue,
-        pb::JobPhase::Running => JobPhase::Running,
-        pb::JobPhase::Unknown => JobPhase::Unknown,
-        pb::JobPhase::Completed => JobPhase::Completed,
-    }
-}
-
-fn task_status(status: pb::TaskStatus) -> TaskStatus {
-    match status {
-        pb::TaskStatus::Unspecified | pb::TaskStatus::Pending => TaskStatus::Pending,
-        pb::TaskStatus::Allocated => TaskStatus::Allocated,
-        pb::TaskStatus::Pipelined => TaskStatus::Pipelined,
-        pb::TaskStatus::Binding => TaskStatus::Binding,
-        pb::TaskStatus::Bound => TaskStatus::Bound,
-        pb::TaskStatus::Running => TaskStatus::Running,
-        pb::TaskStatus::Releasing => TaskStatus::Releasing,
-        pb::TaskStatus::Succeeded => TaskStatus::Succeeded,
-        pb::TaskStatus::Failed => TaskStatus::Failed,
-        pb::TaskStatus::Unknown => TaskStatus::Unknown,
+        affinity: Wire::read(node_group_affinity.unwrap_or_default()),
+        anti_affinity: Wire::read(node_group_anti_affinity.unwrap_or_default()),
     }
 }

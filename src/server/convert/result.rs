@@ -15,19 +15,19 @@ use super::not_evaluated::EvaluatedState;
 
 /// Options that the result of Score depends on besides the scores.
 #[derive(Clone, Copy, Debug)]
-pub struct ScoreResultOptions {
+pub(crate) struct ScoreResultOptions {
     /// Encoding of nodes.
-    pub encoding: NodeEncoding,
+    pub(crate) encoding: NodeEncoding,
     /// True if the nodes have a defined order: best first, or the order of the candidates.
-    pub limited: bool,
+    pub(crate) limited: bool,
     /// True if the request gave candidates.
-    pub candidates: bool,
+    pub(crate) candidates: bool,
     /// Requested detail of the filter's verdict.
-    pub detail: FilterDetail,
+    pub(crate) detail: FilterDetail,
 }
 
 /// Converts the verdicts of Filter to the wire.
-pub fn filter_result(
+pub(crate) fn filter_result(
     query: &NodeQuery,
     items: TaskResults<FilterVerdict>,
     state: EvaluatedState<'_>,
@@ -57,7 +57,7 @@ pub fn filter_result(
 }
 
 /// Converts the scores of Score to the wire.
-pub fn score_result(
+pub(crate) fn score_result(
     query: &NodeQuery,
     items: TaskResults<ScoreSheet>,
     state: EvaluatedState<'_>,

@@ -4,28 +4,29 @@ use std::sync::Arc;
 
 use crate::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
 use pumice_engine::cycle::SessionChange;
 use pumice_engine::decide::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery};
-use pumice_engine::model::{ClusterState, Problem, ProblemKind, TaskRecord, TaskStatus};
+use pumice_engine::model::{ClusterState, ErrorCode, Problem, TaskStatus};
 use pumice_engine::plugin::VictimKind;
 
 use super::amounts::QueryResourceNames;
 use super::batch::{problem, problems};
 use super::evaluation_ref::read_changes;
 use super::not_evaluated::EvaluatedState;
-use super::query::{is_sent, read_plugins, read_sent_task, read_stored_task};
-use super::reader::{ReadOptions, WireReader};
+use super::place_result::to_u32;
+use super::query::{read_plugins, read_task};
+use super::reader::{ReadOptions, WireReader, check_name};
 
 /// Reads a request of `SelectVictims`, whose `against` was taken out before.
 ///
 /// # Errors
 /// A field that belongs to no group has a problem.
-pub fn read_victims(
+pub(crate) fn read_victims(
     request: pb::SelectVictimsRequest,
     cluster_state: &ClusterState,
     declared: &ReadOptions,
-) -> Result<VictimsQuery, CallError> {
+) -> RpcResult<VictimsQuery> {
     let pb::SelectVictimsRequest {
         against: _,
         kind,
@@ -40,7 +41,7 @@ pub fn read_victims(
         Ok(pb::VictimKind::GangReclaim) => VictimKind::GangReclaim,
         Ok(pb::VictimKind::Unspecified) | Err(_) => {
             let message = "kind: give PREEMPT (within a queue), RECLAIM (between queues), GANG_PREEMPT or GANG_RECLAIM";
-            return Err(CallError::invalid("VICTIM_KIND_MISSING", message));
+            return Err(CallError::new(ErrorCode::VictimKindMissing, message));
         }
     };
     let candidates: usize = groups.iter().map(|group| group.candidates.len()).sum();
@@ -56,12 +57,7 @@ pub fn read_victims(
     ];
     for (what, size, limit, name) in sizes {
         if size > limit {
-            return Err(CallError::limit(
-                "QUERY_TOO_LARGE",
-                name,
-                limit,
-                &format!("{size} {what}"),
-            ));
+            return Err(CallError::limit(name, limit, &format!("{size} {what}")));
         }
     }
     let mut names = QueryResourceNames::new(cluster_state.resources(), limits.query_resources);
@@ -90,28 +86,19 @@ fn read_group(
         candidates,
         hypothetical_changes: assumptions,
     } = group;
-    let limits = &reader.options.limits;
-    if node.len() > limits.name_bytes {
-        let message = format!("{} bytes; limit `name_bytes` is {}", node.len(), limits.name_bytes);
-        return Err(Problem::new(ProblemKind::Invalid, "NAME_TOO_LONG", "node", message));
-    }
+    check_name("node", &node, &reader.options.limits)?;
     let Some(preemptor) = preemptor else {
         let message = "a group needs a preemptor";
-        return Err(Problem::new(
-            ProblemKind::Invalid,
-            "PREEMPTOR_MISSING",
-            "preemptor",
-            message,
-        ));
+        return Err(Problem::new(ErrorCode::PreemptorMissing, "preemptor", message));
     };
-    let preemptor =
-        read_victim_task(preemptor, cluster_state, reader).map_err(|problem| problem.within("preemptor"))?;
+    let preemptor = read_task(preemptor, cluster_state, reader).map_err(|problem| problem.within("preemptor"))?;
     let mut read = Vec::with_capacity(candidates.len());
     for (at, candidate) in candidates.into_iter().enumerate() {
         // A pod that the API server has seen says its status.
         let whole = candidate.requests.is_some() && candidate.status() == pb::TaskStatus::Unspecified;
-        let mut record = read_victim_task(candidate, cluster_state, reader)
-            .map_err(|problem| problem.within(&format!("candidates[{at}]")))?;
+        let read_candidate = read_task(candidate, cluster_state, reader);
+        let candidate = read_candidate.map_err(|problem| problem.within(&format!("candidates[{at}]")))?;
+        let mut record = Arc::unwrap_or_clone(candidate.task);
         if whole {
             // A candidate that is sent whole and without a status counts as running.
             record.status = TaskStatus::Running;
@@ -119,44 +106,24 @@ fn read_group(
         read.push(record);
     }
     Ok(VictimGroup {
-        preemptor,
+        preemptor: Arc::unwrap_or_clone(preemptor.task),
         node: node.into(),
         candidates: read,
         assumptions: read_assumptions(assumptions, &reader.options.limits)?,
     })
 }
 
-fn read_victim_task(
-    task: pb::Task,
-    cluster_state: &ClusterState,
-    reader: &mut WireReader<'_>,
-) -> Result<TaskRecord, Problem> {
-    let read = if is_sent(&task) {
-        read_sent_task(task, cluster_state, reader)
-    } else {
-        read_stored_task(&task, cluster_state)
-    };
-    read.map(|read| Arc::unwrap_or_clone(read.task))
-}
-
 fn read_assumptions(assumptions: Vec<pb::SessionChange>, limits: &EdgeLimits) -> Result<Vec<SessionChange>, Problem> {
     let limit = limits.victim_changes;
     if assumptions.len() > limit {
         let message = format!("{} assumptions; limit `victim_changes` is {limit}", assumptions.len());
-        return Err(Problem::new(
-            ProblemKind::Exhausted,
-            "TOO_MANY_ASSUMPTIONS",
-            "assumptions",
-            message,
-        ));
+        return Err(Problem::new(ErrorCode::LimitExceeded, "assumptions", message));
     }
-    read_changes(assumptions, limits).map_err(|(at, reason, message)| {
-        Problem::new(ProblemKind::Invalid, reason, format!("assumptions[{at}]"), message)
-    })
+    read_changes(assumptions, "assumptions", limits)
 }
 
 /// Result of `SelectVictims`.
-pub fn victims_result(
+pub(crate) fn victims_result(
     query: &VictimsQuery,
     items: &[Result<VictimVerdict, Problem>],
     state: EvaluatedState<'_>,
@@ -209,8 +176,4 @@ fn victim_vote(vote: &VictimVote) -> pb::VictimVote {
         abstained: victims.is_none(),
         victims: victims.iter().flatten().copied().map(to_u32).collect(),
     }
-}
-
-fn to_u32(position: usize) -> u32 {
-    u32::try_from(position).unwrap_or(u32::MAX)
 }

@@ -12,7 +12,8 @@ use serde_json::value::RawValue;
 
 use super::asked_pod::AskedPod;
 use super::requests::{read_json, unreadable};
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
+use pumice_engine::model::ErrorCode;
 
 /// Request of filter and prioritize.
 #[derive(Debug, Deserialize)]
@@ -82,7 +83,7 @@ impl AskedNodes {
 }
 
 /// Reads a request of filter or prioritize.
-pub(super) fn read_nodes_message(body: &Bytes) -> Result<(AskedPod, AskedNodes), CallError> {
+pub(super) fn read_nodes_message(body: &Bytes) -> RpcResult<(AskedPod, AskedNodes)> {
     let message: NodesMessage<'_> = read_json(body)?;
     let pod = AskedPod::read(message.pod)?;
     let start = body.as_ptr().addr();
@@ -107,7 +108,7 @@ pub(super) fn read_nodes_message(body: &Bytes) -> Result<(AskedPod, AskedNodes),
         (None, Some(names)) => (names.into_iter().map(|NameText(text)| name(text)).collect(), None),
         (None, None) => {
             let message = "Nodes and NodeNames: both are absent";
-            return Err(CallError::invalid("NODES_MISSING", message));
+            return Err(CallError::new(ErrorCode::NodesMissing, message));
         }
     };
     let body = body.clone();
@@ -184,7 +185,7 @@ pub(super) fn push_json(json: &mut Vec<u8>, value: &impl Serialize) {
 mod tests {
     use super::*;
 
-    fn read(body: &str) -> Result<(Vec<String>, Option<Vec<String>>), CallError> {
+    fn read(body: &str) -> RpcResult<(Vec<String>, Option<Vec<String>>)> {
         let (_, nodes) = read_nodes_message(&Bytes::copy_from_slice(body.as_bytes()))?;
         let names = nodes.names().map(str::to_owned).collect();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();

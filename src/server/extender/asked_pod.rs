@@ -6,7 +6,8 @@ use serde_json::value::RawValue;
 use super::offers::OfferKey;
 use super::requests::unreadable;
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
+use pumice_engine::model::ErrorCode;
 use pumice_kubernetes::object::{AmountRules, ObjectKind, ObjectLimits, ObjectRecord, read_json_of};
 
 /// Pod that a request is about.
@@ -37,11 +38,11 @@ struct ObjectMetadata {
 }
 
 impl AskedPod {
-    pub(super) fn read(raw: &RawValue) -> Result<Self, CallError> {
+    pub(super) fn read(raw: &RawValue) -> RpcResult<Self> {
         let head: ObjectHead = serde_json::from_str(raw.get()).map_err(|error| unreadable("Pod", &error))?;
         let ObjectMetadata { name, namespace, uid } = head.metadata;
         if name.is_empty() {
-            return Err(CallError::invalid("POD_UNNAMED", "Pod.metadata.name: empty"));
+            return Err(CallError::new(ErrorCode::PodUnnamed, "Pod.metadata.name: empty"));
         }
         let namespace = if namespace.is_empty() { "default" } else { &namespace };
         Ok(Self {

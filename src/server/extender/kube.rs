@@ -1,19 +1,17 @@
 //! kube-scheduler's extender protocol: its verbs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
-use serde::Serialize;
+use serde_json::json;
 
 use super::asked_nodes::{push_json, push_text, read_nodes_message};
-use super::body::read_body;
 use super::kube_bind::write_bind;
 use super::node_verdicts::push_each;
 use super::requests::to_json;
 use super::{DRY_RUN, ExtenderFront, HttpError, ResponseMode, error_text};
-use crate::server::status::CallError;
+use crate::server::status::RpcResult;
 
 /// Bytes that the score of one node takes, roughly.
 const HOST_BYTES: usize = 48;
@@ -27,51 +25,13 @@ pub(super) enum KubeVerb {
     Bind,
 }
 
-impl KubeVerb {
-    const ALL: [(&'static str, KubeVerb); 4] = [
-        ("filter", KubeVerb::Filter),
-        ("prioritize", KubeVerb::Prioritize),
-        ("preempt", KubeVerb::Preempt),
-        ("bind", KubeVerb::Bind),
-    ];
-
-    pub(super) fn from_name(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|(own, _)| *own == name)
-            .map(|(_, verb)| verb)
-    }
-
-    /// Names of all verbs, for messages.
-    pub(super) fn names() -> String {
-        Self::ALL.map(|(name, _)| name).join(", ")
-    }
-
-    /// Value of the metrics' label `rpc`.
-    pub(super) fn metric(self) -> &'static str {
-        match self {
-            KubeVerb::Filter => "kube-scheduler/filter",
-            KubeVerb::Prioritize => "kube-scheduler/prioritize",
-            KubeVerb::Preempt => "kube-scheduler/preempt",
-            KubeVerb::Bind => "kube-scheduler/bind",
-        }
-    }
-}
-
-/// Response of filter that has an error only.
-#[derive(Debug, Default, Serialize)]
-struct FilterErrorMessage<'b> {
-    #[serde(rename = "Nodes")]
-    nodes: Option<()>,
-    #[serde(rename = "NodeNames")]
-    node_names: Option<()>,
-    #[serde(rename = "FailedNodes")]
-    failed: BTreeMap<&'b str, &'b str>,
-    #[serde(rename = "FailedAndUnresolvableNodes")]
-    unresolvable: BTreeMap<&'b str, &'b str>,
-    #[serde(rename = "Error")]
-    error: &'b str,
-}
+/// Verbs by their paths.
+pub(super) const KUBE_VERBS: &[(&str, KubeVerb)] = &[
+    ("kube-scheduler/filter", KubeVerb::Filter),
+    ("kube-scheduler/prioritize", KubeVerb::Prioritize),
+    ("kube-scheduler/preempt", KubeVerb::Preempt),
+    ("kube-scheduler/bind", KubeVerb::Bind),
+];
 
 impl ExtenderFront {
     /// Answers a request: the outcome for the metrics, and the JSON to send.
@@ -81,10 +41,9 @@ impl ExtenderFront {
         verb: KubeVerb,
         request: Request<Body>,
     ) -> Result<(&'static str, Vec<u8>), HttpError> {
-        let limits = &self.edge.read_options.limits;
         let dry = request.headers().get(DRY_RUN).is_some_and(|value| value == "true");
         let mode = if dry { ResponseMode::DryRun } else { ResponseMode::Hold };
-        let body = read_body(request, &self.bodies, limits, &self.edge.metrics).await?;
+        let body = self.read_body(request).await?;
         let answered = match verb {
             KubeVerb::Filter => self.filter(policy, &body.bytes, mode).await,
             KubeVerb::Prioritize => self.prioritize(policy, &body.bytes, mode).await,
@@ -94,11 +53,13 @@ impl ExtenderFront {
         match answered {
             Ok(json) => Ok(("Ok", json)),
             Err(error) if verb == KubeVerb::Filter => {
-                let error_text = error_text(&error);
-                let message = FilterErrorMessage {
-                    error: &error_text,
-                    ..FilterErrorMessage::default()
-                };
+                let message = json!({
+                    "Nodes": null,
+                    "NodeNames": null,
+                    "FailedNodes": {},
+                    "FailedAndUnresolvableNodes": {},
+                    "Error": error_text(&error),
+                });
                 Ok((error.reason(), to_json(&message)))
             }
             Err(error) if verb == KubeVerb::Bind => Ok((error.reason(), write_bind(&error_text(&error)))),
@@ -107,12 +68,7 @@ impl ExtenderFront {
         }
     }
 
-    async fn prioritize(
-        self: &Arc<Self>,
-        policy: &str,
-        body: &Bytes,
-        mode: ResponseMode,
-    ) -> Result<Vec<u8>, CallError> {
+    async fn prioritize(self: &Arc<Self>, policy: &str, body: &Bytes, mode: ResponseMode) -> RpcResult<Vec<u8>> {
         let (pod, nodes) = self.read_message(body, read_nodes_message).await?;
         let scores = self.scores_of(policy, &pod, &nodes, mode).await?;
         let mut json = Vec::with_capacity(scores.len().saturating_mul(HOST_BYTES));

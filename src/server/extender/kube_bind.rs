@@ -8,14 +8,15 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use serde::{Deserialize, Serialize};
-use tonic::Code;
+use serde::Deserialize;
+use serde_json::json;
 
 use super::asked_pod::AskedPod;
 use super::kube_filter::AskedPodStatus;
 use super::requests::{read_json, to_json};
 use super::{ExtenderFront, ResponseMode};
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
+use pumice_engine::model::ErrorCode;
 use pumice_kubernetes::object::has_name_characters;
 use pumice_live::{BindError, PodBinding};
 
@@ -32,18 +33,12 @@ struct BindMessage {
     node: String,
 }
 
-#[derive(Debug, Serialize)]
-struct BindResponse<'e> {
-    #[serde(rename = "Error")]
-    error: &'e str,
-}
-
 /// Writes a response of bind. An empty error means that the pod is bound.
 pub(super) fn write_bind(error: &str) -> Vec<u8> {
-    to_json(&BindResponse { error })
+    to_json(&json!({ "Error": error }))
 }
 
-fn read_bind(body: &Bytes) -> Result<PodBinding, CallError> {
+fn read_bind(body: &Bytes) -> RpcResult<PodBinding> {
     let BindMessage {
         name,
         namespace,
@@ -54,7 +49,7 @@ fn read_bind(body: &Bytes) -> Result<PodBinding, CallError> {
         if !is_object_name(value) {
             let text =
                 format!("{field}: `{value}` is not the name of an object: lower-case letters, digits, `-` and `.`");
-            return Err(CallError::invalid("BIND_UNREADABLE", text));
+            return Err(CallError::new(ErrorCode::BindUnreadable, text));
         }
     }
     Ok(PodBinding {
@@ -71,17 +66,12 @@ fn is_object_name(name: &str) -> bool {
 }
 
 impl ExtenderFront {
-    pub(super) async fn bind(
-        self: &Arc<Self>,
-        policy: &str,
-        body: &Bytes,
-        mode: ResponseMode,
-    ) -> Result<Vec<u8>, CallError> {
+    pub(super) async fn bind(self: &Arc<Self>, policy: &str, body: &Bytes, mode: ResponseMode) -> RpcResult<Vec<u8>> {
         let binding = read_bind(body)?;
         let Some(binder) = &self.binder else {
             let text =
                 "the server binds no pods: set `extender_bind: true` with `state: kubernetes`, or leave `bindVerb` out";
-            return Err(CallError::precondition("BIND_OFF", text));
+            return Err(CallError::new(ErrorCode::BindOff, text));
         };
         let pod = AskedPod {
             name: format!("{}/{}", binding.namespace, binding.name),
@@ -102,17 +92,15 @@ impl ExtenderFront {
         if let Err(rejection) = held {
             let reason = &rejection.reason;
             let text = format!("node {}: {}: {}", binding.node, reason.plugin, reason.message);
-            return Err(CallError::precondition("BIND_REJECTED", text));
+            return Err(CallError::new(ErrorCode::BindRejected, text));
         }
         match binder.bind(&binding).await {
             Ok(()) => Ok(write_bind("")),
             Err(error @ BindError::Refused(_)) => {
                 let _ = self.hold(policy, &task, Vec::new()).await;
-                Err(CallError::precondition("BIND_REFUSED", error.to_string()))
+                Err(CallError::new(ErrorCode::BindRefused, error.to_string()))
             }
-            Err(error @ BindError::Unknown(_)) => {
-                Err(CallError::new(Code::Unavailable, "BIND_UNKNOWN", error.to_string()))
-            }
+            Err(error @ BindError::Unknown(_)) => Err(CallError::new(ErrorCode::BindUnknown, error.to_string())),
         }
     }
 }
@@ -123,5 +111,5 @@ fn late(pod: &AskedPod, node: &str) -> CallError {
         "pod `{}` is not waiting: it is on node `{node}`, or has ended",
         pod.name
     );
-    CallError::precondition("BIND_LATE", text)
+    CallError::new(ErrorCode::BindLate, text)
 }

@@ -15,15 +15,15 @@ use super::asked_nodes::{AskedNodes, read_nodes_message};
 use super::asked_pod::AskedPod;
 use super::node_verdicts::{NodeVerdict, RequestVerdicts};
 use super::offers::Offer;
-use super::requests::{check_problem, latest, reason_text};
+use super::requests::{check_problem, latest, latest_base, reason_text};
 use super::scored_nodes::ScoredNodes;
 use super::{ExtenderFront, ResponseMode};
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
 use crate::server::worker_pool::{CancellationToken, HeldWorker};
 use pumice_engine::Snapshot;
 use pumice_engine::decide;
-use pumice_engine::model::{TaskRecord, TaskStatus};
+use pumice_engine::model::{ErrorCode, TaskRecord, TaskStatus};
 use pumice_engine::plugin::{PluginContext, Resolution};
 use pumice_state::{CommitRejection, TaskHold, policy_in_snapshot};
 
@@ -57,12 +57,7 @@ enum PodOffer {
 }
 
 impl ExtenderFront {
-    pub(super) async fn filter(
-        self: &Arc<Self>,
-        policy: &str,
-        body: &Bytes,
-        mode: ResponseMode,
-    ) -> Result<Vec<u8>, CallError> {
+    pub(super) async fn filter(self: &Arc<Self>, policy: &str, body: &Bytes, mode: ResponseMode) -> RpcResult<Vec<u8>> {
         let (pod, nodes) = self.read_message(body, read_nodes_message).await?;
         let verdicts = self.verdicts(policy, &pod, &nodes, mode).await?;
         self.read_message(body, move |_| Ok(verdicts.response(&nodes))).await
@@ -75,7 +70,7 @@ impl ExtenderFront {
         pod: &AskedPod,
         nodes: &AskedNodes,
         mode: ResponseMode,
-    ) -> Result<RequestVerdicts, CallError> {
+    ) -> RpcResult<RequestVerdicts> {
         let status = self.status(pod, mode).await?;
         let scored = self.score(policy, pod, nodes, &status).await?;
         let offer = match (&status, mode) {
@@ -115,7 +110,7 @@ impl ExtenderFront {
         task: &TaskRecord,
         held: bool,
         scored: &ScoredNodes,
-    ) -> Result<PodOffer, CallError> {
+    ) -> RpcResult<PodOffer> {
         let keeps = held && scored.fits(&task.node);
         let best = scored.best(HOLD_NODES);
         let node = if keeps {
@@ -137,7 +132,7 @@ impl ExtenderFront {
     ///
     /// # Errors
     /// The source does not report the pod in time.
-    pub(super) async fn status(&self, pod: &AskedPod, mode: ResponseMode) -> Result<AskedPodStatus, CallError> {
+    pub(super) async fn status(&self, pod: &AskedPod, mode: ResponseMode) -> RpcResult<AskedPodStatus> {
         let wait = self.edge.read_options.limits.extender_wait;
         let start = Instant::now();
         loop {
@@ -154,7 +149,7 @@ impl ExtenderFront {
                     pod.name,
                     wait.as_millis()
                 );
-                return Err(CallError::precondition("POD_UNKNOWN", message));
+                return Err(CallError::new(ErrorCode::PodUnknown, message));
             }
             sleep(LOOK_AGAIN).await;
         }
@@ -167,11 +162,11 @@ impl ExtenderFront {
         pod: &AskedPod,
         nodes: &AskedNodes,
         status: &AskedPodStatus,
-    ) -> Result<ScoredNodes, CallError> {
+    ) -> RpcResult<ScoredNodes> {
         let mut changes: usize = 0;
         loop {
             match self.score_once(policy, pod, nodes, status).await {
-                Err(error) if matches!(error.reason(), "NODE_TABLE_CHANGED" | "NODE_NOT_FOUND") => {
+                Err(error) if matches!(error.error_code(), ErrorCode::NodeTableChanged | ErrorCode::NodeUnknown) => {
                     changes = changes.saturating_add(1);
                     if changes == TABLE_CHANGES {
                         return Err(error);
@@ -188,7 +183,7 @@ impl ExtenderFront {
         pod: &AskedPod,
         nodes: &AskedNodes,
         status: &AskedPodStatus,
-    ) -> Result<ScoredNodes, CallError> {
+    ) -> RpcResult<ScoredNodes> {
         let mut scored = ScoredNodes::find(self.edge.state.snapshot(), nodes)?;
         let Some(candidates) = scored.candidates() else {
             return Ok(scored);
@@ -208,13 +203,15 @@ impl ExtenderFront {
             samples: Some(0),
             ..pb::ScoreRequest::default()
         };
-        let session = match status {
-            AskedPodStatus::Waiting(known, true) => Some(self.session_without(policy, known).await?),
-            AskedPodStatus::Waiting(_, false) | AskedPodStatus::Placed(_) | AskedPodStatus::Unknown => None,
+        let (session, against) = match status {
+            AskedPodStatus::Waiting(known, true) => {
+                let (session, against) = self.session_without(policy, known).await?;
+                (Some(session), against)
+            }
+            AskedPodStatus::Waiting(_, false) | AskedPodStatus::Placed(_) | AskedPodStatus::Unknown => {
+                (None, latest(policy))
+            }
         };
-        let against = session
-            .as_ref()
-            .map_or_else(|| latest(policy), |session| session.target.clone());
         let against = pb::EvaluationRef {
             node_table: Some(scored.table()),
             ..against
@@ -222,37 +219,35 @@ impl ExtenderFront {
         let decided = self.ask(request, against).await;
         if let Some(session) = session {
             // A session that is gone needs no end.
-            let _ = self.edge.state.close_session(&session.id);
+            let _ = self.edge.state.close_session(&session);
         }
         let mut items = decided?.result.unwrap_or_default().items;
         let item = items.pop().unwrap_or_default();
-        check_problem("POD_UNREADABLE", item.problem.as_ref())?;
+        check_problem(ErrorCode::PodUnreadable, item.problem.as_ref())?;
         scored.set(item);
         Ok(scored)
     }
 
     /// Session on the newest state in which a held pod has no node.
-    async fn session_without(self: &Arc<Self>, policy: &str, task: &TaskRecord) -> Result<OwnSession, CallError> {
-        let request = pb::OpenSessionRequest {
-            against: Some(latest(policy)),
-            ..pb::OpenSessionRequest::default()
-        };
-        let opened = self.edge.open_session(tonic::Request::new(request)).await?;
+    async fn session_without(
+        self: &Arc<Self>,
+        policy: &str,
+        task: &TaskRecord,
+    ) -> RpcResult<(Arc<str>, pb::EvaluationRef)> {
+        let session = self.open_session(latest_base(policy)).await?;
         let change = pb::SessionChange {
             change: Some(pb::session_change::Change::BindFailed(task.name.to_string())),
         };
         let step = pb::SessionRef {
-            id: opened.session.clone(),
+            id: session.to_string(),
             after: 0,
             changes: vec![change],
         };
-        Ok(OwnSession {
-            id: opened.session,
-            target: pb::EvaluationRef {
-                target: Some(pb::evaluation_ref::Target::Session(step)),
-                ..pb::EvaluationRef::default()
-            },
-        })
+        let against = pb::EvaluationRef {
+            target: Some(pb::evaluation_ref::Target::Session(step)),
+            ..pb::EvaluationRef::default()
+        };
+        Ok((session, against))
     }
 
     /// Holds a pod on the best of the given nodes. Without nodes: ends its hold. Returns the node, or the reason why
@@ -262,7 +257,7 @@ impl ExtenderFront {
         policy: &str,
         task: &TaskRecord,
         nodes: Vec<Arc<str>>,
-    ) -> Result<Result<Option<Arc<str>>, CommitRejection>, CallError> {
+    ) -> RpcResult<Result<Option<Arc<str>>, CommitRejection>> {
         let hold = TaskHold {
             task: Arc::clone(&task.name),
             uid: task.uid.clone(),
@@ -274,15 +269,11 @@ impl ExtenderFront {
         };
         let edge = Arc::clone(&self.edge);
         let work = move |worker: HeldWorker, _: &CancellationToken| Ok(edge.state.hold_task(hold, || drop(worker))?);
-        let outcome = self.edge.workers.queries.run_to_disk(work).await?;
-        Ok(match (outcome.node, outcome.rejection) {
-            (None, Some(rejection)) => Err(rejection),
-            (node, _) => Ok(node),
-        })
+        self.edge.workers.queries.run_to_disk(work).await
     }
 
     /// Offer to a pod by the policy's admission alone.
-    async fn preview(self: &Arc<Self>, policy: &str, pod: &AskedPod) -> Result<PodOffer, CallError> {
+    async fn preview(self: &Arc<Self>, policy: &str, pod: &AskedPod) -> RpcResult<PodOffer> {
         if !pod.names_job() {
             return Ok(PodOffer::All);
         }
@@ -295,7 +286,7 @@ impl ExtenderFront {
             items: vec![subject],
             ..pb::AdmitRequest::default()
         };
-        let answered = self.edge.admit(tonic::Request::new(request)).await?.into_inner();
+        let answered = self.edge.admit(tonic::Request::new(request)).await?;
         let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
         if item.permitted {
             return Ok(PodOffer::All);
@@ -328,12 +319,6 @@ impl ExtenderFront {
             Resolution::Unresolvable | Resolution::Unschedulable => NodeVerdict::Fails(text),
         }
     }
-}
-
-/// Session of one question.
-struct OwnSession {
-    id: String,
-    target: pb::EvaluationRef,
 }
 
 /// Status of a pod in a snapshot. `None`: the snapshot does not have this incarnation.

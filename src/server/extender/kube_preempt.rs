@@ -14,9 +14,10 @@ use super::ExtenderFront;
 use super::asked_pod::AskedPod;
 use super::requests::{check_problem, latest, read_json, to_json};
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::RpcResult;
 use crate::server::worker_pool::CancellationToken;
 use pumice_engine::Snapshot;
+use pumice_engine::model::ErrorCode;
 
 /// Request of preempt: victims by node, as whole pods or by uid.
 #[derive(Debug, Deserialize)]
@@ -24,12 +25,15 @@ struct PreemptMessage<'b> {
     #[serde(rename = "Pod", borrow)]
     pod: &'b RawValue,
     #[serde(rename = "NodeNameToVictims", default)]
-    victims: Option<BTreeMap<String, Option<Victims>>>,
+    victims: Option<VictimsByNode>,
     #[serde(rename = "NodeNameToMetaVictims", default)]
-    meta_victims: Option<BTreeMap<String, Option<MetaVictims>>>,
+    meta_victims: Option<VictimsByNode>,
 }
 
-#[derive(Debug, Deserialize)]
+type VictimsByNode = BTreeMap<String, Option<Victims>>;
+
+/// Victims on one node: whole pods in the request, uids in the response.
+#[derive(Debug, Deserialize, Serialize)]
 struct Victims {
     #[serde(rename = "Pods", default)]
     pods: Option<Vec<VictimPod>>,
@@ -37,71 +41,45 @@ struct Victims {
     violations: i64,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 struct VictimPod {
+    #[serde(rename = "UID", default)]
+    uid: String,
+    #[serde(default, skip_serializing)]
     metadata: VictimMetadata,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct VictimMetadata {
     #[serde(default)]
-    uid: String,
-}
-
-/// Victims on one node, by uid.
-#[derive(Debug, Deserialize, Serialize)]
-struct MetaVictims {
-    #[serde(rename = "Pods", default)]
-    pods: Option<Vec<MetaPod>>,
-    #[serde(rename = "NumPDBViolations", default)]
-    violations: i64,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-struct MetaPod {
-    #[serde(rename = "UID", default)]
     uid: String,
 }
 
 #[derive(Debug, Serialize)]
 struct PreemptResponse {
     #[serde(rename = "NodeNameToMetaVictims")]
-    meta_victims: BTreeMap<String, MetaVictims>,
+    meta_victims: BTreeMap<String, Victims>,
 }
 
-fn read_preempt(body: &Bytes) -> Result<(AskedPod, BTreeMap<String, MetaVictims>), CallError> {
+fn read_preempt(body: &Bytes) -> RpcResult<(AskedPod, BTreeMap<String, Victims>)> {
     let message: PreemptMessage<'_> = read_json(body)?;
     let pod = AskedPod::read(message.pod)?;
-    let by_uid = |(node, victims): (String, Option<Victims>)| {
-        let Victims { pods, violations } = victims?;
-        let pods = pods.unwrap_or_default().into_iter();
-        let pods = pods.map(|pod| MetaPod { uid: pod.metadata.uid }).collect();
-        Some((
-            node,
-            MetaVictims {
-                pods: Some(pods),
-                violations,
-            },
-        ))
-    };
-    // kube-scheduler sends one of the two, by nodeCacheCapable, and reads this one only.
-    let of_nodes: BTreeMap<String, MetaVictims> = match message.meta_victims.filter(|victims| !victims.is_empty()) {
-        Some(victims) => victims
-            .into_iter()
-            .filter_map(|(node, own)| Some((node, own?)))
-            .collect(),
-        None => message
-            .victims
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(by_uid)
-            .collect(),
-    };
+    // kube-scheduler sends one of the two, by nodeCacheCapable, and reads uids only.
+    let sent = message.meta_victims.filter(|victims| !victims.is_empty());
+    let sent = sent.or(message.victims).unwrap_or_default().into_iter();
+    let mut of_nodes: BTreeMap<String, Victims> = sent.filter_map(|(node, own)| Some((node, own?))).collect();
+    for victims in of_nodes.values_mut() {
+        for pod in victims.pods.get_or_insert_default() {
+            if pod.uid.is_empty() {
+                pod.uid = std::mem::take(&mut pod.metadata.uid);
+            }
+        }
+    }
     Ok((pod, of_nodes))
 }
 
 impl ExtenderFront {
-    pub(super) async fn preempt(self: &Arc<Self>, policy: &str, body: &Bytes) -> Result<Vec<u8>, CallError> {
+    pub(super) async fn preempt(self: &Arc<Self>, policy: &str, body: &Bytes) -> RpcResult<Vec<u8>> {
         let (pod, mut of_nodes) = self.read_message(body, read_preempt).await?;
         let snapshot = self.edge.state.snapshot();
         let job = snapshot
@@ -128,7 +106,7 @@ impl ExtenderFront {
                 .items;
             let nodes: Vec<String> = of_nodes.keys().cloned().collect();
             for (node, item) in nodes.iter().zip(&items) {
-                check_problem("VICTIMS_NOT_JUDGED", item.problem.as_ref())?;
+                check_problem(ErrorCode::VictimsNotEvaluated, item.problem.as_ref())?;
                 let judged = item.votes.iter().any(|vote| !vote.abstained);
                 let whole = of_nodes.get(node).map_or(0, |victims| victim_uids(victims).count());
                 // A victim that the state does not have is one that no plugin permits.
@@ -142,7 +120,7 @@ impl ExtenderFront {
 }
 
 /// Uids of the victims on one node.
-fn victim_uids(victims: &MetaVictims) -> impl Iterator<Item = &str> {
+fn victim_uids(victims: &Victims) -> impl Iterator<Item = &str> {
     victims.pods.iter().flatten().map(|pod| pod.uid.as_str())
 }
 
@@ -161,7 +139,7 @@ fn victim_groups(
     names: &BTreeMap<String, String>,
     pod: &AskedPod,
     job: &str,
-    of_nodes: &BTreeMap<String, MetaVictims>,
+    of_nodes: &BTreeMap<String, Victims>,
 ) -> Vec<pb::VictimGroup> {
     let preemptor = pb::Task {
         job: job.to_owned(),
@@ -173,7 +151,7 @@ fn victim_groups(
             ..pb::Task::default()
         })
     };
-    let group = |(node, victims): (&String, &MetaVictims)| pb::VictimGroup {
+    let group = |(node, victims): (&String, &Victims)| pb::VictimGroup {
         preemptor: Some(preemptor.clone()),
         node: node.clone(),
         candidates: victim_uids(victims).filter_map(candidate).collect(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::asked_nodes::AskedNodes;
 use super::asked_pod::AskedPod;
 use super::{ExtenderFront, ResponseMode};
-use crate::server::status::CallError;
+use crate::server::status::RpcResult;
 use pumice_engine::model::NodeSlot;
 use pumice_state::policy_in_snapshot;
 
@@ -50,7 +50,7 @@ impl ExtenderFront {
     ///
     /// # Errors
     /// The policy does not exist.
-    pub(super) fn scale(&self, policy: &str) -> Result<ScoreScale, CallError> {
+    pub(super) fn scale(&self, policy: &str) -> RpcResult<ScoreScale> {
         let policy = policy_in_snapshot(&self.edge.state.snapshot(), policy, "")?;
         Ok(ScoreScale {
             bounds: policy.policy.score_bounds(),
@@ -76,7 +76,7 @@ impl ExtenderFront {
         pod: &AskedPod,
         nodes: &AskedNodes,
         mode: ResponseMode,
-    ) -> Result<Vec<i64>, CallError> {
+    ) -> RpcResult<Vec<i64>> {
         if let Some(scores) = self.offered_scores(policy, pod, nodes) {
             return Ok(scores);
         }

@@ -33,11 +33,12 @@ use tokio::time::Instant;
 
 use super::ServerContext;
 use super::convert::evaluation_ref::DEFAULT_POLICY;
+use super::request_body::BodyReceiver;
 use super::status::CallError;
-use body::BodyRoom;
+use kube::KUBE_VERBS;
 use offers::OfferTable;
 use pumice_live::PodBinder;
-use volcano::VolcanoVerb;
+use volcano::VOLCANO_VERBS;
 use volcano_sessions::{SchedulerPath, VolcanoSessions};
 
 /// First part of the paths of kube-scheduler's extender protocol.
@@ -50,7 +51,7 @@ const VOLCANO_PREFIX: &str = "/volcano/";
 pub(crate) struct ExtenderFront {
     edge: Arc<ServerContext>,
     /// Bytes of bodies that are under way.
-    bodies: Arc<BodyRoom>,
+    bodies: Arc<BodyReceiver>,
     offers: OfferTable,
     volcano: VolcanoSessions,
     /// Binder for kube-scheduler's verb bind; `None`: the server binds nothing.
@@ -74,7 +75,7 @@ type HttpError = (StatusCode, String);
 
 impl ExtenderFront {
     pub(crate) fn new(edge: Arc<ServerContext>, binder: Option<PodBinder>) -> Arc<Self> {
-        let bodies = BodyRoom::new(edge.read_options.limits.extender_receiving_bytes);
+        let bodies = BodyReceiver::of_extenders(&edge.read_options.limits);
         Arc::new(Self {
             edge,
             bodies,
@@ -129,19 +130,32 @@ fn policy_and_verb(call: &str) -> Option<(&str, &str)> {
     }
 }
 
+/// Verb of a name, with its path, which is the value of the metrics' label `rpc`.
+fn find_verb<V: Copy>(verbs: &[(&'static str, V)], name: &str) -> Option<(&'static str, V)> {
+    let mut verbs = verbs.iter().copied();
+    verbs.find(|(path, _)| path.split_once('/').is_some_and(|(_, own)| own == name))
+}
+
+/// Names of verbs, for messages.
+fn verb_names<V>(verbs: &[(&'static str, V)]) -> String {
+    let names = verbs.iter().filter_map(|(path, _)| path.split_once('/'));
+    let names: Vec<&str> = names.map(|(_, name)| name).collect();
+    names.join(", ")
+}
+
 async fn ask_kube(Shared(front): Shared<Arc<ExtenderFront>>, request: Request<Body>) -> Response {
     let path = request.uri().path().to_owned();
     let call = path.strip_prefix(KUBE_PREFIX).unwrap_or_default();
-    let known = policy_and_verb(call).and_then(|(policy, verb)| Some((policy, kube::KubeVerb::from_name(verb)?)));
-    let Some((policy, verb)) = known else {
-        let verbs = kube::KubeVerb::names();
+    let known = policy_and_verb(call).and_then(|(policy, verb)| Some((policy, find_verb(KUBE_VERBS, verb)?)));
+    let Some((policy, (metric, verb))) = known else {
+        let verbs = verb_names(KUBE_VERBS);
         let text =
             format!("{path} is no verb of this extender; there are {verbs}, and policy/NAME/VERB for another policy\n");
         return (StatusCode::NOT_FOUND, text).into_response();
     };
     let start = Instant::now();
     let answered = front.respond_kube(policy, verb, request).await;
-    front.respond(verb.metric(), start, answered)
+    front.respond(metric, start, answered)
 }
 
 async fn ask_volcano(Shared(front): Shared<Arc<ExtenderFront>>, request: Request<Body>) -> Response {
@@ -153,10 +167,10 @@ async fn ask_volcano(Shared(front): Shared<Arc<ExtenderFront>>, request: Request
             scheduler: scheduler.to_owned(),
             policy: policy.to_owned(),
         };
-        Some((path, VolcanoVerb::from_name(verb)?)).filter(|(path, _)| !path.scheduler.is_empty())
+        Some((path, find_verb(VOLCANO_VERBS, verb)?)).filter(|(path, _)| !path.scheduler.is_empty())
     });
-    let Some((path, verb)) = known else {
-        let verbs = VolcanoVerb::names();
+    let Some((path, (metric, verb))) = known else {
+        let verbs = verb_names(VOLCANO_VERBS);
         let text = format!(
             "{path} is no verb of this extender; behind /volcano/SCHEDULER/ there are {verbs}, and policy/NAME/VERB for another policy\n"
         );
@@ -164,7 +178,7 @@ async fn ask_volcano(Shared(front): Shared<Arc<ExtenderFront>>, request: Request
     };
     let start = Instant::now();
     let answered = front.respond_volcano(&path, verb, request).await;
-    front.respond(verb.metric(), start, answered)
+    front.respond(metric, start, answered)
 }
 
 /// Sentence that an extender's answer carries for an error.

@@ -3,23 +3,24 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::http::Extensions;
 use serde::{Deserialize, Serialize};
 use tonic::metadata::MetadataMap;
 
 use super::ExtenderFront;
 use crate::server::decision_call::{DecisionCall, MAX_ASYNC_OBJECT_BYTES};
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
+use pumice_engine::model::ErrorCode;
+use pumice_state::{OpenSession, SessionBase};
 
 /// Reads a message of a body.
-pub(super) fn read_json<'b, T: Deserialize<'b>>(body: &'b Bytes) -> Result<T, CallError> {
+pub(super) fn read_json<'b, T: Deserialize<'b>>(body: &'b Bytes) -> RpcResult<T> {
     serde_json::from_slice(body).map_err(|error| unreadable("the body", &error))
 }
 
 /// Error of a part of a body.
 pub(super) fn unreadable(what: &str, error: &serde_json::Error) -> CallError {
-    CallError::invalid("BODY_UNREADABLE", format!("{what}: {error}"))
+    CallError::new(ErrorCode::BodyUnreadable, format!("{what}: {error}"))
 }
 
 /// JSON of a message.
@@ -39,6 +40,14 @@ pub(super) fn latest(policy: &str) -> pb::EvaluationRef {
     }
 }
 
+/// Base of a session on the newest state under a policy.
+pub(super) fn latest_base(policy: &str) -> SessionBase {
+    SessionBase::Latest {
+        policy: policy.into(),
+        profile: Arc::default(),
+    }
+}
+
 /// Nodes by name.
 pub(super) fn node_set(names: impl IntoIterator<Item = String>) -> pb::NodeSet {
     pb::NodeSet {
@@ -51,10 +60,10 @@ pub(super) fn node_set(names: impl IntoIterator<Item = String>) -> pb::NodeSet {
 ///
 /// # Errors
 /// There is a problem.
-pub(super) fn check_problem(reason: &'static str, problem: Option<&pb::Problem>) -> Result<(), CallError> {
+pub(super) fn check_problem(code: ErrorCode, problem: Option<&pb::Problem>) -> RpcResult<()> {
     match problem {
         None => Ok(()),
-        Some(problem) => Err(CallError::invalid(reason, problem_text(problem))),
+        Some(problem) => Err(CallError::new(code, problem_text(problem))),
     }
 }
 
@@ -73,8 +82,8 @@ impl ExtenderFront {
     pub(super) async fn read_message<T: Send + 'static>(
         &self,
         body: &Bytes,
-        read: impl FnOnce(&Bytes) -> Result<T, CallError> + Send + 'static,
-    ) -> Result<T, CallError> {
+        read: impl FnOnce(&Bytes) -> RpcResult<T> + Send + 'static,
+    ) -> RpcResult<T> {
         if body.len() <= MAX_ASYNC_OBJECT_BYTES {
             return read(body);
         }
@@ -82,14 +91,23 @@ impl ExtenderFront {
         self.edge.workers.messages.run(move |_| read(&body)).await
     }
 
+    /// Opens a session, as a caller without a connection.
+    pub(super) async fn open_session(&self, base: SessionBase) -> RpcResult<Arc<str>> {
+        let open = OpenSession {
+            base,
+            batch: None,
+            lease: None,
+            connection: None,
+        };
+        Ok(self.edge.state.open_session(open).await?.session)
+    }
+
     /// Asks a decision, as a caller without a connection.
     pub(super) async fn ask<C: DecisionCall>(
         self: &Arc<Self>,
         call: C,
         against: pb::EvaluationRef,
-    ) -> Result<C::Response, CallError> {
-        let (metadata, extensions) = (MetadataMap::new(), Extensions::new());
-        let answered = self.edge.decide(call, Some(against), (&metadata, &extensions)).await;
-        Ok(answered?.into_inner())
+    ) -> RpcResult<C::Response> {
+        self.edge.decide(call, Some(against), &MetadataMap::new()).await
     }
 }

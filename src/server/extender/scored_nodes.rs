@@ -10,9 +10,9 @@ use super::offers::SlotScores;
 use super::requests::reason_text;
 use crate::server::convert::nodes::{NodeSetReader, bitmap};
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
 use pumice_engine::Snapshot;
-use pumice_engine::model::NodeSlot;
+use pumice_engine::model::{ErrorCode, NodeSlot};
 
 /// Nodes of one question, filtered and scored.
 #[derive(Debug)]
@@ -29,14 +29,14 @@ impl ScoredNodes {
     ///
     /// # Errors
     /// The request names a node twice.
-    pub(super) fn find(snapshot: Arc<Snapshot>, nodes: &AskedNodes) -> Result<Self, CallError> {
+    pub(super) fn find(snapshot: Arc<Snapshot>, nodes: &AskedNodes) -> RpcResult<Self> {
         let slots: Vec<Option<NodeSlot>> = nodes.names().map(|name| snapshot.state.slot_of(name)).collect();
         let mut seen = vec![false; snapshot.state.slots() as usize];
         for (slot, name) in slots.iter().zip(nodes.names()) {
             let seen = slot.and_then(|slot| seen.get_mut(slot as usize));
             if seen.is_some_and(|seen| std::mem::replace(seen, true)) {
                 let message = format!("node `{name}` is named twice");
-                return Err(CallError::invalid("DUPLICATE_NODE", message));
+                return Err(CallError::new(ErrorCode::NodeDuplicate, message));
             }
         }
         Ok(Self {
@@ -57,11 +57,7 @@ impl ScoredNodes {
 
     /// Table that the slots belong to.
     pub(super) fn table(&self) -> pb::NodeTableVersion {
-        let reader = NodeSetReader {
-            state: &self.snapshot.state,
-            epoch: self.snapshot.revision.epoch,
-            inline: false,
-        };
+        let reader = NodeSetReader::new(&self.snapshot.state, self.snapshot.revision.epoch);
         reader.table_version()
     }
 

@@ -4,28 +4,32 @@
 //! opening with success. A session that could not be opened is *poisoned*: every later verb rejects with the reason, or
 //! abstains if a rejection would discard the choice of other plugins.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
-use pumice_state::{OpenSession, SessionBase, policy_in_snapshot};
+use pumice_engine::model::ErrorCode;
+use pumice_state::{SessionBase, policy_in_snapshot};
+use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::body::read_body;
-use super::requests::{check_problem, node_set, problem_text, read_json, reason_text, to_json, unreadable};
+use super::requests::{
+    check_problem, latest_base, node_set, problem_text, read_json, reason_text, to_json, unreadable,
+};
 use super::volcano_messages::{
-    EventMessage, EventResponse, ExtenderTask, JobMessage, OverusedResponse, PredicateMessage, PredicateResponse,
-    PrioritizeMessage, PrioritizeResponse, QueueMessage, ReadyResponse, VictimsMessage, VictimsResponse, VoteResponse,
+    EventMessage, ExtenderTask, JobMessage, PredicateMessage, PrioritizeMessage, QueueMessage, VictimsMessage,
+    VictimsResponse,
 };
 use super::volcano_nodes::state_with_nodes;
 use super::volcano_sessions::{ADDRESS_SCHEDULERS, MAX_SCHEDULERS, SchedulerPath, VolcanoSession};
 use super::{ExtenderFront, HttpError, error_text};
 use crate::server::decision_call::DecisionCall;
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::{CallError, RpcResult};
 
 /// Codes of Volcano's statuses (pkg/scheduler/api).
 const CODE_ERROR: i32 = 1;
@@ -53,42 +57,21 @@ pub(super) enum VolcanoVerb {
     DeallocateFunc,
 }
 
-impl VolcanoVerb {
-    /// Name, and value of the metrics' label `rpc`.
-    const ALL: [(&'static str, &'static str, VolcanoVerb); 12] = [
-        ("onSessionOpen", "volcano/onSessionOpen", VolcanoVerb::OnSessionOpen),
-        ("onSessionClose", "volcano/onSessionClose", VolcanoVerb::OnSessionClose),
-        ("predicate", "volcano/predicate", VolcanoVerb::Predicate),
-        ("prioritize", "volcano/prioritize", VolcanoVerb::Prioritize),
-        ("preemptable", "volcano/preemptable", VolcanoVerb::Preemptable),
-        ("reclaimable", "volcano/reclaimable", VolcanoVerb::Reclaimable),
-        ("jobEnqueueable", "volcano/jobEnqueueable", VolcanoVerb::JobEnqueueable),
-        ("jobEnqueued", "volcano/jobEnqueued", VolcanoVerb::JobEnqueued),
-        ("queueOverused", "volcano/queueOverused", VolcanoVerb::QueueOverused),
-        ("jobReady", "volcano/jobReady", VolcanoVerb::JobReady),
-        ("allocateFunc", "volcano/allocateFunc", VolcanoVerb::AllocateFunc),
-        ("deallocateFunc", "volcano/deallocateFunc", VolcanoVerb::DeallocateFunc),
-    ];
-
-    pub(super) fn from_name(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|(own, ..)| *own == name)
-            .map(|(.., verb)| verb)
-    }
-
-    /// Names of all verbs, for messages.
-    pub(super) fn names() -> String {
-        Self::ALL.map(|(name, ..)| name).join(", ")
-    }
-
-    pub(super) fn metric(self) -> &'static str {
-        Self::ALL
-            .into_iter()
-            .find(|(.., verb)| *verb == self)
-            .map_or("", |(_, metric, _)| metric)
-    }
-}
+/// Verbs by their paths.
+pub(super) const VOLCANO_VERBS: &[(&str, VolcanoVerb)] = &[
+    ("volcano/onSessionOpen", VolcanoVerb::OnSessionOpen),
+    ("volcano/onSessionClose", VolcanoVerb::OnSessionClose),
+    ("volcano/predicate", VolcanoVerb::Predicate),
+    ("volcano/prioritize", VolcanoVerb::Prioritize),
+    ("volcano/preemptable", VolcanoVerb::Preemptable),
+    ("volcano/reclaimable", VolcanoVerb::Reclaimable),
+    ("volcano/jobEnqueueable", VolcanoVerb::JobEnqueueable),
+    ("volcano/jobEnqueued", VolcanoVerb::JobEnqueued),
+    ("volcano/queueOverused", VolcanoVerb::QueueOverused),
+    ("volcano/jobReady", VolcanoVerb::JobReady),
+    ("volcano/allocateFunc", VolcanoVerb::AllocateFunc),
+    ("volcano/deallocateFunc", VolcanoVerb::DeallocateFunc),
+];
 
 impl ExtenderFront {
     /// Answers a request: the outcome for the metrics, and the JSON to send.
@@ -99,8 +82,7 @@ impl ExtenderFront {
         request: Request<Body>,
     ) -> Result<(&'static str, Vec<u8>), HttpError> {
         let address = request.extensions().get::<IpAddr>().copied();
-        let limits = &self.edge.read_options.limits;
-        let body = read_body(request, &self.bodies, limits, &self.edge.metrics).await;
+        let body = self.read_body(request).await;
         if verb == VolcanoVerb::OnSessionOpen {
             let opened = match body {
                 Ok(body) => self.open_volcano(path, &body.bytes).await,
@@ -133,27 +115,18 @@ impl ExtenderFront {
     }
 
     /// Opens a session on the newest state, with the nodes of the body.
-    async fn open_with_nodes(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Arc<str>, CallError> {
+    async fn open_with_nodes(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> RpcResult<Arc<str>> {
         let snapshot = self.edge.state.snapshot();
         let (known, edge) = (Arc::clone(&snapshot), Arc::clone(&self.edge));
         let read = move |body: &Bytes| state_with_nodes(&known.state, body, &edge.read_options);
         let base = match self.read_message(body, read).await? {
-            None => SessionBase::Latest {
-                policy: path.policy.as_str().into(),
-                profile: Arc::default(),
-            },
+            None => latest_base(&path.policy),
             Some(cluster_state) => SessionBase::Inline {
                 cluster_state: Box::new(cluster_state),
                 policy: policy_in_snapshot(&snapshot, &path.policy, "")?,
             },
         };
-        let open = OpenSession {
-            base,
-            batch: None,
-            lease: None,
-            connection: None,
-        };
-        Ok(self.edge.state.open_session(open).await?.session)
+        self.open_session(base).await
     }
 
     /// Ends sessions in the state. One that is gone needs no end.
@@ -192,30 +165,26 @@ impl ExtenderFront {
     }
 
     /// The session of a path, as it is now, after more changes.
-    fn session_after(
-        &self,
-        path: &SchedulerPath,
-        changes: Vec<pb::SessionChange>,
-    ) -> Result<pb::SessionRef, CallError> {
+    fn session_after(&self, path: &SchedulerPath, changes: Vec<pb::SessionChange>) -> RpcResult<pb::SessionRef> {
         match self.volcano.get(path) {
             Some(VolcanoSession::Open(id)) => Ok(pb::SessionRef {
                 after: self.edge.state.applied_through(&id).unwrap_or(0),
                 id: id.to_string(),
                 changes,
             }),
-            Some(VolcanoSession::Poisoned(text)) => Err(CallError::precondition("SESSION_POISONED", text.to_string())),
+            Some(VolcanoSession::Poisoned(text)) => Err(CallError::new(ErrorCode::SessionPoisoned, text.to_string())),
             Some(VolcanoSession::Closed) | None => {
                 let message = format!(
                     "scheduler `{}` has opened no session: set onSessionOpenVerb; a server keeps {MAX_SCHEDULERS} names of \
                      schedulers, {ADDRESS_SCHEDULERS} of one address",
                     path.scheduler
                 );
-                Err(CallError::precondition("SESSION_MISSING", message))
+                Err(CallError::new(ErrorCode::SessionMissing, message))
             }
         }
     }
 
-    fn against(&self, path: &SchedulerPath) -> Result<pb::EvaluationRef, CallError> {
+    fn against(&self, path: &SchedulerPath) -> RpcResult<pb::EvaluationRef> {
         let session = self.session_after(path, Vec::new())?;
         Ok(pb::EvaluationRef {
             target: Some(pb::evaluation_ref::Target::Session(session)),
@@ -223,11 +192,7 @@ impl ExtenderFront {
         })
     }
 
-    async fn decide_in<C: DecisionCall>(
-        self: &Arc<Self>,
-        path: &SchedulerPath,
-        call: C,
-    ) -> Result<C::Response, CallError> {
+    async fn decide_in<C: DecisionCall>(self: &Arc<Self>, path: &SchedulerPath, call: C) -> RpcResult<C::Response> {
         let against = self.against(path)?;
         self.ask(call, against).await
     }
@@ -237,7 +202,7 @@ impl ExtenderFront {
         path: &SchedulerPath,
         verb: VolcanoVerb,
         body: &Bytes,
-    ) -> Result<Vec<u8>, CallError> {
+    ) -> RpcResult<Vec<u8>> {
         match verb {
             VolcanoVerb::OnSessionOpen | VolcanoVerb::OnSessionClose => Ok(b"{}".to_vec()),
             VolcanoVerb::Predicate => self.predicate(path, body).await,
@@ -261,7 +226,7 @@ impl ExtenderFront {
         }
     }
 
-    async fn predicate(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
+    async fn predicate(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> RpcResult<Vec<u8>> {
         let message: PredicateMessage = read_json(body)?;
         let request = pb::FilterRequest {
             tasks: vec![message.task.task()],
@@ -283,10 +248,10 @@ impl ExtenderFront {
                 (reason_text(&reason), code)
             }
         };
-        Ok(to_json(&PredicateResponse { status, code }))
+        Ok(to_json(&json!({ "status": status, "code": code })))
     }
 
-    async fn volcano_scores(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
+    async fn volcano_scores(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> RpcResult<Vec<u8>> {
         let message: PrioritizeMessage = self.read_message(body, |body| read_json(body)).await?;
         let request = pb::ScoreRequest {
             tasks: vec![message.task.task()],
@@ -295,20 +260,13 @@ impl ExtenderFront {
         };
         let answered = self.decide_in(path, request).await?;
         let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
-        check_problem("POD_UNREADABLE", item.problem.as_ref())?;
+        check_problem(ErrorCode::PodUnreadable, item.problem.as_ref())?;
         let names = item.nodes.unwrap_or_default().names;
-        Ok(to_json(&PrioritizeResponse {
-            scores: Some(names.into_iter().zip(item.totals).collect()),
-            error: String::new(),
-        }))
+        let scores: BTreeMap<String, f64> = names.into_iter().zip(item.totals).collect();
+        Ok(to_json(&json!({ "nodeScore": scores, "errorMessage": "" })))
     }
 
-    async fn victims(
-        self: &Arc<Self>,
-        path: &SchedulerPath,
-        body: &Bytes,
-        kind: pb::VictimKind,
-    ) -> Result<Vec<u8>, CallError> {
+    async fn victims(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes, kind: pb::VictimKind) -> RpcResult<Vec<u8>> {
         let message: VictimsMessage<'_> = read_json(body)?;
         let evictees = message.evictees.unwrap_or_default();
         let read_task = |raw: &&RawValue| {
@@ -327,7 +285,7 @@ impl ExtenderFront {
         };
         let answered = self.decide_in(path, request).await?;
         let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
-        check_problem("VICTIMS_NOT_JUDGED", item.problem.as_ref())?;
+        check_problem(ErrorCode::VictimsNotEvaluated, item.problem.as_ref())?;
         let judged = item.votes.iter().any(|vote| !vote.abstained);
         let chosen = item.victims.iter().filter_map(|at| evictees.get(*at as usize).copied());
         Ok(to_json(&VictimsResponse {
@@ -336,7 +294,7 @@ impl ExtenderFront {
         }))
     }
 
-    async fn job_enqueueable(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
+    async fn job_enqueueable(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> RpcResult<Vec<u8>> {
         let message: JobMessage = self.read_message(body, |body| read_json(body)).await?;
         let job = pb::Job {
             name: message.job.uid,
@@ -351,7 +309,7 @@ impl ExtenderFront {
             }],
             ..pb::AdmitRequest::default()
         };
-        let answered = self.edge.admit(tonic::Request::new(request)).await?.into_inner();
+        let answered = self.edge.admit(tonic::Request::new(request)).await?;
         let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
         // Without a plugin that judges jobs, those of later tiers are to be asked.
         let judged = self.judges_jobs(&path.policy);
@@ -360,7 +318,7 @@ impl ExtenderFront {
             (None, true) => ABSTAIN,
             (Some(_), _) | (None, false) => REJECT,
         };
-        Ok(to_json(&VoteResponse { status }))
+        Ok(to_json(&json!({ "status": status })))
     }
 
     fn judges_jobs(&self, policy: &str) -> bool {
@@ -368,7 +326,7 @@ impl ExtenderFront {
         policy.is_ok_and(|policy| policy.policy.enqueuers().iter().any(|tier| !tier.is_empty()))
     }
 
-    async fn queue_overused(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
+    async fn queue_overused(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> RpcResult<Vec<u8>> {
         let message: QueueMessage = self.read_message(body, |body| read_json(body)).await?;
         let request = pb::OrderRequest {
             queues: Some(name_set(message.queue.name)),
@@ -377,10 +335,10 @@ impl ExtenderFront {
         let answered = self.decide_in(path, request).await?;
         let rank = answered.result.unwrap_or_default().queues.pop().unwrap_or_default();
         let overused = rank.overused.unwrap_or(rank.problem.is_some());
-        Ok(to_json(&OverusedResponse { overused }))
+        Ok(to_json(&json!({ "overused": overused })))
     }
 
-    async fn job_ready(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Vec<u8>, CallError> {
+    async fn job_ready(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> RpcResult<Vec<u8>> {
         let message: JobMessage = self.read_message(body, |body| read_json(body)).await?;
         let request = pb::OrderRequest {
             jobs: Some(name_set(message.job.uid)),
@@ -389,7 +347,7 @@ impl ExtenderFront {
         let answered = self.decide_in(path, request).await?;
         let rank = answered.result.unwrap_or_default().jobs.pop().unwrap_or_default();
         let status = rank.state.is_some_and(|state| state.ready);
-        Ok(to_json(&ReadyResponse { status }))
+        Ok(to_json(&json!({ "status": status })))
     }
 
     async fn event(
@@ -397,17 +355,17 @@ impl ExtenderFront {
         path: &SchedulerPath,
         body: &Bytes,
         change: impl FnOnce(&ExtenderTask) -> SessionChange,
-    ) -> Result<Vec<u8>, CallError> {
+    ) -> RpcResult<Vec<u8>> {
         let message: EventMessage = self.read_message(body, |body| read_json(body)).await?;
         self.change(path, change(&message.task)).await?;
-        Ok(to_json(&EventResponse { error: String::new() }))
+        Ok(to_json(&json!({ "errorMessage": "" })))
     }
 
     /// Applies a change to the session of a path.
-    async fn change(self: &Arc<Self>, path: &SchedulerPath, change: SessionChange) -> Result<(), CallError> {
+    async fn change(self: &Arc<Self>, path: &SchedulerPath, change: SessionChange) -> RpcResult<()> {
         let session = self.session_after(path, Vec::new())?;
         let edge = Arc::clone(&self.edge);
-        let step = move || -> Result<(), CallError> {
+        let step = move || -> RpcResult<()> {
             edge.state.step_session(&session.id, session.after, &[change])?;
             Ok(())
         };
@@ -430,22 +388,16 @@ fn name_set(name: String) -> pb::NameSet {
 
 /// Answer that refuses, with the reason where the protocol has a place for it; `None`: the verb has no answer that refuses.
 fn rejected_response(verb: VolcanoVerb, text: &str) -> Option<Vec<u8>> {
-    let error = text.to_owned();
-    Some(match verb {
-        VolcanoVerb::Predicate => to_json(&PredicateResponse {
-            status: error,
-            code: CODE_ERROR,
-        }),
-        VolcanoVerb::Prioritize => to_json(&PrioritizeResponse { scores: None, error }),
+    let response = match verb {
+        VolcanoVerb::Predicate => json!({ "status": text, "code": CODE_ERROR }),
+        VolcanoVerb::Prioritize => json!({ "nodeScore": null, "errorMessage": text }),
         // A rejection would take away what the plugins before chose.
-        VolcanoVerb::Preemptable | VolcanoVerb::Reclaimable => to_json(&VictimsResponse {
-            status: ABSTAIN,
-            victims: Vec::new(),
-        }),
-        VolcanoVerb::JobEnqueueable => to_json(&VoteResponse { status: REJECT }),
-        VolcanoVerb::QueueOverused => to_json(&OverusedResponse { overused: true }),
-        VolcanoVerb::JobReady => to_json(&ReadyResponse { status: false }),
-        VolcanoVerb::AllocateFunc | VolcanoVerb::DeallocateFunc => to_json(&EventResponse { error }),
+        VolcanoVerb::Preemptable | VolcanoVerb::Reclaimable => json!({ "status": ABSTAIN, "victims": [] }),
+        VolcanoVerb::JobEnqueueable => json!({ "status": REJECT }),
+        VolcanoVerb::QueueOverused => json!({ "overused": true }),
+        VolcanoVerb::JobReady => json!({ "status": false }),
+        VolcanoVerb::AllocateFunc | VolcanoVerb::DeallocateFunc => json!({ "errorMessage": text }),
         VolcanoVerb::OnSessionOpen | VolcanoVerb::OnSessionClose | VolcanoVerb::JobEnqueued => return None,
-    })
+    };
+    Some(to_json(&response))
 }

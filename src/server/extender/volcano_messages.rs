@@ -100,45 +100,9 @@ pub(super) struct EventMessage {
     pub(super) task: ExtenderTask,
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct PredicateResponse {
-    pub(super) status: String,
-    pub(super) code: i32,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct PrioritizeResponse {
-    #[serde(rename = "nodeScore")]
-    pub(super) scores: Option<std::collections::BTreeMap<String, f64>>,
-    #[serde(rename = "errorMessage")]
-    pub(super) error: String,
-}
-
 /// Answer about victims: 1 permits, 0 abstains, −1 rejects.
 #[derive(Debug, Serialize)]
 pub(super) struct VictimsResponse<'b> {
     pub(super) status: i32,
     pub(super) victims: Vec<&'b RawValue>,
-}
-
-/// Vote on a job, likewise.
-#[derive(Debug, Serialize)]
-pub(super) struct VoteResponse {
-    pub(super) status: i32,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct OverusedResponse {
-    pub(super) overused: bool,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct ReadyResponse {
-    pub(super) status: bool,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct EventResponse {
-    #[serde(rename = "errorMessage")]
-    pub(super) error: String,
 }

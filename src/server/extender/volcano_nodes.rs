@@ -19,7 +19,7 @@ use super::requests::read_json;
 use crate::server::convert::inline::{INLINE_SOURCE, read_nodes};
 use crate::server::convert::reader::ReadOptions;
 use crate::server::pb;
-use crate::server::status::CallError;
+use crate::server::status::RpcResult;
 
 /// Session of the scheduler, as far as its nodes.
 #[derive(Debug, Deserialize)]
@@ -78,7 +78,7 @@ pub(super) fn state_with_nodes(
     state: &ClusterState,
     body: &Bytes,
     options: &ReadOptions,
-) -> Result<Option<ClusterState>, CallError> {
+) -> RpcResult<Option<ClusterState>> {
     let message: SessionMessage<'_> = read_json(body)?;
     let nodes = message.nodes.unwrap_or_default();
     let unknown = |(name, node): (&String, &SessionNode<'_>)| {
@@ -109,11 +109,7 @@ pub(super) fn state_with_nodes(
 }
 
 /// The state with additional nodes of the body. An unreadable node is left out and stays unknown.
-fn with_unknown(
-    state: &ClusterState,
-    unknown: Vec<pb::Node>,
-    options: &ReadOptions,
-) -> Result<ClusterState, CallError> {
+fn with_unknown(state: &ClusterState, unknown: Vec<pb::Node>, options: &ReadOptions) -> RpcResult<ClusterState> {
     let (records, names) = read_nodes(unknown, state.resources(), options)?;
     let known = state.nodes().map(|(_, entry)| &entry.record.name);
     let mut index: SortedTable<NodeSlot> = SortedTable::default();

@@ -83,7 +83,7 @@ async fn an_error_about_many_changes_fits_in_trailers() {
     let error = server.decisions.score(query.clone()).await.unwrap_err();
     assert_eq!(
         (error.code(), reason(&error).as_str()),
-        (Code::NotFound, "PLUGIN_NOT_FOUND")
+        (Code::NotFound, "PLUGIN_UNKNOWN")
     );
     assert!(error.details().len() < 4_000, "{}", error.details().len());
     let metadata: pb::ResponseMetadata = detail(&error, "ResponseMetadata");
@@ -142,7 +142,7 @@ async fn problems_and_samples_are_bounded() {
     let more = outcome.refused.last().unwrap();
     assert_eq!(
         (more.reason.as_str(), more.message.as_str()),
-        ("MORE_PROBLEMS", "2000 more are not listed")
+        ("PROBLEMS_OMITTED", "2000 more are not listed")
     );
     let whole = pb::Batch {
         sequence: 2,
@@ -157,7 +157,7 @@ async fn problems_and_samples_are_bounded() {
         ..pb::FilterRequest::default()
     };
     let error = server.decisions.filter(query.clone()).await.unwrap_err();
-    assert_eq!(reason(&error), "QUERY_TOO_LARGE");
+    assert_eq!(reason(&error), "LIMIT_EXCEEDED");
     // Tasks that are looked ahead for count as often as their nodes are judged.
     let mut fewer = query.tasks;
     fewer.truncate(500);
@@ -168,7 +168,7 @@ async fn problems_and_samples_are_bounded() {
     };
     server.decisions.score(ahead(0)).await.unwrap();
     let error = server.decisions.score(ahead(32)).await.unwrap_err();
-    assert_eq!(reason(&error), "QUERY_TOO_LARGE");
+    assert_eq!(reason(&error), "LIMIT_EXCEEDED");
     server.stop().await;
 }
 

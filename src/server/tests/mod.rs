@@ -12,9 +12,9 @@ use tonic_types::StatusExt;
 use crate::app;
 use crate::config::ServerConfig;
 
-use super::pb::decision_service_client::DecisionServiceClient;
-use super::pb::policy_service_client::PolicyServiceClient;
-use super::pb::state_service_client::StateServiceClient;
+use super::pb::DecisionServiceClient;
+use super::pb::PolicyServiceClient;
+use super::pb::StateServiceClient;
 use super::pb::{self, BatchKind};
 
 mod hostile;
@@ -158,5 +158,13 @@ fn score(tasks: Vec<pb::Task>) -> pb::ScoreRequest {
         tasks,
         with_filter: true,
         ..pb::ScoreRequest::default()
+    }
+}
+
+#[test]
+fn decisions_are_numbered_in_hexadecimal_digits() {
+    for number in [0, 9, 15, 16, 0xdead_beef, u64::MAX] {
+        let digits: String = super::hexadecimal(number).collect();
+        assert_eq!(digits, format!("{number:x}"));
     }
 }

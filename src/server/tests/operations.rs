@@ -28,7 +28,7 @@ async fn malformed_records_are_rejected_alone_by_field() {
     assert_eq!(
         refused,
         [
-            ("INVALID_QUANTITY", "batch.put.nodes[1].allocatable.items[cpu]"),
+            ("QUANTITY_INVALID", "batch.put.nodes[1].allocatable.items[cpu]"),
             ("NAME_MISSING", "batch.put.nodes[3].name"),
         ]
     );
@@ -254,5 +254,25 @@ async fn reflection_names_all_services() {
         assert!(names.contains(&name), "{names:?}");
     }
     drop(reflection);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_path_beside_that_of_a_method_is_no_method() {
+    let server = TestServer::start().await;
+    for (path, code) in [
+        ("/pumice.v1.StateService/GetServerInfo", Code::Ok),
+        ("/pumice.v1.StateService/x/GetServerInfo", Code::Unimplemented),
+        ("/pumice.v1.StateService//GetServerInfo", Code::Unimplemented),
+        ("/pumice.v1.StateService/GetServerInfo/", Code::Unimplemented),
+        ("/pumice.v1.PolicyService/GetServerInfo", Code::Unimplemented),
+    ] {
+        let mut client = tonic::client::Grpc::new(server.channel.clone());
+        client.ready().await.unwrap();
+        let request = tonic::Request::new(prost::bytes::Bytes::new());
+        let path = tonic::codegen::http::uri::PathAndQuery::from_static(path);
+        let called = client.unary(request, path.clone(), pumice_protocol::BytesCodec).await;
+        assert_eq!(called.err().map_or(Code::Ok, |status| status.code()), code, "{path}");
+    }
     server.stop().await;
 }

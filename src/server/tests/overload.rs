@@ -11,7 +11,7 @@ use tonic::{Code, Request};
 
 use super::*;
 use crate::limits::EdgeLimits;
-use crate::server::pb::policy_service_server::PolicyService as _;
+use crate::server::pb::PolicyService as _;
 use crate::server::policy::PolicyRpc;
 use crate::server::worker_pool::{CancellationToken, HeldWorker};
 use crate::server::{ServerContext, WorkerPool};
@@ -139,7 +139,7 @@ async fn documents_are_compiled_behind_a_gate() {
         .await
         .unwrap_err();
     assert_eq!(
-        (refused.code(), reason(&refused).as_str()),
+        (refused.code(), refused.reason()),
         (Code::ResourceExhausted, "OVERLOADED")
     );
     end.send(()).unwrap();

@@ -138,9 +138,9 @@ async fn items_fail_alone_and_unknown_candidates_fail_the_call() {
         let problem = items[i].problem.as_ref().unwrap();
         (problem.reason.as_str(), problem.field.as_str())
     };
-    assert_eq!(problem(0), ("INVALID_QUANTITY", "tasks[0].requests.items[cpu]"));
-    assert_eq!(problem(1), ("NEGATIVE_QUANTITY", "tasks[1].requests.items[cpu]"));
-    assert_eq!(problem(4), ("TASK_NOT_FOUND", "tasks[4].name"));
+    assert_eq!(problem(0), ("QUANTITY_INVALID", "tasks[0].requests.items[cpu]"));
+    assert_eq!(problem(1), ("QUANTITY_NEGATIVE", "tasks[1].requests.items[cpu]"));
+    assert_eq!(problem(4), ("TASK_UNKNOWN", "tasks[4].name"));
     assert_eq!(problem(5), ("REQUESTS_MISSING", "tasks[5].requests"));
     assert_eq!(items[2].warnings[0].field, "tasks[2].requests.items[unheard-of]");
     assert_eq!((items[2].fit_count, items[3].fit_count), (3, 3));
@@ -155,7 +155,7 @@ async fn items_fail_alone_and_unknown_candidates_fail_the_call() {
     let status = server.decisions.filter(unknown).await.unwrap_err();
     assert_eq!(
         (status.code(), reason(&status).as_str()),
-        (Code::NotFound, "NODE_NOT_FOUND")
+        (Code::NotFound, "NODE_UNKNOWN")
     );
     assert!(status.message().contains("`nowhere`"), "{status}");
     server.stop().await;
@@ -208,7 +208,7 @@ async fn responses_and_errors_carry_applied_through() {
         ..pb::NodeSet::default()
     });
     let unknown = server.decisions.score(query.clone()).await.unwrap_err();
-    assert_eq!(reason(&unknown), "NODE_NOT_FOUND");
+    assert_eq!(reason(&unknown), "NODE_UNKNOWN");
     assert_eq!(applied_through(&unknown), 2);
 
     query.against = step(2, vec![pb::session_change::Change::Evict("x".repeat(1_000))]);
@@ -264,7 +264,7 @@ async fn an_inline_cluster_is_evaluated_and_not_stored() {
     cluster.nodes.push(node("a", "1"));
     query.against = inline(cluster);
     let twice = server.decisions.score(query).await.unwrap_err();
-    assert_eq!(reason(&twice), "DUPLICATE_RECORD");
+    assert_eq!(reason(&twice), "RECORD_DUPLICATE");
     let nodes = server.state.list_nodes(pb::ListNodesRequest::default()).await;
     assert_eq!(nodes.unwrap().into_inner().nodes, []);
     server.stop().await;
@@ -357,7 +357,7 @@ async fn scores_ahead_name_the_nodes_that_such_tasks_leave() {
                 ahead: 33,
                 ..asked.clone()
             },
-            "TOO_FAR_AHEAD",
+            "LIMIT_EXCEEDED",
         ),
         (
             pb::ScoreRequest {
@@ -371,5 +371,93 @@ async fn scores_ahead_name_the_nodes_that_such_tasks_leave() {
         assert_eq!(reason(&error), expected);
         assert!(error.message().starts_with("ahead:"), "{error}");
     }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn long_names_of_requests_are_refused_by_their_fields() {
+    let mut server = TestServer::start().await;
+    server.apply(full_sync(three_nodes())).await;
+    let long = "x".repeat(1_000);
+    let order = pb::OrderRequest {
+        queues: Some(pb::NameSet {
+            names: vec!["q".to_owned(), long.clone()],
+        }),
+        ..pb::OrderRequest::default()
+    };
+    let place = pb::PlaceRequest {
+        effect: pb::PlaceEffect::Commit.into(),
+        commit_key: long.clone(),
+        ..pb::PlaceRequest::default()
+    };
+    let commit = pb::CommitSessionRequest {
+        jobs: vec!["j".to_owned(), long.clone()],
+        ..pb::CommitSessionRequest::default()
+    };
+    let release = pb::ReleaseReservationRequest {
+        job: "j".to_owned(),
+        job_uid: long.clone(),
+        ..pb::ReleaseReservationRequest::default()
+    };
+    for (result, field) in [
+        (server.decisions.order(order).await.map(drop), "queues.names[1]: "),
+        (server.decisions.place(place).await.map(drop), "commit_key: "),
+        (server.decisions.commit_session(commit).await.map(drop), "jobs[1]: "),
+        (server.state.release_reservation(release).await.map(drop), "job_uid: "),
+    ] {
+        let error = result.unwrap_err();
+        assert_eq!(
+            (error.code(), reason(&error).as_str()),
+            (Code::InvalidArgument, "NAME_TOO_LONG")
+        );
+        assert!(error.message().starts_with(field), "{}", error.message());
+    }
+    let group = pb::VictimGroup {
+        node: long,
+        ..pb::VictimGroup::default()
+    };
+    let victims = pb::SelectVictimsRequest {
+        kind: pb::VictimKind::Preempt.into(),
+        groups: vec![group],
+        ..pb::SelectVictimsRequest::default()
+    };
+    let result = server
+        .decisions
+        .select_victims(victims)
+        .await
+        .unwrap()
+        .into_inner()
+        .result;
+    let problem = result.unwrap().items[0].problem.clone().unwrap();
+    assert_eq!(
+        (problem.reason.as_str(), problem.field.as_str()),
+        ("NAME_TOO_LONG", "groups[0].node")
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn sessions_are_listed_once_page_by_page() {
+    let mut server = TestServer::start().await;
+    server.apply(full_sync(three_nodes())).await;
+    let mut opened = Vec::new();
+    for _ in 0..5 {
+        let session = server.decisions.open_session(pb::OpenSessionRequest::default()).await;
+        opened.push(session.unwrap().into_inner().session);
+    }
+    opened.sort_unstable();
+    let (mut listed, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = Some(pb::Page { size: 2, token });
+        let request = pb::ListSessionsRequest { page };
+        let reply = server.decisions.list_sessions(request).await.unwrap().into_inner();
+        assert!(reply.sessions.len() <= 2);
+        listed.extend(reply.sessions.into_iter().map(|own| own.session));
+        token = reply.next_page_token;
+        if token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(listed, opened);
     server.stop().await;
 }

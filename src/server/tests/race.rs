@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use super::{TestServer, amounts, full_sync, node, reload, task};
 use crate::app;
 use crate::config::ServerConfig;
-use crate::server::pb::decision_service_client::DecisionServiceClient;
-use crate::server::pb::state_service_client::StateServiceClient;
+use crate::server::pb::DecisionServiceClient;
+use crate::server::pb::StateServiceClient;
 use crate::server::pb::{self, TaskStatus};
 use tonic::transport::Channel;
 
@@ -451,13 +451,11 @@ async fn racing_schedulers_break_nothing() {
     );
 }
 
-#[cfg(debug_assertions)]
+#[cfg(feature = "test-doors")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn unchecked_commits_break_nodes_queues_and_gangs() {
-    let unjudged = ServerConfig {
-        skip_checks: true,
-        ..config()
-    };
+    let mut unjudged = config();
+    unjudged.test_doors.skip_checks = true;
     let (first, _, _) = run_race(app::bind(unjudged).await.unwrap()).await;
     assert_eq!(first, BTreeSet::from(["gang", "node", "queue"]));
 }

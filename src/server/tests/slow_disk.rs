@@ -39,6 +39,7 @@ fn probe(state: &Arc<SharedState>) -> HealthProbe {
         expected_sources: Vec::new(),
         cluster: None,
         expected_policies: Vec::new(),
+        expected_documents: Vec::new(),
         draining: watch::channel(false).1,
     }
 }

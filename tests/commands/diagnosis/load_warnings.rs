@@ -49,19 +49,19 @@ const EXPECTED: [(&str, &str); 12] = [
     ("ANNOTATION_INVALID", "job x/lost"),
     ("ANNOTATION_INVALID", "queue levels"),
     ("ANNOTATION_INVALID", "queue typo"),
-    ("DUPLICATE_RECORD", "node a100-1"),
+    ("RECORD_DUPLICATE", "node a100-1"),
     ("FIELD_NOT_READ", "Pod x/lost-0"),
     ("FIELD_NOT_READ", "Queue cards"),
     ("FIELD_NOT_READ", "Queue typo"),
-    ("UNKNOWN_CARD", "queue cards"),
-    ("UNKNOWN_CARD", "task x/lost-0"),
-    ("UNKNOWN_JOB", "task x/lost-0"),
-    ("UNKNOWN_NODE", "task x/lost-0"),
-    ("UNKNOWN_PRIORITY_CLASS", "job x/lost"),
+    ("CARD_UNKNOWN", "queue cards"),
+    ("CARD_UNKNOWN", "task x/lost-0"),
+    ("JOB_UNKNOWN", "task x/lost-0"),
+    ("NODE_UNKNOWN", "task x/lost-0"),
+    ("PRIORITY_CLASS_UNKNOWN", "job x/lost"),
 ];
 const EXPECTED_QUEUES: [(&str, &str); 2] = [
-    ("UNKNOWN_QUEUE", "job x/lost"),
-    ("UNKNOWN_QUEUE", "parent of queue typo"),
+    ("QUEUE_UNKNOWN", "job x/lost"),
+    ("QUEUE_UNKNOWN", "parent of queue typo"),
 ];
 
 fn file(name: &str, text: &str) -> PathBuf {
@@ -172,8 +172,8 @@ fn a_load_names_all_that_it_would_pass_over_in_silence() {
     for line in [
         "field `spec.containers[].resources.request` is not read; did you mean `requests`?: Pod x/lost-0 (FIELD_NOT_READ)",
         "field `spec.capabilities` is not read; did you mean `capability`?: Queue typo (FIELD_NOT_READ)",
-        "there is no queue `reserch`; did you mean `research`?: parent of queue typo (UNKNOWN_QUEUE)",
-        "no node has card `A10O`; did you mean `A100`?: queue cards (UNKNOWN_CARD)",
+        "there is no queue `reserch`; did you mean `research`?: parent of queue typo (QUEUE_UNKNOWN)",
+        "no node has card `A10O`; did you mean `A100`?: queue cards (CARD_UNKNOWN)",
         "annotation `volcano.sh/card.quota`: no valid JSON at byte 0: expected a JSON object: queue typo",
     ] {
         assert!(said.contains(&format!("warning: {line}")), "{line}: {said}");
@@ -207,7 +207,7 @@ fn strict_loads_send_nothing_when_there_are_warnings() {
     ends(None, &["simulate", path, "--strict", "--policy", "pack"], 1);
     let dump = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
     let said = ends(Some(&server), &["state", "load", dump], 0);
-    assert!(!said.contains("UNKNOWN_NODE"), "{said}");
+    assert!(!said.contains("NODE_UNKNOWN"), "{said}");
     std::fs::remove_file(path).unwrap();
 }
 
@@ -239,7 +239,7 @@ fn references_to_records_of_other_sources_are_no_mistakes() {
         &["state", "load", rest, "--source", "nodes", "--strict"],
         1,
     );
-    for code in ["UNKNOWN_NODE", "UNKNOWN_QUEUE", "UNKNOWN_CARD"] {
+    for code in ["NODE_UNKNOWN", "QUEUE_UNKNOWN", "CARD_UNKNOWN"] {
         assert!(said.contains(code), "{said}");
     }
     for path in [nodes, rest] {
@@ -272,10 +272,10 @@ fn diff_watch_test_and_simulate_name_the_same_mistakes() {
     let watched = pumice(Some(&server), &["state", "watch", "--count", "0"]);
     let said = super::err(&watched);
     for code in [
-        "UNKNOWN_NODE",
-        "UNKNOWN_QUEUE",
-        "UNKNOWN_JOB",
-        "UNKNOWN_CARD",
+        "NODE_UNKNOWN",
+        "QUEUE_UNKNOWN",
+        "JOB_UNKNOWN",
+        "CARD_UNKNOWN",
         "ANNOTATION_INVALID",
     ] {
         assert!(said.contains(&format!("({code})")), "{code}: {said}");

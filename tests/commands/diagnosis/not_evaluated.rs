@@ -317,7 +317,7 @@ fn too_many_fields_are_refused() {
     let problem = items[0].problem.as_ref().unwrap();
     assert_eq!(
         (problem.reason.as_str(), problem.field.as_str()),
-        ("TOO_MANY_FIELDS", "tasks[0].unevaluated_fields")
+        ("LIMIT_EXCEEDED", "tasks[0].unevaluated_fields")
     );
 }
 

@@ -210,7 +210,7 @@ fn an_unusable_record_is_rejected_alone() {
         assert_eq!(counts(outcome), [3, 2, 1, 1], "{policy}: {outcome}");
         assert_eq!(
             outcome["rejected"],
-            serde_json::json!([{"reason": "UNKNOWN_JOB", "tasks": 1}])
+            serde_json::json!([{"reason": "JOB_UNKNOWN", "tasks": 1}])
         );
         let said = err(&output);
         assert!(said.contains("there is no job `d/nobody`"), "{said}");

@@ -393,8 +393,8 @@ fn a_missing_task_leaves_the_cycle_unchanged() {
     };
     let refused = decide::place_in_cycle(&mut cycle, &policy, &query, Parallelism::SEQUENTIAL).unwrap_err();
     assert_eq!(
-        (refused.reason, &*refused.field),
-        ("UNKNOWN_TASK", "changes[1].allocate")
+        (refused.code.name(), &*refused.field),
+        ("TASK_UNKNOWN", "changes[1].allocate")
     );
     assert_eq!(cycle.moved_tasks().count(), 0);
 }

@@ -66,11 +66,11 @@ fn problems_of_a_group_name_the_field() {
         ..preview(groups)
     };
     let cases = [
-        (named(&["ns/a-0", "ns/none"]), "groups[1].names[1]", "TASK_NOT_FOUND"),
+        (named(&["ns/a-0", "ns/none"]), "groups[1].names[1]", "TASK_UNKNOWN"),
         (named(&["ns/a-there"]), "groups[1].names[0]", "TASK_NOT_PENDING"),
         (named(&["ns/a-gated"]), "groups[1].names[0]", "TASK_GATED"),
         (named(&["ns/a-0", "ns/a-2"]), "groups[1].names[1]", "TASKS_DIFFER"),
-        (named(&["ns/a-0", "ns/a-0"]), "groups[1].names[1]", "DUPLICATE_TASK"),
+        (named(&["ns/a-0", "ns/a-0"]), "groups[1].names[1]", "TASK_DUPLICATE"),
         (named(&["ns/b-0"]), "groups[1].names[0]", "JOB_MISMATCH"),
         (pb::TaskGroup::default(), "groups[1].task", "TASK_MISSING"),
         (
@@ -95,7 +95,7 @@ fn problems_of_a_group_name_the_field() {
                 ..pb::TaskGroup::default()
             },
             "groups[1].task.requests.items[cpu]",
-            "INVALID_QUANTITY",
+            "QUANTITY_INVALID",
         ),
         (
             pb::TaskGroup {
@@ -143,7 +143,7 @@ fn a_contradictory_query_is_rejected_entirely() {
                 ..pb::TaskGroup::default()
             }]),
             Code::ResourceExhausted,
-            "QUERY_TOO_LARGE",
+            "LIMIT_EXCEEDED",
         ),
         (
             pb::PlaceRequest {
@@ -151,7 +151,7 @@ fn a_contradictory_query_is_rejected_entirely() {
                 ..preview(vec![group()])
             },
             Code::NotFound,
-            "JOB_NOT_FOUND",
+            "JOB_UNKNOWN",
         ),
         (
             pb::PlaceRequest {
@@ -162,7 +162,7 @@ fn a_contradictory_query_is_rejected_entirely() {
                 ..preview(vec![group()])
             },
             Code::NotFound,
-            "NODE_NOT_FOUND",
+            "NODE_UNKNOWN",
         ),
     ];
     for (query, code, word) in cases {
@@ -316,12 +316,12 @@ fn tasks_with_a_missing_job_or_queue_are_reported_by_field() {
         (
             of("ns/none"),
             "groups[0].task.job",
-            "UNKNOWN_JOB",
+            "JOB_UNKNOWN",
             "there is no job `ns/none`",
         ),
-        (of(""), "groups[0].task.job", "UNKNOWN_JOB", "name no job"),
-        (of("ns/lost"), "groups[0].task.job", "UNKNOWN_QUEUE", "`nowhere`"),
-        (named(&["ns/lost-0"]), "groups[0].names", "UNKNOWN_QUEUE", "`nowhere`"),
+        (of(""), "groups[0].task.job", "JOB_UNKNOWN", "name no job"),
+        (of("ns/lost"), "groups[0].task.job", "QUEUE_UNKNOWN", "`nowhere`"),
+        (named(&["ns/lost-0"]), "groups[0].names", "QUEUE_UNKNOWN", "`nowhere`"),
     ] {
         let result = wire.place(preview(vec![group])).unwrap().result.unwrap();
         let found = result.groups[0].problem.clone().unwrap();
@@ -394,7 +394,7 @@ fn rescoring_every_node_after_each_task_is_bounded() {
     let found = place(1_000_000).groups[0].problem.clone().unwrap();
     assert_eq!(
         (found.reason.as_str(), found.field.as_str()),
-        ("QUERY_TOO_LARGE", "groups[0].count")
+        ("LIMIT_EXCEEDED", "groups[0].count")
     );
     assert!(
         found.message.contains("limit `pairs` is 100000000"),

@@ -97,7 +97,7 @@ fn no_victim_is_selected_for_a_task_that_never_preempts() {
             let warned = item
                 .warnings
                 .iter()
-                .filter(|own| own.reason == "NEVER_PREEMPTS")
+                .filter(|own| own.reason == "TASK_NEVER_PREEMPTS")
                 .count();
             assert_eq!(warned, 1 - victims);
         }

@@ -245,7 +245,7 @@ const LARGE: FleetOf = FleetOf {
 /// Places all large gangs at the same time.
 fn place_large_gangs(skip_checks: bool) -> (PlacementHistory, u32) {
     let mut config = ServerConfig::on_free_ports();
-    config.skip_checks = skip_checks;
+    config.test_doors.skip_checks = skip_checks;
     config.limits.edge.workers = SCHEDULERS;
     let server = EmbeddedServer::with(config);
     server.wire.apply_batch(full_sync("test", 1, LARGE.cluster())).unwrap();
@@ -309,7 +309,7 @@ fn one_that_sends_many_calls_does_not_keep_another_waiting() {
     server.wire.apply_batch(full_sync("test", 1, fleet.cluster())).unwrap();
     let (greedy, modest) = (server.connect(), server.connect());
     let before_modest = server.wire.wait(async {
-        use pumice::server::pb::decision_service_client::DecisionServiceClient;
+        use pumice::server::pb::DecisionServiceClient;
         let mut calls = tokio::task::JoinSet::new();
         for number in 0..MANY {
             let mut client = DecisionServiceClient::new(greedy.channel());

@@ -182,7 +182,7 @@ fn requests_that_contradict_themselves_are_refused_with_the_field() {
     let (code, ..) = refused(&|request| request.effect = pb::PlaceEffect::Preview.into());
     assert_eq!(code, "COMMIT_KEY_UNUSED");
     let (code, status, _) = refused(&|request| request.commit_key = "k".repeat(600));
-    assert_eq!((code.as_str(), status), ("NAME_TOO_LONG", Code::ResourceExhausted));
+    assert_eq!((code.as_str(), status), ("NAME_TOO_LONG", Code::InvalidArgument));
     let (code, _, message) = refused(&|request| request.against = Some(session_ref("some", 0, Vec::new())));
     assert_eq!(code, "COMMIT_AGAINST");
     assert!(message.contains("`against` has to be `latest`"), "{message}");

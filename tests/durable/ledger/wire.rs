@@ -75,7 +75,10 @@ fn a_confirmation_reports_the_reservation_and_its_durability() {
         .collect();
     assert_eq!(
         problems,
-        [("JOB_NOT_FOUND", "items[2].job.name"), ("CHECK_ONLY", "items[3].task")]
+        [
+            ("JOB_UNKNOWN", "items[2].job.name"),
+            ("TASK_CHECK_ONLY", "items[3].task")
+        ]
     );
     // A promise counts at once for callers that only check.
     let check = pb::AdmitRequest {

@@ -1,14 +1,14 @@
 //! Moving durable state from a directory to a store that servers share, and back, by `pumice store`.
 
 use super::replica::{Replica, connect, feed, promised, push_policy, runtime};
-use super::shared_store::SharedStore;
+use super::shared_store::SharedService;
 use crate::support::ledger::{ask, confirm, wants};
 use crate::support::process::{ServeProcess, err, out, pumice};
 
 #[test]
 #[ignore = "needs a store: make replicas"]
 fn a_store_moves_from_disk_to_a_shared_one_and_back() {
-    let store = SharedStore::start(1);
+    let store = SharedService::start(1);
     let folder = std::env::temp_dir().join(format!("pumice-moves-{}", std::process::id()));
     drop(std::fs::remove_dir_all(&folder));
     std::fs::create_dir_all(&folder).unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 use super::replica::{Replica, connect, feed, until};
-use super::shared_store::SharedStore;
+use super::shared_store::SharedService;
 use super::torture::{Arena, CALL_TIMEOUT};
 
 /// Numbers that look random and are the same for one seed.
@@ -63,7 +63,7 @@ const CHOICES: [Damage; 10] = [
 
 /// Store, servers and clients that damage is done to.
 pub(super) struct Scene<'s> {
-    pub(super) store: &'s mut SharedStore,
+    pub(super) store: &'s mut SharedService,
     pub(super) replicas: &'s mut [Replica],
     pub(super) arena: &'s Arc<Arena>,
     pub(super) runtime: &'s Arc<Runtime>,

@@ -6,7 +6,7 @@ use pumice::server::pb;
 use tonic::Code;
 
 use super::replica::{promised, until};
-use super::shared_store::SharedStore;
+use super::shared_store::SharedService;
 use super::wire::{one_more, permitted, two};
 use crate::support::ledger::{ask, confirm, wants};
 use crate::support::reason;
@@ -21,7 +21,7 @@ fn store_problem(wire: &BlockingClients) -> String {
 #[test]
 #[ignore = "needs a store: make replicas"]
 fn a_store_without_room_is_reported_and_ends() {
-    let mut store = SharedStore::start(1);
+    let mut store = SharedService::start(1);
     let (replicas, [one, other]) = two(&store);
     assert!(permitted(&one, "ns/a", 4));
     store.etcd().set_out_of_space(true);
@@ -29,7 +29,7 @@ fn a_store_without_room_is_reported_and_ends() {
     // An API server whose etcd has no room does not say that nothing was written.
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     assert!(
-        matches!(&*reason(&status), "STORE_FAILED" | "UNKNOWN_OUTCOME"),
+        matches!(&*reason(&status), "STORE_FAILED" | "OUTCOME_UNKNOWN"),
         "{status:?}"
     );
     assert!(status.message().contains("database space exceeded"), "{status:?}");
@@ -77,7 +77,7 @@ fn a_store_without_room_is_reported_and_ends() {
 #[test]
 #[ignore = "needs a store: make replicas"]
 fn a_slow_disk_makes_promises_late_and_loses_none() {
-    let mut store = SharedStore::start_with_disks(1);
+    let mut store = SharedService::start_with_disks(1);
     let (_replicas, [one, other]) = two(&store);
     store.etcd().slow_disk(0, Duration::from_millis(100));
     assert!(permitted(&one, "ns/a", 4), "within three timeouts of the store");
@@ -85,7 +85,7 @@ fn a_slow_disk_makes_promises_late_and_loses_none() {
     store.etcd().slow_disk(0, Duration::from_secs(3));
     let late = one.admit(confirm(vec![ask(wants("ns/b", "q", 4), 1)]));
     if let Err(status) = &late {
-        assert_eq!(&*reason(status), "UNKNOWN_OUTCOME", "{status:?}");
+        assert_eq!(&*reason(status), "OUTCOME_UNKNOWN", "{status:?}");
     }
     store.etcd().mend_disk(0);
     for wire in [&one, &other] {
@@ -111,7 +111,7 @@ fn confirmed_at(wire: &BlockingClients, job: &str) -> i64 {
 #[ignore = "needs a store: make replicas"]
 fn a_clock_that_jumps_ends_no_promise() {
     const DAY: i64 = 86_400;
-    let store = SharedStore::start(1);
+    let store = SharedService::start(1);
     let (replicas, [one, other]) = two(&store);
     assert!(permitted(&one, "ns/before", 1));
     let now = confirmed_at(&one, "ns/before");

@@ -12,7 +12,7 @@ use tonic::transport::Endpoint;
 
 use super::etcd::CuttableProxy;
 use super::jumping_clock::JumpingClock;
-use super::shared_store::SharedStore;
+use super::shared_store::SharedService;
 use crate::support::ledger::limited;
 use crate::support::process::ServeProcess;
 use crate::support::records::{full_sync, node};
@@ -35,16 +35,16 @@ pub(super) struct Replica {
 
 impl Replica {
     /// Starts a server.
-    pub(super) fn start(store: &SharedStore) -> Self {
+    pub(super) fn start(store: &SharedService) -> Self {
         Self::start_with(store, &[])
     }
 
     /// Starts a server that clients find at this address.
-    pub(super) fn start_advertised(store: &SharedStore, address: &str) -> Self {
+    pub(super) fn start_advertised(store: &SharedService, address: &str) -> Self {
         Self::start_with(store, &["--advertised-address", address])
     }
 
-    fn start_with(store: &SharedStore, more: &[&str]) -> Self {
+    fn start_with(store: &SharedService, more: &[&str]) -> Self {
         let proxies = store.proxies();
         let mut arguments = store.arguments(&proxies);
         arguments.extend(more.iter().map(ToString::to_string));

@@ -12,12 +12,12 @@ use super::control_plane::{ControlPlane, NAMESPACE};
 use super::etcd::{CuttableProxy, EtcdCluster};
 
 /// Store that several servers share.
-pub(super) enum SharedStore {
+pub(super) enum SharedService {
     Etcd(EtcdCluster),
     Kubernetes(Box<ControlPlane>),
 }
 
-impl SharedStore {
+impl SharedService {
     /// Starts the store of this test run; its etcd, or that of its API server, has this number of members.
     pub(super) fn start(members: usize) -> Self {
         Self::start_on(EtcdCluster::start(members))
@@ -73,8 +73,8 @@ impl SharedStore {
         match self {
             Self::Etcd(_) => {
                 add("--store", "etcd".to_owned());
-                add("--etcd-lease-ms", "1000".to_owned());
-                add("--etcd-timeout-ms", "300".to_owned());
+                add("--store-lease-ms", "1000".to_owned());
+                add("--store-timeout-ms", "300".to_owned());
                 for proxy in proxies {
                     add("--etcd-member", format!("http://127.0.0.1:{}", proxy.port()));
                 }
@@ -82,10 +82,9 @@ impl SharedStore {
             Self::Kubernetes(plane) => {
                 add("--store", "kubernetes".to_owned());
                 add("--kubernetes-store-namespace", NAMESPACE.to_owned());
-                add("--kubernetes-store-lease-ms", "1000".to_owned());
-                add("--kubernetes-store-timeout-ms", "400".to_owned());
+                add("--store-lease-ms", "1000".to_owned());
+                add("--store-timeout-ms", "400".to_owned());
                 add("--kubernetes-store-writes-per-second", "1000".to_owned());
-                add("--kubernetes-store-bytes-per-second", "64Mi".to_owned());
                 for proxy in proxies {
                     add("--kubeconfig", plane.kubeconfig(proxy.port()).display().to_string());
                 }

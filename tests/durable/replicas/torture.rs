@@ -24,7 +24,7 @@ use super::damage::{Dice, Scene, do_damage};
 use super::etcd::CuttableProxy;
 use super::history::{ArenaReply, History, JobCall};
 use super::replica::{CORES, Replica, connect, feed, promised, push_policy, runtime, until};
-use super::shared_store::SharedStore;
+use super::shared_store::SharedService;
 use crate::support::EmbeddedServer;
 use crate::support::ledger::{ask, confirm, wants};
 use crate::support::wire::BlockingClients;
@@ -230,7 +230,7 @@ fn servers_keep_every_promise_whatever_is_damaged() {
     let seconds = number("PUMICE_TORTURE_SECONDS", 20);
     let members = usize::try_from(number("PUMICE_TORTURE_MEMBERS", 1)).unwrap();
     let seed = number("PUMICE_TORTURE_SEED", 1);
-    let (mut store, runtime) = (SharedStore::start_with_disks(members), runtime());
+    let (mut store, runtime) = (SharedService::start_with_disks(members), runtime());
     let mut replicas: Vec<Replica> = (0..3).map(|_| Replica::start(&store)).collect();
     let arena = Arena::new(replicas.iter().map(|replica| Some(replica.grpc())).collect());
     for replica in &replicas {
@@ -276,7 +276,7 @@ fn servers_keep_every_promise_whatever_is_damaged() {
 
 /// Problems that the model finds with three servers of this process that follow these rules and are cut off now and then.
 fn problems_with(rules: AppendRules) -> Vec<String> {
-    let (store, runtime) = (SharedStore::start(1), runtime());
+    let (store, runtime) = (SharedService::start(1), runtime());
     let proxies: Vec<Vec<CuttableProxy>> = (0..3).map(|_| store.proxies()).collect();
     let servers: Vec<EmbeddedServer> = proxies
         .iter()
@@ -322,8 +322,8 @@ fn problems_with(rules: AppendRules) -> Vec<String> {
 fn the_model_notices_a_rule_that_is_left_out() {
     let all = AppendRules::default();
     assert_eq!(problems_with(all), Vec::<String>::new(), "with all rules");
-    let problems = problems_with(AppendRules { compares: false, ..all });
+    let problems = problems_with(AppendRules::new(false, true));
     assert!(!problems.is_empty(), "an entry goes onto any head");
-    let problems = problems_with(AppendRules { waits: false, ..all });
+    let problems = problems_with(AppendRules::new(true, false));
     assert!(!problems.is_empty(), "an entry is acknowledged before it is in the log");
 }

@@ -8,7 +8,7 @@ use pumice::server::pb;
 use tonic::Code;
 
 use super::replica::{Replica, connect, feed, promised, push_policy, runtime, until};
-use super::shared_store::SharedStore;
+use super::shared_store::SharedService;
 use crate::support::ledger::{ask, confirm, wants};
 use crate::support::reason;
 use crate::support::records::{hypothetical_task, session_ref};
@@ -17,14 +17,14 @@ use crate::support::wire::BlockingClients;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Server and a client of it.
-pub(super) fn one_more(store: &SharedStore) -> (Replica, BlockingClients) {
+pub(super) fn one_more(store: &SharedService) -> (Replica, BlockingClients) {
     let replica = Replica::start(store);
     let wire = connect(&runtime(), replica.grpc(), TIMEOUT).unwrap();
     (replica, wire)
 }
 
 /// Two servers with the policy and the cluster, and a client of each.
-pub(super) fn two(store: &SharedStore) -> ([Replica; 2], [BlockingClients; 2]) {
+pub(super) fn two(store: &SharedService) -> ([Replica; 2], [BlockingClients; 2]) {
     let [(one, one_wire), (other, other_wire)] = [one_more(store), one_more(store)];
     for wire in [&one_wire, &other_wire] {
         push_policy(wire);
@@ -41,7 +41,7 @@ pub(super) fn permitted(wire: &BlockingClients, job: &str, cores: u32) -> bool {
 #[test]
 #[ignore = "needs a store: make replicas"]
 fn what_one_server_takes_all_serve() {
-    let store = SharedStore::start(1);
+    let store = SharedService::start(1);
     let (mut replicas, [one, other]) = two(&store);
     assert!(permitted(&one, "ns/a", 6));
     let again = one.admit(confirm(vec![ask(wants("ns/b", "q", 1), 1)])).unwrap();
@@ -71,7 +71,7 @@ fn what_one_server_takes_all_serve() {
 #[test]
 #[ignore = "needs a store: make replicas"]
 fn a_server_that_is_cut_off_decides_and_promises_nothing() {
-    let store = SharedStore::start(1);
+    let store = SharedService::start(1);
     let (replicas, [one, other]) = two(&store);
     assert!(permitted(&one, "ns/a", 4));
     replicas[0].cut();
@@ -117,7 +117,7 @@ fn a_server_that_is_cut_off_decides_and_promises_nothing() {
 #[test]
 #[ignore = "needs a store: make replicas"]
 fn a_server_that_starts_before_its_store_waits_for_it() {
-    let store = SharedStore::start(1);
+    let store = SharedService::start(1);
     let (mut replicas, [one, _]) = two(&store);
     assert!(permitted(&one, "ns/a", 4));
     replicas[1].process.take().unwrap().kill();
@@ -139,7 +139,7 @@ fn a_server_that_starts_before_its_store_waits_for_it() {
 #[test]
 #[ignore = "needs a store: make replicas"]
 fn a_server_that_slept_longer_than_its_lease_acknowledges_what_is_in_the_log_only() {
-    let store = SharedStore::start(1);
+    let store = SharedService::start(1);
     let (replicas, [one, other]) = two(&store);
     let process = replicas[0].process.as_ref().unwrap();
     for round in 0..3 {
@@ -181,7 +181,7 @@ fn a_server_that_slept_longer_than_its_lease_acknowledges_what_is_in_the_log_onl
 #[test]
 #[ignore = "needs a store: make replicas"]
 fn a_session_is_bound_to_its_server_and_another_one_names_it() {
-    let store = SharedStore::start(1);
+    let store = SharedService::start(1);
     let (runtime, own) = (runtime(), Replica::start_advertised(&store, "pumice-0.example:7461"));
     let rest = Replica::start(&store);
     let [one, other] = [&own, &rest].map(|replica| connect(&runtime, replica.grpc(), TIMEOUT).unwrap());

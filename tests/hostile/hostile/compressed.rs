@@ -6,8 +6,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message as _;
 use pumice::server::pb;
-use pumice::server::pb::decision_service_client::DecisionServiceClient;
-use pumice::server::pb::state_service_client::StateServiceClient;
+use pumice::server::pb::DecisionServiceClient;
+use pumice::server::pb::StateServiceClient;
 use tonic::Code;
 use tonic::codec::CompressionEncoding;
 

@@ -98,7 +98,7 @@ fn server(api: &BindApi, folder: &ToolTestFolder) -> EmbeddedServer {
     std::fs::write(&kubeconfig, cluster.to_string()).unwrap();
     let mut config = ServerConfig::on_free_ports();
     config.cluster.is_watched = true;
-    config.cluster.access.kubeconfig = Some(kubeconfig);
+    config.cluster.kubeconfig = Some(kubeconfig);
     config.cluster.binds = true;
     let server = EmbeddedServer::with(config);
     reload(&server, "default", POLICY);

@@ -38,10 +38,6 @@ struct WatchedObjects {
     rejections: Vec<String>,
     /// Token that callers need; empty: none.
     token: String,
-    /// Objects that a streamed list shows, and then deletes before it ends.
-    deleted_meanwhile: Vec<Value>,
-    /// True if lists that are the beginning of a watch are refused.
-    refuses_streams: bool,
     /// Requests that came, without those for watches.
     lists: Vec<String>,
     is_stopped: bool,
@@ -181,13 +177,6 @@ impl ClusterApi {
         self.state.with(|state| state.absent.remove(collection));
     }
 
-    /// Shows an object at the beginning of each streamed list, and deletes it before the list ends.
-    pub(super) fn delete_meanwhile(&self, object: &Value) {
-        let mut object = object.clone();
-        object["metadata"]["resourceVersion"] = json!("1");
-        self.state.with(|state| state.deleted_meanwhile.push(object));
-    }
-
     /// Requests that were rejected since the last call.
     pub(super) fn take_rejections(&self) -> Vec<String> {
         self.state.with(|state| std::mem::take(&mut state.rejections))
@@ -201,11 +190,6 @@ impl ClusterApi {
                 state.refused.insert(collection.to_owned(), status);
             }
         });
-    }
-
-    /// Refuses lists that are the beginning of a watch, as API servers do that do not know them.
-    pub(super) fn refuse_streams(&self) {
-        self.state.with(|state| state.refuses_streams = true);
     }
 
     /// Requests for lists that came since the last call.
@@ -338,9 +322,6 @@ impl WatchedObjects {
         if self.absent.contains(&request.collection) {
             return 404;
         }
-        if request.parameter("sendInitialEvents").is_some() && self.refuses_streams {
-            return 422;
-        }
         if let Some(status) = self.refused_watches.get(&request.collection)
             && request.parameter("watch").is_some()
         {
@@ -399,7 +380,7 @@ fn list(request: &ListRequest, state: &ShortLock<WatchedObjects>) -> String {
     })
 }
 
-/// Sends events as they come, behind the objects if the request asks for them.
+/// Sends events as they come.
 fn watch(
     stream: &mut TcpStream,
     (request, token): (&ListRequest, &str),
@@ -409,23 +390,6 @@ fn watch(
     let mut seen = request
         .parameter("resourceVersion")
         .map_or(0, |version| version.parse().unwrap());
-    if request.parameter("sendInitialEvents").is_some() {
-        let (text, version) = state.with(|state| {
-            let objects = state.collections.get(&request.collection).into_iter();
-            let objects = objects.flat_map(|own| own.objects.values());
-            let objects = objects.filter(|object| request.takes(object));
-            let text: String = objects.map(|object| line("ADDED", object)).collect();
-            let is_own = |object: &&Value| collection_of(object) == request.collection;
-            let gone: Vec<&Value> = state.deleted_meanwhile.iter().filter(is_own).collect();
-            let shown = gone.iter().map(|object| line("ADDED", object));
-            let deleted = gone.iter().map(|object| line("DELETED", object));
-            (text + &shown.chain(deleted).collect::<String>(), state.version)
-        });
-        let annotations = json!({"k8s.io/initial-events-end": "true"});
-        let end = json!({"metadata": {"resourceVersion": version.max(1).to_string(), "annotations": annotations}});
-        stream.write_all((text + &line("BOOKMARK", &end)).as_bytes())?;
-        seen = version;
-    }
     loop {
         let (text, version, ends) = state.with(|state| {
             let events = state.collections.get(&request.collection).into_iter();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pumice::config::{ServerConfig, list_mode};
+use pumice::config::ServerConfig;
 use pumice::server::pb;
 use serde_json::{Value, json};
 
@@ -135,17 +135,6 @@ fn a_watch_that_ends_with_an_error_is_listed_again() {
     assert!(!lists.iter().any(|list| list.starts_with("/api/v1/pods?")), "{lists:?}");
     api.put(&node("n2"));
     until("changes arrive", || watching.has_node("n2"));
-}
-
-#[test]
-fn what_is_deleted_while_a_list_is_streamed_is_gone() {
-    let api = cluster();
-    api.delete_meanwhile(&node("gone"));
-    let mut config = ServerConfig::on_free_ports();
-    config.cluster.lists = list_mode("streamed").unwrap();
-    let watching = WatchingServer::start_with(config, &api.kubeconfig());
-    until("the node is gone", || !watching.has_node("gone"));
-    assert!(watching.has_node("n1"));
 }
 
 #[test]

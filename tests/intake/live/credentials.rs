@@ -70,24 +70,14 @@ fn an_exec_plugin_that_takes_long_holds_nobody_up() {
 async fn a_bind_is_sent_once() {
     let api = ClusterApi::start();
     let folder = TestDirectory::new();
-    let binder = PodBinder::new(ClusterAccess {
-        kubeconfig: Some(folder.file("kubeconfig", &api.kubeconfig())),
-        context: None,
-    });
-    let binding = PodBinding {
-        namespace: "web".to_owned(),
-        name: "p".to_owned(),
-        uid: String::new(),
-        node: "n1".to_owned(),
-    };
     api.refuse("/api/v1/pods/p/binding", 503);
-    let error = binder.bind(&binding).await.unwrap_err();
+    let error = bind_by(&folder, &api.kubeconfig()).await.unwrap_err();
     assert!(matches!(error, BindError::Unknown(_)), "{error}");
     assert_eq!(api.take_rejections().len(), 1);
 }
 
-/// Binds a pod by a kubeconfig: the error, or an empty text.
-async fn bound_by(folder: &TestDirectory, kubeconfig: &str) -> String {
+/// Binds a pod by a kubeconfig.
+async fn bind_by(folder: &TestDirectory, kubeconfig: &str) -> Result<(), BindError> {
     let access = ClusterAccess {
         kubeconfig: Some(folder.file("kubeconfig", kubeconfig)),
         context: None,
@@ -98,7 +88,12 @@ async fn bound_by(folder: &TestDirectory, kubeconfig: &str) -> String {
         uid: String::new(),
         node: "n1".to_owned(),
     };
-    let bound = PodBinder::new(access).bind(&binding).await;
+    PodBinder::new(access).bind(&binding).await
+}
+
+/// Error of a bind by a kubeconfig, or an empty text.
+async fn bound_by(folder: &TestDirectory, kubeconfig: &str) -> String {
+    let bound = bind_by(folder, kubeconfig).await;
     bound.map_or_else(|error| error.to_string(), |()| String::new())
 }
 

@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use pumice::config::ServerConfig;
-use pumice::server::pb;
 use serde_json::{Value, json};
 
-use super::WatchingServer;
 use super::api::ClusterApi;
-use crate::support::records::hypothetical_task;
+use super::{WatchingServer, fit_count};
 use crate::support::{metric_value, until};
 
 const NODES: &str = "/api/v1/nodes";
@@ -170,7 +168,7 @@ fn a_resource_whose_watch_is_forbidden_is_polled_alone() {
 fn a_silent_watch_is_reported_and_listed_again() {
     let api = cluster();
     let mut config = ServerConfig::on_free_ports();
-    config.cluster.silence = Duration::from_secs(3);
+    config.limits.edge.watch_silence = Duration::from_secs(3);
     let watching = WatchingServer::start_with(config, &api.kubeconfig());
     until("the watches are open", || !is_behind(&watching));
     api.be_silent(true);
@@ -214,9 +212,6 @@ fn a_running_pod_with_amounts_that_no_record_holds_counts_as_any_other() {
     let requests = json!({"cpu": "100m"});
     let mut of_container = running("container");
     of_container["spec"]["containers"][0]["resources"] = json!({"requests": requests, "limits": huge});
-    // Their requests beside the limits are as the API server stores them.
-    of_container["spec"]["containers"][0]["resources"]["requests"]["memory"] = json!("1");
-    of_container["spec"]["containers"][0]["resources"]["requests"]["example.com/x"] = json!("0");
     let mut of_init = of_container.clone();
     of_init["metadata"]["name"] = json!("init");
     of_init["spec"]["initContainers"] = of_init["spec"]["containers"].clone();
@@ -234,22 +229,7 @@ fn a_running_pod_with_amounts_that_no_record_holds_counts_as_any_other() {
         (unevaluated("container"), unevaluated("init"), unevaluated("p")),
         (vec!["resources".to_owned()], vec!["resources".to_owned()], vec![])
     );
-    let fits = |cores: &str| {
-        let query = pb::FilterRequest {
-            tasks: vec![hypothetical_task(&[("cpu", cores)])],
-            ..pb::FilterRequest::default()
-        };
-        watching
-            .server
-            .wire
-            .filter(query)
-            .unwrap()
-            .result
-            .unwrap()
-            .items
-            .remove(0)
-            .fit_count
-    };
+    let fits = |cores: &str| fit_count(&watching.server, &[("cpu", cores)]);
     assert_eq!((fits("7700m"), fits("7701m")), (1, 0));
     // Both are told once.
     let unreadable = || metric_value(watching.server.http, "pumice_cluster_unreadable_objects_total");
@@ -287,13 +267,6 @@ fn a_running_pod_with_much_text_counts_as_any_other() {
         0.0
     );
     // The two requests count, and the node takes more tasks.
-    let fits = |cores: &str| {
-        let query = pb::FilterRequest {
-            tasks: vec![hypothetical_task(&[("cpu", cores)])],
-            ..pb::FilterRequest::default()
-        };
-        let reply = watching.server.wire.filter(query).unwrap();
-        reply.result.unwrap().items.remove(0).fit_count
-    };
+    let fits = |cores: &str| fit_count(&watching.server, &[("cpu", cores)]);
     assert_eq!((fits("6"), fits("7")), (1, 0));
 }

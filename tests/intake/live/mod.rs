@@ -10,11 +10,12 @@ mod restarts;
 
 use std::sync::Arc;
 
-use pumice::config::{ServerConfig, list_mode};
+use pumice::config::ServerConfig;
 use pumice::server::pb;
 
 use self::api::ClusterApi;
 use crate::support::EmbeddedServer;
+use crate::support::records::hypothetical_task;
 use crate::support::{TestDirectory, until};
 
 /// Server that watches an API.
@@ -26,13 +27,7 @@ struct WatchingServer {
 impl WatchingServer {
     /// Starts a server over the objects of these namespaces (none: of all), and waits until it shows them.
     fn start(api: &ClusterApi, namespaces: &[&str]) -> Self {
-        Self::start_listing(api, namespaces, "paged")
-    }
-
-    /// Starts a server that asks for its lists in this way.
-    fn start_listing(api: &ClusterApi, namespaces: &[&str], lists: &str) -> Self {
         let mut config = ServerConfig::on_free_ports();
-        config.cluster.lists = list_mode(lists).unwrap();
         config.cluster.namespaces = namespaces.iter().copied().map(Arc::from).collect();
         Self::start_with(config, &api.kubeconfig())
     }
@@ -41,7 +36,7 @@ impl WatchingServer {
     fn start_with(mut config: ServerConfig, kubeconfig: &str) -> Self {
         let folder = TestDirectory::new();
         config.cluster.is_watched = true;
-        config.cluster.access.kubeconfig = Some(folder.file("kubeconfig", kubeconfig));
+        config.cluster.kubeconfig = Some(folder.file("kubeconfig", kubeconfig));
         let server = EmbeddedServer::with(config);
         until("the server shows the cluster", || server.page("/readyz").0 == 200);
         Self { server, folder }
@@ -106,4 +101,14 @@ impl WatchingServer {
     fn condition(&self) -> String {
         self.server.page("/readyz?verbose").1
     }
+}
+
+/// Number of nodes that a task fits with these requests.
+fn fit_count(server: &EmbeddedServer, requests: &[(&str, &str)]) -> u32 {
+    let query = pb::FilterRequest {
+        tasks: vec![hypothetical_task(requests)],
+        ..pb::FilterRequest::default()
+    };
+    let mut result = server.wire.filter(query).unwrap().result.unwrap();
+    result.items.remove(0).fit_count
 }

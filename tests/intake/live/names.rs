@@ -4,9 +4,9 @@ use pumice::config::ServerConfig;
 use pumice::server::pb;
 use serde_json::{Value, json};
 
-use super::WatchingServer;
 use super::api::ClusterApi;
-use crate::support::records::{delta, full_sync, hypothetical_task, job, node as node_record, task};
+use super::{WatchingServer, fit_count};
+use crate::support::records::{delta, full_sync, job, node as node_record, task};
 use crate::support::{EmbeddedServer, metric_value, until};
 
 fn node(name: &str, device: &str) -> Value {
@@ -24,19 +24,7 @@ fn pod(number: usize) -> Value {
 
 /// Number of nodes that a task fits which asks for this resource.
 fn fits(server: &EmbeddedServer, resource: &str) -> u32 {
-    let query = pb::FilterRequest {
-        tasks: vec![hypothetical_task(&[("cpu", "1"), (resource, "1")])],
-        ..pb::FilterRequest::default()
-    };
-    server
-        .wire
-        .filter(query)
-        .unwrap()
-        .result
-        .unwrap()
-        .items
-        .remove(0)
-        .fit_count
+    fit_count(server, &[("cpu", "1"), (resource, "1")])
 }
 
 #[test]
@@ -106,7 +94,7 @@ fn resources_of_tasks_and_jobs_take_no_place_of_those_of_nodes_and_queues() {
     let outcome = server.wire.apply_batch(full_sync("one", 1, asking())).unwrap();
     assert_eq!(outcome.refused, [], "nothing is refused");
     assert!(
-        outcome.warnings.iter().any(|own| own.reason == "TOO_MANY_RESOURCES"),
+        outcome.warnings.iter().any(|own| own.reason == "LIMIT_EXCEEDED"),
         "{outcome:?}"
     );
     let stored = || {
@@ -140,7 +128,7 @@ fn resources_of_tasks_and_jobs_take_no_place_of_those_of_nodes_and_queues() {
         .unwrap();
     assert_eq!(sent.refused, []);
     let more = server.wire.apply_batch(delta("two", 2, nodes(&["n4"]))).unwrap();
-    assert_eq!(more.refused[0].reason, "TOO_MANY_RESOURCES");
+    assert_eq!(more.refused[0].reason, "LIMIT_EXCEEDED");
     // The first source has to say again which of its tasks ask for what the nodes have.
     let late = server
         .wire

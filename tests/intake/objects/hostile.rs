@@ -2,11 +2,11 @@
 
 use pumice::config::ServerConfig;
 use pumice::server::pb;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{cpu, objects, pod, task, tasks};
 use crate::support::EmbeddedServer;
-use crate::support::records::{delta, full_sync};
+use crate::support::records::{delta, full_sync, hypothetical_task};
 
 fn raw(list: &[&[u8]]) -> pb::Cluster {
     pb::Cluster {
@@ -38,14 +38,14 @@ fn broken() -> Vec<(Vec<u8>, &'static str)> {
             "}".repeat(levels)
         ))
     };
-    let many = with(&format!(r#""tolerations":[{}0]}},{phase}"#, "0,".repeat(60_000)));
+    let many = with(&format!(r#""tolerations":[{}0]}},{phase}"#, "0,".repeat(1 << 20)));
     vec![
         (containers(r#""abc""#), "quantity"),
         (containers(r#""-1""#), "negative"),
         (containers("true"), "quantity"),
         (containers("[]"), "quantity"),
-        (containers(r#""1e9999999999""#), "quantity"),
-        (containers(&format!("1{}", "0".repeat(5_000))), ""),
+        (containers(r#""-1e9999999999""#), "quantity"),
+        (containers(&format!(r#""{}x""#, "1".repeat(5_000))), "quantity"),
         (with(&format!(r#""nodeName":"m"}},{phase}"#)), "stands twice"),
         (with(&format!(r#""priority":1e99}},{phase}"#)), "spec.priority"),
         (with(&format!(r#""containers":{{}}}},{phase}"#)), "spec.containers"),
@@ -55,7 +55,7 @@ fn broken() -> Vec<(Vec<u8>, &'static str)> {
         (not_utf8, "is not JSON"),
         (deep(100), "nested deeper"),
         (deep(100_000), "nested deeper"),
-        (many, "more than 50000 values"),
+        (many, "more than 1048576 values"),
     ]
 }
 
@@ -84,7 +84,7 @@ fn a_pod_that_cannot_be_read_keeps_its_last_good_record() {
             let [problem] = &outcome.refused[..] else {
                 panic!("one is refused: {outcome:?} {text}")
             };
-            assert_eq!(problem.reason, "UNREADABLE_OBJECT", "{text}");
+            assert_eq!(problem.reason, "OBJECT_UNREADABLE", "{text}");
             assert!(problem.field.starts_with("batch.put.objects[0]"), "{problem:?}");
             assert!(problem.message.starts_with("Pod team/a: "), "{problem:?}");
             let whole = format!("{} {}", problem.field, problem.message);
@@ -99,6 +99,113 @@ fn a_pod_that_cannot_be_read_keeps_its_last_good_record() {
     assert_eq!(task(wire, "team/a").invalid, []);
 }
 
+/// A container with these resources.
+fn container(resources: &Value) -> Value {
+    json!({"name": "c", "resources": resources})
+}
+
+/// Specifications of pods with amounts that no record holds.
+fn specs_with_unread_amounts() -> Vec<Value> {
+    let small = container(&json!({"requests": {"cpu": "100m"}}));
+    let beside = |limits: Value| json!({"containers": [small, container(&json!({"limits": limits}))]});
+    let digits = "123456789".repeat(5);
+    vec![
+        beside(json!({"cpu": "10P"})),
+        beside(json!({"cpu": digits, "memory": "18E"})),
+        beside(json!({"example.com/x": "1e9999999999"})),
+        beside(json!({"cpu": "9".repeat(5_000)})),
+        beside(json!({"koordinator.sh/gpu-core": "150"})),
+        beside(json!({"volcano.sh/vgpu-number": "65"})),
+        beside(json!({"nvidia.com/gpumem": "1e30"})),
+        json!({"containers": [container(&json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "10P"}}))]}),
+        json!({"containers": [small], "initContainers": [container(&json!({"limits": {"cpu": "10P"}}))]}),
+        json!({"containers": [small], "initContainers": [
+            {"name": "c", "restartPolicy": "Always", "resources": {"limits": {"cpu": "10P"}}},
+        ]}),
+        json!({"containers": [small], "resources": {"limits": {"cpu": "10P"}}}),
+        json!({"containers": [small], "overhead": {"memory": "10E"}}),
+        json!({"containers": [small, container(&json!({"requests": {"memory": "5Ei"}})), container(&json!({"requests": {"memory": "5Ei"}}))]}),
+    ]
+}
+
+fn running(name: &str, spec: &Value) -> Value {
+    let mut made = pod(name, spec);
+    (made["spec"]["nodeName"], made["status"]["phase"]) = (json!("n"), json!("Running"));
+    made
+}
+
+/// A running pod with many annotations, and long ones that say what it belongs to.
+fn running_with_much(name: &str, container: &Value) -> Value {
+    let mut many = running(name, &json!({"containers": [container]}));
+    many["metadata"]["annotations"] = (0..60_000).map(|number| (format!("a{number}"), json!(""))).collect();
+    let long = "x".repeat(600);
+    many["metadata"]["annotations"]["volcano.sh/task-spec"] = json!(long);
+    many["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = json!(long);
+    many
+}
+
+/// What any user may write on a pod that runs: no node is closed by it.
+#[test]
+fn a_running_pod_counts_whatever_its_user_writes() {
+    let server = EmbeddedServer::start();
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8", "pods": "99"}}});
+    let small = container(&json!({"requests": {"cpu": "100m"}}));
+    let mut all = vec![node];
+    let unread = specs_with_unread_amounts();
+    let count = unread.len();
+    all.extend(
+        unread
+            .into_iter()
+            .enumerate()
+            .map(|(number, spec)| running(&format!("p{number}"), &spec)),
+    );
+    all.push(running_with_much("many", &small));
+    let mut waiting = pod(
+        "waiting",
+        &json!({"containers": [small, container(&json!({"limits": {"cpu": "10P"}}))]}),
+    );
+    waiting["metadata"]["uid"] = json!("w");
+    all.push(waiting);
+    for (number, rules) in (1..).zip([
+        pb::PodRules::Unspecified,
+        pb::PodRules::Kubernetes,
+        pb::PodRules::Volcano,
+    ]) {
+        let mut put = objects(&all);
+        put.pod_rules = rules.into();
+        let outcome = server.wire.apply_batch(full_sync("s", number, put)).unwrap();
+        assert_eq!(outcome.refused, [], "{rules:?}");
+        let stored = tasks(&server.wire);
+        assert_eq!(stored.len(), count + 2, "{rules:?}");
+        for task in stored.into_iter().map(|own| own.task.unwrap()) {
+            let expected = if task.name == "team/many" {
+                vec![]
+            } else {
+                vec!["resources".to_owned()]
+            };
+            assert_eq!(task.unevaluated_fields, expected, "{rules:?} {}", task.name);
+        }
+        let result = |task: pb::Task| {
+            let query = pb::FilterRequest {
+                tasks: vec![task],
+                ..pb::FilterRequest::default()
+            };
+            server.wire.filter(query).unwrap().result.unwrap().items.remove(0)
+        };
+        // Each of them takes a tenth of a core.
+        let rest = 8_000 - 100 * (count + 1);
+        let fits = |milli: usize| result(hypothetical_task(&[("cpu", &format!("{milli}m"))])).fit_count;
+        assert_eq!((fits(rest), fits(rest + 1)), (1, 0), "{rules:?}");
+        // One that waits for such amounts fits nowhere, and says so.
+        let asked = result(task(&server.wire, "team/waiting").task.unwrap());
+        assert_eq!(
+            (asked.fit_count, &*asked.not_evaluated[0].name),
+            (0, "resources"),
+            "{rules:?}"
+        );
+    }
+}
+
 #[test]
 fn a_node_whose_pod_was_never_readable_takes_no_new_tasks() {
     let server = EmbeddedServer::start();
@@ -110,7 +217,7 @@ fn a_node_whose_pod_was_never_readable_takes_no_new_tasks() {
         put.objects.push(node.to_string().into_bytes());
         let outcome = server.wire.apply_batch(full_sync("s", number, put)).unwrap();
         assert_eq!(outcome.warnings.len(), 1, "{outcome:?}");
-        assert_eq!(outcome.warnings[0].reason, "NOT_COUNTED", "{outcome:?}");
+        assert_eq!(outcome.warnings[0].reason, "RECORD_NOT_COUNTED", "{outcome:?}");
         let nodes = server.wire.list_nodes(pb::ListNodesRequest::default()).unwrap().nodes;
         assert_eq!(nodes[0].invalid.len(), 1, "{nodes:?}");
     }

@@ -1,62 +1,14 @@
 //! Completeness of the pages: every code, metric, call, command and policy key of the program is documented.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use super::{files, page, root};
 use crate::support::EmbeddedServer;
 use crate::support::records::{full_sync, hypothetical_task};
 use pumice::server::pb;
-
-/// Words with the shape of a code that are not codes of responses.
-const NO_CODES: &[&str] = &[
-    // Words of gRPC, which have a table of their own.
-    "ABORTED",
-    "ALREADY_EXISTS",
-    "CANCELLED",
-    "DATA_LOSS",
-    "DEADLINE_EXCEEDED",
-    "FAILED_PRECONDITION",
-    "INVALID_ARGUMENT",
-    "NOT_FOUND",
-    "OUT_OF_RANGE",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "UNAUTHENTICATED",
-    "UNAVAILABLE",
-    "UNIMPLEMENTED",
-    "UNKNOWN",
-    "OK",
-    // Words of durability, which docs/operations.md explains.
-    "DISK",
-    "ETCD",
-    "KUBERNETES",
-    "MEMORY",
-    // Field of kube-scheduler's extender protocol.
-    "UID",
-    // Prefixes of codes.
-    "ARGUMENT_",
-    // Values of `durability`.
-    "DISK",
-    "MEMORY",
-    // Variables of cargo, and words of HTTP, OpenTelemetry, YAML and SI.
-    "CARGO_PKG_VERSION",
-    "CARGO_MANIFEST_DIR",
-    "ERROR",
-    "OUT_DIR",
-    "GET",
-    "NULL",
-    "CPU",
-    "OFF",
-    "TAG",
-    "YAML",
-    // Label of PEM.
-    "CERTIFICATE",
-    "YAML_",
-    "YES",
-    "TRUE",
-    "FALSE",
-];
+use pumice_engine::model::{ErrorCode, RejectionCode};
 
 /// Shipped text of a source file: without comments and without the tests at its end.
 fn shipped(path: &Path) -> String {
@@ -70,7 +22,7 @@ fn shipped(path: &Path) -> String {
 fn sources(folder: &str) -> Vec<std::path::PathBuf> {
     let is_test = |path: &std::path::PathBuf| {
         let path = path.strip_prefix(root()).unwrap().to_str().unwrap();
-        path.contains("tests")
+        path.contains("tests") || path.contains("/testing/")
     };
     files(folder, "rs").into_iter().filter(|path| !is_test(path)).collect()
 }
@@ -80,15 +32,6 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('"').skip(1).step_by(2))
 }
 
-fn is_code(word: &str) -> bool {
-    word.len() > 2
-        && word.starts_with(|c: char| c.is_ascii_uppercase())
-        && word
-            .chars()
-            .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
-        && !NO_CODES.contains(&word)
-}
-
 fn is_reason(word: &str) -> bool {
     word.chars().all(|c| c.is_ascii_alphanumeric())
         && word.starts_with(|c: char| c.is_ascii_uppercase())
@@ -96,34 +39,109 @@ fn is_reason(word: &str) -> bool {
         && word.chars().any(|c| c.is_ascii_lowercase())
 }
 
-/// Words in backticks at the start of a page's tables.
-fn documented_words(page: &str) -> BTreeSet<String> {
-    let rows = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
-    let words = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2));
-    words.map(str::to_owned).collect()
+/// Page with the tables of codes as the program has them: each stands behind a comment that names its section.
+fn with_code_tables(page: &str) -> String {
+    let mut written = String::new();
+    let mut is_old_table = false;
+    for line in page.lines() {
+        is_old_table = is_old_table && line.starts_with('|');
+        if is_old_table {
+            continue;
+        }
+        writeln!(written, "{line}").unwrap();
+        if line == "<!-- rejections -->" {
+            written.push_str("| Code | By | Meaning | Remedy |\n|---|---|---|---|\n");
+            for code in RejectionCode::ALL {
+                let (by, meaning, remedy) = (code.by(), code.meaning(), code.remedy());
+                writeln!(written, "| `{}` | {by} | {meaning} | {remedy} |", code.name()).unwrap();
+            }
+            is_old_table = true;
+            continue;
+        }
+        let section = line
+            .strip_prefix("<!-- codes: ")
+            .and_then(|rest| rest.strip_suffix(" -->"));
+        let Some(section) = section else { continue };
+        let mut sections = ErrorCode::SECTIONS.iter();
+        let (_, codes) = sections.find(|(title, _)| *title == section).expect(section);
+        written.push_str("| Code | Cause | Remedy |\n|---|---|---|\n");
+        for code in *codes {
+            writeln!(written, "| `{code}` | {} | {} |", code.cause(), code.remedy()).unwrap();
+        }
+        is_old_table = true;
+    }
+    written
 }
 
 #[test]
-fn every_code_is_in_troubleshooting() {
-    let mut codes = BTreeSet::new();
-    for folder in ["crates/engine/src", "crates/state/src", "src/server"] {
-        for path in sources(folder) {
-            codes.extend(quoted(&shipped(&path)).filter(|word| is_code(word)).map(str::to_owned));
+fn the_tables_of_codes_are_current() {
+    let path = root().join("docs/troubleshooting.md");
+    let page = page("docs/troubleshooting.md");
+    let current = with_code_tables(&page);
+    if std::env::var_os("PUMICE_BLESS").is_some() {
+        std::fs::write(path, current).unwrap();
+        return;
+    }
+    assert!(
+        page == current,
+        "PUMICE_BLESS=1 rewrites the tables of docs/troubleshooting.md"
+    );
+    for (section, codes) in ErrorCode::SECTIONS {
+        assert!(page.contains(&format!("<!-- codes: {section} -->")), "{section}");
+        for code in *codes {
+            let mut words = String::new();
+            for letter in format!("{code:?}").chars() {
+                if letter.is_uppercase() && !words.is_empty() {
+                    words.push('_');
+                }
+                words.extend(letter.to_uppercase());
+            }
+            assert_eq!(words, code.name());
         }
     }
-    // Names of protocols, which look like codes.
-    assert!(codes.remove("TCP"));
-    assert!(codes.len() > 100, "the codes are looked for where they are: {codes:?}");
-    for folder in ["crates/engine/src/decide", "crates/state/src/ledger"] {
+}
+
+#[test]
+fn every_code_is_written_once_and_used() {
+    let names: BTreeSet<&str> = codes().map(ErrorCode::name).collect();
+    assert_eq!(names.len(), codes().count());
+    let mut used = String::new();
+    for folder in ["crates", "src"] {
         for path in sources(folder) {
-            codes.extend(
-                quoted(&shipped(&path))
-                    .filter(|word| is_reason(word))
-                    .map(str::to_owned),
+            let text = shipped(&path);
+            let is_list = path.ends_with("engine/src/model/codes.rs");
+            // The names of gRPC's own codes are some of these words.
+            let is_grpc = path.ends_with("telemetry/call_metrics.rs");
+            let written: Vec<&str> = quoted(&text).filter(|word| names.contains(word)).collect();
+            assert!(
+                is_list || is_grpc || written.is_empty(),
+                "{}: {written:?} as text",
+                path.display()
             );
+            if !is_list {
+                used.push_str(&text);
+            }
         }
+    }
+    let unused: Vec<ErrorCode> = codes()
+        .filter(|code| !used.contains(&format!("ErrorCode::{code:?}")))
+        .collect();
+    assert!(unused.is_empty(), "codes that nothing uses: {unused:?}");
+}
+
+fn codes() -> impl Iterator<Item = ErrorCode> {
+    ErrorCode::SECTIONS.iter().flat_map(|(_, codes)| *codes).copied()
+}
+
+#[test]
+fn every_reason_of_a_rejection_is_declared() {
+    let mut reasons = BTreeSet::new();
+    for path in sources("crates/engine/src/decide") {
+        reasons.extend(
+            quoted(&shipped(&path))
+                .filter(|word| is_reason(word))
+                .map(str::to_owned),
+        );
     }
     for file in [
         "capacity/plugin.rs",
@@ -136,19 +154,21 @@ fn every_code_is_in_troubleshooting() {
         "resource_strategy_fit/proportional.rs",
     ] {
         let text = shipped(&root().join("crates/engine/src/plugins").join(file));
-        codes.extend(quoted(&text).filter(|word| is_reason(word)).map(str::to_owned));
+        reasons.extend(quoted(&text).filter(|word| is_reason(word)).map(str::to_owned));
     }
-    let page = page("docs/troubleshooting.md");
-    let missing: Vec<&String> = codes
-        .iter()
-        .filter(|code| !page.contains(&format!("`{code}`")))
-        .collect();
-    assert!(missing.is_empty(), "not in docs/troubleshooting.md: {missing:?}");
-    let gone: Vec<String> = documented_words(&page)
-        .into_iter()
-        .filter(|word| (is_code(word) || is_reason(word)) && !codes.contains(word))
-        .collect();
-    assert!(gone.is_empty(), "in docs/troubleshooting.md and nowhere else: {gone:?}");
+    let mut used = String::new();
+    for path in sources("crates/state/src") {
+        used.push_str(&shipped(&path));
+    }
+    let is_used = |code: &RejectionCode| used.contains(&format!("RejectionCode::{code:?}"));
+    reasons.extend(
+        RejectionCode::ALL
+            .iter()
+            .filter(|code| is_used(code))
+            .map(|code| code.name().to_owned()),
+    );
+    let declared: BTreeSet<String> = RejectionCode::ALL.iter().map(|code| code.name().to_owned()).collect();
+    assert_eq!(reasons, declared);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use super::{cluster, document, fetch, repository, score_request, until};
 use crate::support::EmbeddedServer;
 use crate::support::ledger::{ask, confirm, limited, put_policy, wants};
 use crate::support::records::{full_sync, latest_ref};
-use pumice::server::pb::decision_service_client::DecisionServiceClient;
+use pumice::server::pb::DecisionServiceClient;
 
 /// Expressions of the rules by name of the alert.
 fn alerts() -> BTreeMap<String, String> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pumice::config::ServerConfig;
 use pumice::server::pb;
-use pumice::server::pb::state_service_client::StateServiceClient;
+use pumice::server::pb::StateServiceClient;
 use tokio::time::Instant;
 use tonic::transport::Endpoint;
 
@@ -14,7 +14,7 @@ use crate::support::EmbeddedServer;
 fn an_old_connection_says_so_before_it_ends() {
     let mut config = ServerConfig::on_free_ports();
     config.max_connection_age = Duration::from_millis(200);
-    config.max_connection_age_grace = Duration::from_millis(300);
+    config.limits.edge.connection_age_grace = Duration::from_millis(300);
     let server = EmbeddedServer::with(config);
     let wire = &server.wire;
     let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc)).unwrap();

@@ -122,7 +122,8 @@ fn a_server_that_lost_its_policy_or_its_sources_is_not_ready() {
     let hash = document_hash(&document("quota"));
     let expecting = |config: ServerConfig| ServerConfig {
         expected_sources: vec!["kube".into()],
-        expected_policies: vec![format!("default={hash}").parse().unwrap(), "gpu".parse().unwrap()],
+        expected_policies: vec!["default".into(), "gpu".into()],
+        expected_documents: vec![Arc::clone(&hash)],
         ..config
     };
     let named = |name: &str| pb::ReloadPolicyRequest {
@@ -136,16 +137,14 @@ fn a_server_that_lost_its_policy_or_its_sources_is_not_ready() {
         (expecting(with_data(&directory.0)), true),
     ] {
         let server = EmbeddedServer::with(config.clone());
-        let built_in = server.wire.get_policy(pb::GetPolicyRequest::default()).unwrap();
-        let built_in = built_in.policy.unwrap().hash;
-        let other = format!("policy/default: version 1 ({built_in}); expected is {hash}");
-        assert_eq!(
-            readiness(&server),
-            (
-                503,
-                vec![other.clone(), missing_policy.to_owned(), missing_source.to_owned()]
-            )
-        );
+        let missing = [
+            missing_policy.to_owned(),
+            format!("policy-document/{hash}: expected, and not in force"),
+            missing_source.to_owned(),
+        ];
+        assert_eq!(readiness(&server), (503, missing.to_vec()));
+        server.wire.reload_policy(named("other")).unwrap();
+        assert_eq!(readiness(&server), (503, missing.to_vec()), "under another name");
         server.wire.reload_policy(named("default")).unwrap();
         server.wire.reload_policy(named("gpu")).unwrap();
         server.wire.apply_batch(full_sync("kube", 1, cluster(1))).unwrap();
@@ -156,7 +155,7 @@ fn a_server_that_lost_its_policy_or_its_sources_is_not_ready() {
         let lost = if durable {
             vec!["source/kube: had synced before the start, and has not since".to_owned()]
         } else {
-            vec![other, missing_policy.to_owned(), missing_source.to_owned()]
+            missing.to_vec()
         };
         assert_eq!(readiness(&server), (503, lost), "after a restart");
     }
@@ -164,24 +163,39 @@ fn a_server_that_lost_its_policy_or_its_sources_is_not_ready() {
 
 #[test]
 fn an_expected_policy_that_is_none_is_refused_at_the_start() {
-    let refused = |value: &str| {
+    let refused = |flag: &str, value: &str| {
         let output = command()
-            .args(["serve", "--print-config", "--expect-policy", value])
+            .args(["serve", "--print-config", flag, value])
             .output()
             .unwrap();
         assert!(!output.status.success(), "{value}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    assert!(refused("Gpu").contains("`Gpu` is not the name of a policy"));
-    assert!(refused("gpu=12ab").contains("64 hexadecimal digits"));
+    let refused_policy = |value: &str| refused("--expect-policy", value);
+    assert!(refused_policy("Gpu").contains("`Gpu` is not the name of a policy"));
+    assert!(refused_policy("gpu=12ab").contains("`gpu=12ab` is not the name of a policy"));
+    for wrong in [
+        "12ab",
+        "",
+        &"g".repeat(64),
+        &"a".repeat(63),
+        &format!("default={}", "a".repeat(64)),
+    ] {
+        assert!(
+            refused("--expect-policy-sha256", wrong).contains("64 hexadecimal digits"),
+            "{wrong}"
+        );
+    }
     let hash = document_hash("x");
     let shown = command()
-        .args(["serve", "--print-config", "--expect-policy", &format!("a,b={hash}")])
+        .args(["serve", "--print-config", "--expect-policy", "a,b"])
+        .args(["--expect-policy-sha256", &hash.to_uppercase()])
         .output()
         .unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(
-        shown.contains(&format!("expect_policy: [\"a\", \"b={hash}\"]")),
+        shown.contains("expect_policy: [\"a\", \"b\"]")
+            && shown.contains(&format!("expect_policy_sha256: [\"{hash}\"]")),
         "{shown}"
     );
 }

@@ -168,7 +168,7 @@ fn a_forgotten_source_takes_its_records_and_its_slot_with_it() {
     assert!(info.sources.is_empty(), "{info:?}");
     assert!(!server.page("/metrics").1.contains("source=\"old\""));
     let late = wire.apply_batch(delta("old", 2, cluster(1))).unwrap();
-    assert_eq!(late.resync.unwrap().reason, "UNKNOWN_SOURCE");
+    assert_eq!(late.resync.unwrap().reason, "SOURCE_UNKNOWN");
     wire.apply_batch(full_sync("new", 1, cluster(1))).unwrap();
     assert_eq!(records(&server), (1, 0));
     for source in ["old", "never"] {

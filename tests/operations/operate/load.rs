@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use pumice::config::ServerConfig;
 use pumice::server::pb;
-use pumice::server::pb::decision_service_client::DecisionServiceClient;
-use pumice::server::pb::state_service_client::StateServiceClient;
+use pumice::server::pb::DecisionServiceClient;
+use pumice::server::pb::StateServiceClient;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::{Code, Request, Status};
@@ -207,7 +207,7 @@ fn calls_and_streams_are_bounded_and_health_checks_still_succeed() {
 #[test]
 fn half_open_connections_and_readers_that_do_not_read_are_closed() {
     let mut config = ServerConfig::on_free_ports();
-    config.keepalive_timeout = Duration::from_millis(100);
+    config.limits.edge.keepalive_timeout = Duration::from_millis(100);
     config.limits.edge.stalled = Duration::from_millis(100);
     let server = EmbeddedServer::with(config);
     // This connection is silent: nobody would ever know whether its client lives.

@@ -143,5 +143,5 @@ fn a_hangup_reads_the_file_and_all_ways_share_one_history() {
         (&"ERROR".into(), &by_hangup.into())
     );
     let named = rejection["error"].as_str().unwrap();
-    assert!(named.contains(" rejected: 1 error (1:1: WRONG_TYPE: "), "{named}");
+    assert!(named.contains(" rejected: 1 error (1:1: TYPE_INVALID: "), "{named}");
 }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use pumice::app;
 use pumice::config::ServerConfig;
 use pumice::server::pb;
-use pumice::server::pb::state_service_client::StateServiceClient;
+use pumice::server::pb::StateServiceClient;
 use tonic::transport::Endpoint;
 
 use super::TestDirectory;

@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{Tra
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use pumice::server::pb;
-use pumice::server::pb::decision_service_client::DecisionServiceClient;
+use pumice::server::pb::DecisionServiceClient;
 use tokio::runtime::Runtime;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};

@@ -5,8 +5,7 @@ mod cases;
 mod identities;
 mod policy;
 
-use pumice::config::{Setting, settings};
-use pumice::limits::LIMITS;
+use pumice::config::{Setting, ValueRule, settings};
 use serde_json::{Map, Value, json};
 
 /// Draft that editors read.
@@ -60,24 +59,25 @@ fn number(bounds: Option<(u64, u64)>, text: Option<&str>) -> Value {
 
 /// Schema of one setting, as a file of settings has it.
 pub(crate) fn setting_schema(setting: &Setting) -> Value {
-    let limit = LIMITS.iter().find(|limit| limit.name == setting.name);
-    let range = limit.and_then(|limit| limit.range);
-    let bounds = range.map(|range| (range.least, range.most));
-    let schema = match (setting.name, setting.value_name) {
-        (_, "MS") => number(bounds, Some("^[0-9]+(ms|s|m|h|d)?$")),
-        (_, "BYTES") => number(bounds, Some("^[0-9]+(Ki|Mi|Gi)?$")),
-        (_, "COUNT") => number(bounds, None),
-        (_, "RATIO") => json!({"type": "number", "minimum": 0, "maximum": 1}),
-        (_, "FORMAT") => json!({"type": "string", "enum": ["text", "json"]}),
-        (_, "HOST:PORT") => json!({"type": "string", "pattern": ":[0-9]+$"}),
-        ("extender_bind", _) => json!({"enum": [false, true, "false", "true"]}),
-        ("insecure", _) => json!({"enum": [false, true, "false", "true", "http"]}),
-        ("tls_client_auth", _) => json!({"type": "string", "enum": ["optional", "required"]}),
-        (_, "MODE") => json!({"type": "string", "pattern": "^0o?[0-7]{1,3}$"}),
-        ("store", _) => json!({"type": "string", "enum": ["", "disk", "etcd", "kubernetes", "memory"]}),
-        ("compatibility", _) => json!({"type": "string", "enum": ["corrected", "upstream"]}),
-        _ if setting.is_list() => json!({"type": "array", "items": {"type": "string", "minLength": 1}}),
-        _ => json!({"type": "string"}),
+    let schema = match setting.rule {
+        ValueRule::Time => number(setting.range(), Some("^[0-9]+(ms|s|m|h|d)?$")),
+        ValueRule::Bytes => number(setting.range(), Some("^[0-9]+(Ki|Mi|Gi)?$")),
+        ValueRule::Count => number(setting.range(), None),
+        ValueRule::Ratio => json!({"type": "number", "minimum": 0, "maximum": 1}),
+        ValueRule::Pattern(pattern) => json!({"type": "string", "pattern": pattern}),
+        ValueRule::Text if setting.is_list => json!({"type": "array", "items": {"type": "string", "minLength": 1}}),
+        ValueRule::Text => json!({"type": "string"}),
+        ValueRule::Words(words) => {
+            let mut words = words();
+            words.sort_unstable();
+            let mut values: Vec<Value> = words.iter().map(|word| json!(word)).collect();
+            if words.contains(&"true") {
+                values.splice(0..0, [json!(false), json!(true)]);
+                json!({"enum": values})
+            } else {
+                json!({"type": "string", "enum": values})
+            }
+        }
     };
     described(schema, setting.help)
 }
@@ -88,7 +88,7 @@ fn the_schema_of_settings_has_every_setting() {
         .map(|setting| {
             let mut schema = setting_schema(&setting);
             // A list of one may be written without brackets.
-            if setting.is_list() {
+            if setting.is_list {
                 let text = json!({"type": "string", "minLength": 1});
                 schema = json!({"anyOf": [schema, text], "description": setting.help});
             }

@@ -166,8 +166,7 @@ fn a_file_that_changes_has_a_line_and_the_files_rotate() {
         "--audit-log",
         &log_path,
     ];
-    let program =
-        LoggedProcess::serve(&[&flags[..], &["--audit-log-bytes", "4096", "--audit-log-files", "2"]].concat());
+    let program = LoggedProcess::serve(&[&flags[..], &["--audit-file-bytes", "4096", "--audit-files", "2"]].concat());
     until("the start has a line", || lines(&log).len() == 1);
     std::fs::write(&policy, document("two")).unwrap();
     until("the change has a line", || lines(&log).len() == 2);

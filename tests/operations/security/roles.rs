@@ -87,7 +87,7 @@ async fn call(connection: &mut ClientConnection, options: &ConnectOptions, path:
     }
 }
 
-type StateClient = pb::state_service_client::StateServiceClient<pumice_protocol::CallTransport>;
+type StateClient = pb::StateServiceClient<pumice_protocol::CallTransport>;
 
 async fn apply(state: &mut StateClient, source: &str) -> Result<(), Status> {
     state

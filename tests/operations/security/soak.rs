@@ -211,7 +211,7 @@ fn the_server_is_steady_under_mixed_load() {
         &data,
         "--audit-log",
         &audit,
-        "--audit-log-bytes",
+        "--audit-file-bytes",
         "256Ki",
         "--sessions",
         "64",

@@ -300,11 +300,11 @@ fn two_plugins_that_keep_quotas_are_named() {
         compiled
             .report
             .warnings()
-            .map(|diagnostic| (diagnostic.code, diagnostic.line))
+            .map(|diagnostic| (diagnostic.code.name(), diagnostic.line))
             .collect::<Vec<_>>()
     };
     for other in ["capacity", "proportion"] {
-        assert_eq!(found(other, "corrected"), [("TWO_QUOTAS", 8)]);
+        assert_eq!(found(other, "corrected"), [("QUOTAS_CONFLICT", 8)]);
         assert_eq!(found(other, "upstream"), []);
     }
     assert_eq!(found("gang", "corrected"), []);
@@ -433,7 +433,12 @@ fn upstream_order_says_where_the_reference_panics() {
             &query,
         )
         .unwrap();
-        let shown = |rank: decide::OrderRank| (rank.name.to_string(), rank.keys.err().map(|problem| problem.reason));
+        let shown = |rank: decide::OrderRank| {
+            (
+                rank.name.to_string(),
+                rank.keys.err().map(|problem| problem.code.name()),
+            )
+        };
         result.queues.into_iter().map(shown).collect::<Vec<_>>()
     };
     let ok = |name: &str| (name.to_owned(), None);

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::case::{counts, texts};
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
-use pumice_engine::model::{ClusterState, JobRecord, Problem, ProblemKind, TaskRecord, find_text};
+use pumice_engine::model::{ClusterState, ErrorCode, JobRecord, Problem, TaskRecord, find_text};
 use pumice_engine::plugins::capacity_card::rejection::{QUEUE_NOT_OPEN, QuotaRequester};
 use pumice_engine::plugins::capacity_card::{
     CapacityState, QuotaAmounts, QuotaVerdict, TaskEvent, annotations, check_card, node_order,
@@ -114,7 +114,7 @@ pub(super) fn run(
         }
         "parse_annotation" => Ok(annotation(step)),
         "check_scalar" => Ok(check(step)),
-        other => Err(Problem::new(ProblemKind::Unserved, "UNKNOWN_STEP", "", other)),
+        other => Err(Problem::new(ErrorCode::QuantityInvalid, "", other)),
     }
 }
 

@@ -237,7 +237,7 @@ fn compare_rejection(
 ) {
     match (error["stage"].as_str().unwrap_or_default(), got) {
         ("config_decode" | "config_validate" | "framework_init", Err(QueryError::PolicyRejected(_))) => {}
-        ("score" | "prescore", Err(QueryError::Other(text))) if text.contains("NO_PRE_SCORE") => {}
+        ("score" | "prescore", Err(QueryError::Other(text))) if text.contains("PRE_SCORE_MISSING") => {}
         ("score_range", Err(QueryError::Other(text))) if text.contains("SCORE_OUT_OF_RANGE") => {
             let nodes = members(&recorded["nodes"])
                 .iter()

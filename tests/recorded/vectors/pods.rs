@@ -43,7 +43,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     judge.differences.verdict()
 }
 
-/// Pod of a case as the server lists it, by the rules of a scheduler; `Err`: the server refuses it.
+/// Pod of a case as the server lists it, by the rules of a scheduler; `Err`: the server refuses it, or does not evaluate its amounts.
 pub(super) fn listed_task(bench: &VectorHarness, pod: &Value, rules: pb::PodRules) -> Result<pb::Task, String> {
     let mut object = pod.clone();
     (object["apiVersion"], object["kind"]) = (json!("v1"), json!("Pod"));
@@ -68,7 +68,11 @@ pub(super) fn listed_task(bench: &VectorHarness, pod: &Value, rules: pb::PodRule
         .list_tasks(request)
         .map_err(|status| status.message().to_owned())?;
     let first = listed.tasks.into_iter().next().and_then(|stored| stored.task);
-    first.ok_or_else(|| "the server lists no task".to_owned())
+    let task = first.ok_or_else(|| "the server lists no task".to_owned())?;
+    let is_evaluated = !task.unevaluated_fields.iter().any(|field| field == "resources");
+    is_evaluated
+        .then_some(task)
+        .ok_or_else(|| "its amounts are not evaluated".to_owned())
 }
 
 /// True if the API server would add no request to the pod: then what was recorded is what the server counts.

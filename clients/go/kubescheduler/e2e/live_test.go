@@ -64,7 +64,7 @@ func TestAClusterIsWatchedWithTheRightsOfTheManifest(t *testing.T) {
 	if err := get(http.DefaultClient, first.page+"/readyz?verbose", "podgroups.scheduling.volcano.sh (not served by the API server)"); err != nil {
 		t.Fatal("an absent kind is told: ", err)
 	}
-	second := cluster.serve("--kubernetes-lists", "streamed")
+	second := cluster.serve()
 	cluster.until("the second server is ready", func() error { return get(http.DefaultClient, second.page+"/readyz", "") })
 
 	cluster.showsEvents(first, second)

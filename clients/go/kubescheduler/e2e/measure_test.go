@@ -48,16 +48,26 @@ func TestMeasureOfALargeCluster(t *testing.T) {
 	begin := time.Now()
 	cluster.load(pods/10, pods)
 	t.Logf("%d nodes and %d pods loaded in %s", pods/10, pods, time.Since(begin))
-	for _, lists := range []string{"paged", "streamed"} {
-		ratios := []float64{}
-		for range pairs {
-			listed, size := cluster.list()
-			shown, grown := cluster.show(lists, pods)
-			ratios = append(ratios, shown.Seconds()/listed.Seconds())
-			t.Logf("%s: bare list %s (%d MB), visible after %s: %.2f times; %d bytes of memory a pod at the peak", lists, listed, size>>20, shown, ratios[len(ratios)-1], grown)
+	ratios, costs := []float64{}, []float64{}
+	for range pairs {
+		listed, size := cluster.list()
+		shown, processor, grown := cluster.show(pods)
+		ratios = append(ratios, shown.Seconds()/listed.Seconds())
+		t.Logf("bare list %s (%d MB), visible after %s: %.2f times; %.2f s of processor time; %d bytes of memory a pod at the peak", listed, size>>20, shown, ratios[len(ratios)-1], processor, grown)
+		if other := os.Getenv("LIVE_AGAINST"); other != "" {
+			own := os.Getenv("PUMICE_BIN")
+			t.Setenv("PUMICE_BIN", other)
+			_, of, _ := cluster.show(pods)
+			t.Setenv("PUMICE_BIN", own)
+			costs = append(costs, processor/of)
+			t.Logf("%s: %.2f s of processor time; %.3f times it here", other, of, costs[len(costs)-1])
 		}
-		slices.Sort(ratios)
-		t.Logf("%s: median %.2f times the bare list", lists, ratios[len(ratios)/2])
+	}
+	slices.Sort(ratios)
+	t.Logf("median %.2f times the bare list", ratios[len(ratios)/2])
+	if len(costs) > 0 {
+		slices.Sort(costs)
+		t.Logf("median %.3f times the processor time of the other program", costs[len(costs)/2])
 	}
 }
 
@@ -226,24 +236,25 @@ func (live *live) list() (time.Duration, int) {
 	return time.Since(begin), size
 }
 
-// show starts a server; the time until it shows everything, and its memory at the peak by pods, beyond that of an empty server.
-func (live *live) show(lists string, pods int) (time.Duration, int) {
+// show starts a server; the time until it shows everything, its processor time until then, and its memory at the peak by pods, beyond that
+// of an empty server.
+func (live *live) show(pods int) (shown time.Duration, processor float64, grown int) {
 	live.t.Helper()
 	empty := testserver.Start(live.t)
 	idle := peak(live.t, empty.Process())
 	empty.Kill()
 	begin := time.Now()
-	server := live.serve("--kubernetes-lists", lists)
+	server := live.serve()
 	for get(http.DefaultClient, server.page+"/readyz", "") != nil {
 		time.Sleep(5 * time.Millisecond)
 	}
-	shown := time.Since(begin)
+	shown, processor = time.Since(begin), processorTime(live.t, server.server.Process())
 	most := peak(live.t, server.server.Process())
 	if err := get(http.DefaultClient, server.page+"/metrics", fmt.Sprintf("pumice_tasks %d\n", pods)); err != nil {
 		live.t.Fatal(err)
 	}
 	server.server.Kill()
-	return shown, (most - idle) / pods
+	return shown, processor, (most - idle) / pods
 }
 
 // peak is the most memory that a process held, in bytes.

@@ -266,7 +266,7 @@ def state_in_memory(walk: Walk) -> None:
     make_gang(walk.api, "memory", "prod", 60)
     walk.until_bound("memory", 60)
     walk.pumice.kill()
-    walk.serve("--expect-policy", "default=" + hashlib.sha256(text.encode()).hexdigest(), durable=False)
+    walk.serve("--expect-policy-sha256", hashlib.sha256(text.encode()).hexdigest(), durable=False)
     name = walk.leader()
     scheduler = walk.schedulers[name]
     position = scheduler.position()
@@ -279,7 +279,7 @@ def state_in_memory(walk: Walk) -> None:
         bound(walk.api, "fits") == 0,
         message(lost[-1]),
     )
-    facts.check("With expect_policy the server is not ready meanwhile", not readiness(walk), "/readyz: 503")
+    facts.check("With expect_policy_sha256 the server is not ready meanwhile", not readiness(walk), "/readyz: 503")
     walk.push(text)
     facts.check("The next push brings it back", True, f"30 of 30 pods bound in {walk.until_bound('fits', 30):.1f} s")
     shown = until(

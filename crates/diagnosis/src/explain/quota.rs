@@ -4,9 +4,7 @@ use super::phrases;
 use super::report::{AdmissionReport, ExplainReport, RejectionReason, TaskClassReport, VerdictCode};
 use super::verdict_parts::{VerdictParts, verdict_parts};
 use pumice_console::remedies;
-
-/// Code of a queue that takes nothing new.
-const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
+use pumice_engine::model::RejectionCode;
 
 /// Rejection by the queue, with measurements where the reason has them. `who` asks: `it`, or each of the tasks.
 pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who: &str) -> VerdictParts {
@@ -176,7 +174,7 @@ pub(super) fn closed_queue(report: &ExplainReport, job: &str) -> Option<VerdictP
     let of_tasks = report.task_classes.iter().filter_map(|class| class.admission.as_ref());
     let asked: Vec<&AdmissionReport> = report.admission.iter().chain(of_tasks).collect();
     let mut reasons = asked.iter().flat_map(|admission| &admission.reasons);
-    let name = match reasons.find(|reason| reason.code == QUEUE_NOT_OPEN) {
+    let name = match reasons.find(|reason| reason.code == RejectionCode::QueueNotOpen.name()) {
         Some(reason) => reason_queue(reason).unwrap_or(&queue.name),
         None if asked.is_empty() && matches!(queue.state.as_str(), "closed" | "closing" | "unknown") => &queue.name,
         None => return None,

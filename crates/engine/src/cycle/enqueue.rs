@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{ChangeOutcome, CycleState, problem};
-use crate::model::{JobPhase, JobRecord, Problem, ProblemKind, RecordKind};
+use crate::model::{ErrorCode, JobPhase, JobRecord, Problem, RecordKind};
 use crate::plugin_state::PlacementEvent;
 
 impl CycleState {
@@ -11,9 +11,7 @@ impl CycleState {
     pub(super) fn enqueue(&mut self, job: &str, field: &str, outcome: &mut ChangeOutcome) -> Result<(), Problem> {
         let Some(stored) = self.cluster_state.jobs().get(job).cloned() else {
             let message = format!("there is no job `{job}`; nothing was done");
-            outcome
-                .warnings
-                .push(problem(ProblemKind::NotFound, "UNKNOWN_JOB", field, message));
+            outcome.warnings.push(problem(ErrorCode::JobUnknown, field, message));
             return Ok(());
         };
         if !matches!(stored.record.phase, JobPhase::Pending | JobPhase::Unspecified) {
@@ -21,12 +19,9 @@ impl CycleState {
                 "job `{job}` is {:?}, not Pending; nothing was done",
                 stored.record.phase
             );
-            outcome.warnings.push(problem(
-                ProblemKind::FailedPrecondition,
-                "CHANGE_DOES_NOT_FIT",
-                field,
-                message,
-            ));
+            outcome
+                .warnings
+                .push(problem(ErrorCode::ChangeDoesNotFit, field, message));
             return Ok(());
         }
         self.touch(&[], job, outcome);
@@ -44,7 +39,7 @@ impl CycleState {
         Arc::make_mut(&mut self.enqueued).push(Arc::clone(&stored.record.name));
         let moved = self
             .plugin_states
-            .apply(&self.cluster_state, &PlacementEvent::Enqueue(job));
+            .apply(&self.cluster_state, &[PlacementEvent::Enqueue(job)]);
         self.touch_queues(&moved.map_err(|problem| problem.within(field))?, outcome);
         Ok(())
     }
@@ -64,7 +59,7 @@ impl CycleState {
         }
         let moved = self
             .plugin_states
-            .apply(&self.cluster_state, &PlacementEvent::Dequeue(job))?;
+            .apply(&self.cluster_state, &[PlacementEvent::Dequeue(job)])?;
         self.touch_queues(&moved, outcome);
         Ok(())
     }

@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::model::{
-    ClusterState, JobPhase, JobRecord, NodeSlot, Problem, ProblemKind, SortedTable, TaskRecord, TaskStatus,
+    ClusterState, ErrorCode, JobPhase, JobRecord, NodeSlot, Problem, SortedTable, TaskRecord, TaskStatus,
 };
 use super::plugin::PluginContext;
 use super::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
@@ -278,8 +278,7 @@ impl SchedulingCycle {
         let mut outcome = ChangeOutcome::default();
         let Some(mut upstream) = self.state.upstream.take() else {
             return Err(problem(
-                ProblemKind::Unserved,
-                "UPSTREAM_ONLY",
+                ErrorCode::ChangeUpstreamOnly,
                 "",
                 "only under `compatibility: upstream`",
             ));
@@ -288,7 +287,7 @@ impl SchedulingCycle {
         self.state.upstream = Some(upstream);
         placed
             .map(|()| outcome)
-            .map_err(|rejection| problem(ProblemKind::FailedPrecondition, "PLACE_REJECTED", "", rejection))
+            .map_err(|rejection| problem(ErrorCode::PlaceRejected, "", rejection))
     }
 
     /// Applies one change. After an error the cycle is of no use any more.
@@ -364,8 +363,7 @@ impl SchedulingCycle {
                     return self.state.apply_to_task(change, field, outcome);
                 }
                 outcome.warnings.push(problem(
-                    ProblemKind::NotFound,
-                    "UNKNOWN_TASK",
+                    ErrorCode::TaskUnknown,
                     field,
                     format!("there is no task `{task}`; nothing was done"),
                 ));
@@ -377,7 +375,7 @@ impl SchedulingCycle {
     fn roll_back(&mut self, name: &str, field: &str, outcome: &mut ChangeOutcome) -> Result<(), Problem> {
         let Some(at) = self.savepoints.iter().rposition(|(mark, _)| **mark == *name) else {
             let message = format!("there is no savepoint `{name}`");
-            return Err(problem(ProblemKind::NotFound, "UNKNOWN_SAVEPOINT", field, message));
+            return Err(problem(ErrorCode::SavepointUnknown, field, message));
         };
         let later = self.savepoints.iter().skip(at + 1).map(|(_, state)| &state.touched);
         for touched in later.chain([&self.state.touched]) {
@@ -415,12 +413,9 @@ impl CycleState {
                 .map_err(|problem| problem.within(field)),
             Err(misfit) => {
                 let message = format!("{misfit}; nothing was done");
-                outcome.warnings.push(problem(
-                    ProblemKind::FailedPrecondition,
-                    "CHANGE_DOES_NOT_FIT",
-                    field,
-                    message,
-                ));
+                outcome
+                    .warnings
+                    .push(problem(ErrorCode::ChangeDoesNotFit, field, message));
                 Ok(())
             }
         }
@@ -447,13 +442,13 @@ impl CycleState {
             return Ok(());
         };
         let after = &stored.record;
-        let moved = TaskTransition { before, after, card };
+        let moved = TaskTransition::new(before, after, card);
         let event = match step {
             RequestEffect::Allocate => PlacementEvent::Allocate(moved),
             RequestEffect::Pipeline => PlacementEvent::Pipeline(moved),
             RequestEffect::Deallocate => PlacementEvent::Deallocate(moved),
         };
-        let moved = self.plugin_states.apply(&self.cluster_state, &event)?;
+        let moved = self.plugin_states.apply(&self.cluster_state, &[event])?;
         self.touch_queues(&moved, outcome);
         Ok(())
     }
@@ -494,6 +489,6 @@ impl CycleState {
     }
 }
 
-fn problem(kind: ProblemKind, reason: &'static str, field: &str, message: impl Into<String>) -> Problem {
-    Problem::new(kind, reason, field, message)
+fn problem(code: ErrorCode, field: &str, message: impl Into<String>) -> Problem {
+    Problem::new(code, field, message)
 }

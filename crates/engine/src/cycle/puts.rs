@@ -7,7 +7,7 @@ use super::change::{ChangeOutcome, SessionChange, ShareEvent, TaskMoved, TaskPla
 use super::{CycleState, problem};
 use crate::devices::DeviceMask;
 use crate::model::{
-    ClusterState, NodeSlot, PlacedTask, Problem, ProblemKind, StoredRecord, TableCursor, TaskRecord, TaskStatus,
+    ClusterState, ErrorCode, NodeSlot, PlacedTask, Problem, StoredRecord, TableCursor, TaskRecord, TaskStatus,
 };
 use crate::plugin_state::{PlacementEvent, TaskTransition};
 
@@ -95,11 +95,11 @@ impl<'a> PendingPut<'a> {
     }
 }
 
-/// Reason why a task is not placed: kind and reason code of the warning, and its message.
-type PutWarning = (ProblemKind, &'static str, String);
+/// Reason why a task is not placed: code of the warning, and its message.
+type PutWarning = (ErrorCode, String);
 
 fn misfit(message: String) -> PutWarning {
-    (ProblemKind::FailedPrecondition, "CHANGE_DOES_NOT_FIT", message)
+    (ErrorCode::ChangeDoesNotFit, message)
 }
 
 impl CycleState {
@@ -130,10 +130,10 @@ impl CycleState {
                     arrivals.push(arrival);
                     cards.push(put.card);
                 }
-                Err((kind, reason, message)) => {
+                Err((code, message)) => {
                     let field = format!("changes[{number}].{}", put.wire_name());
                     let message = format!("{message}; nothing was done");
-                    outcome.warnings.push(problem(kind, reason, &field, message));
+                    outcome.warnings.push(problem(code, &field, message));
                 }
             }
         }
@@ -148,11 +148,8 @@ impl CycleState {
             return Ok(());
         }
         let events = arrivals.iter().zip(&cards).map(|(arrival, card)| {
-            let moved = TaskTransition {
-                before: &arrival.before.record,
-                after: &arrival.after.record,
-                card: card.map_or("", |card| card),
-            };
+            let card = card.map_or("", |card| card);
+            let moved = TaskTransition::new(&arrival.before.record, &arrival.after.record, card);
             if arrival.after.record.status == TaskStatus::Pipelined {
                 PlacementEvent::Pipeline(moved)
             } else {
@@ -160,7 +157,7 @@ impl CycleState {
             }
         });
         let events: Vec<PlacementEvent<'_>> = events.collect();
-        let moved = self.plugin_states.apply_batch(&self.cluster_state, &events)?;
+        let moved = self.plugin_states.apply(&self.cluster_state, &events)?;
         self.touch_queues(&moved, outcome);
         Ok(())
     }
@@ -173,7 +170,7 @@ impl CycleState {
     ) -> Result<Arc<StoredRecord<TaskRecord>>, PutWarning> {
         let unknown = || {
             let message = format!("there is no task `{}`", put.task);
-            (ProblemKind::NotFound, "UNKNOWN_TASK", message)
+            (ErrorCode::TaskUnknown, message)
         };
         let stored = self
             .cluster_state

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{ChangeOutcome, CycleState, Problem, ProblemKind, RequestEffect, SessionChange, TaskPlacement, problem};
+use super::{ChangeOutcome, CycleState, Problem, RequestEffect, SessionChange, TaskPlacement, problem};
 use crate::devices::DeviceMask;
+use crate::held_bytes::held_bytes;
 use crate::model::{
-    COUNT_BYTES, ClusterState, NodeEntry, NodeVector, ResourceAmounts, ResourceId, SortedTable, StoredRecord,
-    TaskRecord, TaskStatus, UpstreamNode,
+    ClusterState, ErrorCode, NodeEntry, NodeVector, ResourceAmounts, ResourceId, SortedTable, StoredRecord, TaskRecord,
+    TaskStatus, UpstreamNode,
 };
 
 /// Copy of a task on a node.
@@ -21,6 +22,8 @@ pub(super) struct CopiedTask {
     /// Devices that the node counts for it.
     devices: DeviceMask,
 }
+
+held_bytes! { CopiedTask { node; status, devices } }
 
 impl CopiedTask {
     fn of(record: &TaskRecord, node: &Arc<str>) -> Self {
@@ -45,9 +48,6 @@ impl CopiedTask {
 /// Copies of a task.
 type TaskCopies = Vec<CopiedTask>;
 
-/// Bytes of a list of copies besides its items.
-const COPIES_BYTES: usize = COUNT_BYTES + size_of::<TaskCopies>();
-
 type WideAmounts = BTreeMap<ResourceId, i128>;
 
 /// State that the reference has besides the tasks.
@@ -56,7 +56,7 @@ pub(super) struct UpstreamState {
     /// The state at the beginning.
     initial_state: ClusterState,
     /// Copies of changed tasks.
-    copies: SortedTable<Arc<TaskCopies>>,
+    pub(super) copies: SortedTable<Arc<TaskCopies>>,
 }
 
 impl UpstreamState {
@@ -65,17 +65,6 @@ impl UpstreamState {
             initial_state,
             copies: SortedTable::default(),
         }
-    }
-
-    /// Bytes that this state does not share with an earlier one of the same cycle.
-    pub(super) fn unshared_bytes(&self, before: &Self) -> usize {
-        let mut sum = self.copies.unshared_bytes(&before.copies);
-        self.copies.unshared_entries(&before.copies, |copies, before| {
-            if !before.is_some_and(|before| Arc::ptr_eq(before, copies)) {
-                sum += COPIES_BYTES + copies.capacity() * size_of::<CopiedTask>();
-            }
-        });
-        sum
     }
 
     pub(super) fn copies(&self, cluster_state: &ClusterState, task: &str) -> TaskCopies {
@@ -119,20 +108,10 @@ impl UpstreamState {
             Ok(None) => Ok(()),
             Ok(Some(rejection)) => {
                 let message = format!("{rejection}; as in the reference, the task lost its place and is Pending");
-                outcome.warnings.push(problem(
-                    ProblemKind::FailedPrecondition,
-                    "PLACE_REJECTED",
-                    field,
-                    message,
-                ));
+                outcome.warnings.push(problem(ErrorCode::PlaceRejected, field, message));
                 Ok(())
             }
-            Err(panic) => Err(problem(
-                ProblemKind::FailedPrecondition,
-                "REFERENCE_PANICS",
-                field,
-                panic,
-            )),
+            Err(panic) => Err(problem(ErrorCode::ReferencePanics, field, panic)),
         }
     }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{CycleState, SchedulingCycle, TaskMoved};
-use crate::model::{COUNT_BYTES, StoredRecord, TaskRecord};
+use crate::held_bytes::{COUNT_BYTES, HeldMemory};
+use crate::model::{StoredRecord, TaskRecord};
 
 /// Bytes of texts that a change brings: the names of a node and of a card.
 const TEXT_BYTES: usize = 48;
@@ -33,7 +34,7 @@ impl CycleState {
             + self.plugin_states.unshared_bytes(&before.plugin_states)
             + self.evicted.unshared_bytes(&before.evicted)
             + self.moved_tasks.unshared_bytes(&before.moved_tasks)
-            + upstream.map_or(0, |(own, before)| own.unshared_bytes(before))
+            + upstream.map_or(0, |(own, before)| own.copies.held_bytes(Some(&before.copies)))
             + moves.min(self.moved_tasks.len()) * TASK_BYTES
     }
 }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::plugin_selection::named_plugins;
 use super::reduce_order::permits;
-use crate::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind, QueueState, TaskRecord};
+use crate::model::{ClusterState, ErrorCode, JobRecord, NamedAmounts, Problem, QueueState, TaskRecord};
 use crate::plugin::{AdmitOpinion, Measurement, Plugin, PluginContext, QuotaPlugin, Reason, Resolution};
 use crate::plugin_state::PluginStates;
 use crate::policy::{Compatibility, Policy, PolicyHook};
@@ -236,7 +236,7 @@ impl<'p> AdmitPlugins<'p> {
         let cluster_state = context.cluster_state;
         let Some(job) = cluster_state.jobs().get(&task.job) else {
             let message = format!("task `{}` has no job that is there: `{}`", task.name, task.job);
-            return Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_JOB", "job", message));
+            return Err(Problem::new(ErrorCode::JobUnknown, "job", message));
         };
         let queue = &job.record.queue;
         let mut admission = AdmitVerdict::default();
@@ -326,7 +326,7 @@ fn reject_unavailable_queue(
 ) -> Result<(), Problem> {
     let Some(stored) = cluster_state.queues().get(queue) else {
         let message = format!("there is no queue `{queue}`");
-        return Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_QUEUE", "queue", message));
+        return Err(Problem::new(ErrorCode::QueueUnknown, "queue", message));
     };
     let mut reject = |code, message| {
         let reason = Reason {

@@ -7,7 +7,7 @@ use pumice_kernels::totals::sum_parts;
 use super::candidates::ChunkSlice;
 use super::plugin_selection::{PluginScorer, PluginSelection};
 use super::query::{ScorePart, ScoreQuery, ScoreSheet};
-use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, ProblemKind, TaskClass};
+use crate::model::{CHUNK_SIZE, ClusterState, ErrorCode, NodeChunk, NodeMask, NodeSlot, Problem, TaskClass};
 use crate::plugin::{ChunkScores, MAX_PARTS, NodeScorer, PluginContext};
 
 /// Number of parts for which each scratch has columns.
@@ -367,5 +367,5 @@ fn out_of_range(plugin: &str, (low, high): (f64, f64), mut outside: Vec<(&str, f
         more => format!(" and more on {more} other nodes"),
     };
     let message = format!("scores of `{plugin}` leave {low} to {high}: {}{more}", named.join(", "));
-    Problem::new(ProblemKind::FailedPrecondition, "SCORE_OUT_OF_RANGE", "", message)
+    Problem::new(ErrorCode::ScoreOutOfRange, "", message)
 }

@@ -68,6 +68,9 @@ pub fn filter_with(
         ..context
     };
     let selection = PluginSelection::of(policy, query)?;
+    if query.tasks.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
     let candidates = NodeCandidates::of(context.cluster_state, query.candidates.as_deref());
     let lookup = ClassLookup::of(context.cluster_state, policy, &query.plugins);
     Ok(classes::evaluate_classes(query, lookup, parallelism, |classes| {

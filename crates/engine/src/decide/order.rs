@@ -10,7 +10,7 @@ use super::order_tasks::order_tasks;
 use super::plugin_selection::named_plugins;
 use super::queue_state::queue_overused;
 use super::reduce_order::{TieBreakKey, compare_keys, compare_keys_totally, selection_sort};
-use crate::model::{ClusterState, Problem, ProblemKind};
+use crate::model::{ClusterState, ErrorCode, Problem};
 use crate::plugin::{OrderKey, OrderKeyMeanings, Plugin, PluginContext, QueueComparison, QueueTreeNode};
 use crate::plugin_state::PluginStates;
 use crate::plugins;
@@ -134,7 +134,7 @@ fn queue_subjects(cluster_state: &ClusterState, query: &OrderQuery) -> Option<Ve
     let known = |name: &str| table.get(name).map(|queue| queue.record.creation_time);
     let names = query.queues.as_ref()?;
     let all = table.iter().map(|(name, _)| name);
-    Some(subjects(names, all, known, "queue", "UNKNOWN_QUEUE"))
+    Some(subjects(names, all, known, "queue", ErrorCode::QueueUnknown))
 }
 
 /// Jobs to order; `None`: no jobs.
@@ -143,7 +143,7 @@ fn job_subjects(cluster_state: &ClusterState, query: &OrderQuery) -> Option<Vec<
     let known = |name: &str| table.get(name).map(|job| job.record.creation_time);
     let names = query.jobs.as_ref()?;
     let all = table.iter().map(|(name, _)| name);
-    Some(subjects(names, all, known, "job", "UNKNOWN_JOB"))
+    Some(subjects(names, all, known, "job", ErrorCode::JobUnknown))
 }
 
 /// Plugins that order tasks: the named plugins, or the plugins of the tiers.
@@ -194,7 +194,7 @@ fn subjects<'a>(
     all: impl Iterator<Item = &'a Arc<str>>,
     known: impl Fn(&str) -> Option<Option<i64>>,
     what: &str,
-    unknown: &'static str,
+    unknown: ErrorCode,
 ) -> Vec<OrderSubject> {
     let mut names: Vec<Arc<str>> = if names.is_empty() {
         all.cloned().collect()
@@ -204,14 +204,7 @@ fn subjects<'a>(
     names.sort();
     names.dedup();
     let subject = |name: Arc<str>| {
-        let created = known(&name).ok_or_else(|| {
-            Problem::new(
-                ProblemKind::NotFound,
-                unknown,
-                "",
-                format!("there is no {what} `{name}`"),
-            )
-        });
+        let created = known(&name).ok_or_else(|| Problem::new(unknown, "", format!("there is no {what} `{name}`")));
         (name, created)
     };
     names.into_iter().map(subject).collect()

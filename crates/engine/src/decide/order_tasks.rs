@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::order_rank::OrderRank;
 use super::reduce_order::{TieBreakKey, compare_keys_totally, selection_sort};
-use crate::model::{Problem, ProblemKind, TaskRecord};
+use crate::model::{ErrorCode, Problem, TaskRecord};
 use crate::plugin::{OrderKey, PluginContext};
 use crate::policy::{Compatibility, PolicyHook};
 
@@ -76,7 +76,7 @@ pub(super) fn order_tasks(
     }
     let missing = |name: Arc<str>| {
         let message = format!("there is no task `{name}`");
-        let problem = Problem::new(ProblemKind::NotFound, "UNKNOWN_TASK", "", message);
+        let problem = Problem::new(ErrorCode::TaskUnknown, "", message);
         OrderRank::new(name, Err(problem))
     };
     let ranked = keyed

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::builtin_filters::{NodeStateFilter, ResourceFitFilter};
 use super::query::{NodeQuery, ResourceFit};
-use crate::model::{Problem, ProblemKind, TaskClass};
+use crate::model::{ErrorCode, Problem, TaskClass};
 use crate::plugin::{NodeFilter, NodeScorer, Plugin, PluginContext};
 use crate::policy::{Compatibility, Policy, RegisteredPlugin};
 
@@ -157,12 +157,7 @@ fn check_labels(policy: &Policy, plugin: &str, context: PluginContext<'_>) -> Re
          sources that follow a cluster for a full sync, and a file has to be loaded again. Waits for: {}",
         sources.join(", ")
     );
-    Err(Problem::new(
-        ProblemKind::FailedPrecondition,
-        "LABELS_MISSING",
-        "",
-        message,
-    ))
+    Err(Problem::new(ErrorCode::LabelsMissing, "", message))
 }
 
 /// Plugins with these names.
@@ -177,17 +172,15 @@ pub(super) fn named_plugins<'p>(policy: &'p Policy, names: &[Arc<str>]) -> Resul
 }
 
 fn named_plugin<'p>(policy: &'p Policy, number: usize, name: &str) -> Result<&'p RegisteredPlugin, Problem> {
-    let problem = |kind, reason, message| Problem::new(kind, reason, format!("plugins[{number}]"), message);
+    let problem = |code, message| Problem::new(code, format!("plugins[{number}]"), message);
     match policy.registered(name) {
         Some(registered) if registered.is_served => Ok(registered),
         Some(_) => Err(problem(
-            ProblemKind::Unserved,
-            "PLUGIN_NOT_SERVED",
+            ErrorCode::PluginNotServed,
             format!("the policy has plugin `{name}`, but this service does not serve it"),
         )),
         None => Err(problem(
-            ProblemKind::NotFound,
-            "PLUGIN_NOT_FOUND",
+            ErrorCode::PluginUnknown,
             format!("the policy has no plugin `{name}`"),
         )),
     }

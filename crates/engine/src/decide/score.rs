@@ -49,6 +49,9 @@ pub fn score_with(
         ..context
     };
     let asked = PluginSelection::of(policy, &query.node_query)?;
+    if query.node_query.tasks.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
     let candidates = NodeCandidates::of(context.cluster_state, query.node_query.candidates.as_deref());
     let lookup = ClassLookup::of(context.cluster_state, policy, &query.node_query.plugins);
     let scored = classes::evaluate_classes(&query.node_query, lookup, parallelism, |classes| {

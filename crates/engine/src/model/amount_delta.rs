@@ -3,6 +3,7 @@
 
 use super::amounts::{ResourceAmounts, ResourceId, THOUSAND};
 use super::records::{NodeRecord, TaskRecord};
+use crate::held_bytes::held_bytes;
 
 /// Non-zero request of cpu for a pod of one container without requests (Kubernetes,
 /// `pkg/scheduler/util/pod_resources.go`).
@@ -47,12 +48,9 @@ impl TaskRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AmountDelta(Vec<(ResourceId, i128)>);
 
-impl AmountDelta {
-    /// Bytes of the list.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.0.capacity() * size_of::<(ResourceId, i128)>()
-    }
+held_bytes! { AmountDelta { 0 } }
 
+impl AmountDelta {
     /// Delta of usage that belongs to no task.
     pub fn of_node(record: &NodeRecord) -> Self {
         let mut delta = Self::default();

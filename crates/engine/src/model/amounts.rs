@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::shared_content::held_share;
+use crate::held_bytes::held_bytes;
 
 /// Dense number of a resource, which a [`ResourceTable`](super::ResourceTable) gives its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId(pub(crate) u16);
+
+held_bytes! { plain ResourceId }
 
 impl ResourceId {
     /// Processor time, in milli-cores.
@@ -55,22 +57,10 @@ pub(super) const WHOLE_UNITS_BIT: u16 = 1 << 15;
 #[derive(Clone, Default, Eq)]
 pub struct ResourceAmounts(Option<Arc<AmountList>>);
 
+held_bytes! { ResourceAmounts { 0 } }
+
 /// Sorted by id.
 type AmountList = SmallVec<[(ResourceId, i64); 4]>;
-
-impl ResourceAmounts {
-    /// This holder's share of the bytes of the list.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, |list| {
-            let beyond = if list.spilled() {
-                list.capacity() * size_of::<(ResourceId, i64)>()
-            } else {
-                0
-            };
-            held_share(list, size_of::<AmountList>() + beyond)
-        })
-    }
-}
 
 impl PartialEq for ResourceAmounts {
     fn eq(&self, other: &Self) -> bool {
@@ -220,6 +210,8 @@ struct ResourceTotal {
     id: ResourceId,
 }
 
+held_bytes! { plain ResourceTotal }
+
 impl ResourceTotal {
     fn none(id: ResourceId) -> Self {
         Self {
@@ -250,44 +242,45 @@ impl ResourceTotal {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceTotals(Vec<ResourceTotal>);
 
-impl ResourceTotals {
-    /// Bytes of the list.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.0.capacity() * size_of::<ResourceTotal>()
-    }
+held_bytes! { ResourceTotals { 0 } }
 
+impl ResourceTotals {
     fn find(&self, id: ResourceId) -> Result<usize, usize> {
         self.0.binary_search_by_key(&id, |total| total.id)
     }
 
     /// Adds a record's amounts.
     pub fn add(&mut self, amounts: &ResourceAmounts) {
-        for (id, amount) in amounts.iter() {
-            let at = self.find(id).unwrap_or_else(|place| {
-                self.0.insert(place, ResourceTotal::none(id));
-                place
-            });
-            if let Some(total) = self.0.get_mut(at) {
-                total.add(i128::from(amount));
-                total.records = total.records.saturating_add(1);
-            }
-        }
+        amounts
+            .iter()
+            .for_each(|(id, amount)| self.count(id, amount.into(), true));
     }
 
     /// Subtracts amounts that were added before.
     pub fn subtract(&mut self, amounts: &ResourceAmounts) {
-        let mut over = false;
-        for (id, amount) in amounts.iter() {
-            let found = self.find(id);
-            debug_assert!(found.is_ok(), "took away what was never added");
-            if let Some(total) = found.ok().and_then(|found| self.0.get_mut(found)) {
-                total.add(-i128::from(amount));
-                total.records = total.records.saturating_sub(1);
-                over |= total.records == 0;
-            }
+        amounts
+            .iter()
+            .for_each(|(id, amount)| self.count(id, amount.into(), false));
+    }
+
+    /// Adds an amount of one record, or subtracts an amount that was added before.
+    pub(crate) fn count(&mut self, id: ResourceId, amount: i128, adds: bool) {
+        let found = self.find(id);
+        debug_assert!(adds || found.is_ok(), "took away what was never added");
+        let at = found.unwrap_or_else(|place| {
+            self.0.insert(place, ResourceTotal::none(id));
+            place
+        });
+        let Some(total) = self.0.get_mut(at) else { return };
+        if adds {
+            total.add(amount);
+            total.records = total.records.saturating_add(1);
+        } else {
+            total.add(-amount);
+            total.records = total.records.saturating_sub(1);
         }
-        if over {
-            self.0.retain(|total| total.records > 0);
+        if total.records == 0 {
+            self.0.remove(at);
         }
     }
 

@@ -67,7 +67,7 @@ pub struct TaskClass {
     /// Requested amounts, the pod itself included, in the order of all sums: cpu, memory, then by name. Among them are
     /// object quotas (`count/pods`) of the requests by the rules of kube-scheduler.
     pub requested: Vec<RequestedAmount>,
-    /// Scalars of which 0 is requested.
+    /// Scalars with a request of 0.
     pub written_zeros: Vec<(ResourceId, Arc<str>)>,
     /// Declared annotations; plugins declare which they read.
     pub annotations: TextMap,

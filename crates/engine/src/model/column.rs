@@ -7,6 +7,7 @@ use pumice_kernels::division::reciprocal;
 use super::amounts::ResourceId;
 use super::integer_column::{ExactIntegers, WHOLE_VECTOR_COUNT};
 use super::mask::{CHUNK_SIZE, NodeMask};
+use crate::held_bytes::held_bytes;
 
 /// Column of one vector of one resource over a chunk. Absent values are 0. The values are aligned to a cache line: a
 /// group of eight values never spans two lines.
@@ -19,6 +20,8 @@ pub struct ChunkColumn {
     /// Values in the resource's unit.
     pub values: [f64; CHUNK_SIZE],
 }
+
+held_bytes! { plain ChunkColumn }
 
 impl ChunkColumn {
     /// Column without values.
@@ -43,6 +46,8 @@ static EMPTY: ChunkColumn = ChunkColumn::EMPTY;
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub(super) struct ReciprocalColumn([f64; CHUNK_SIZE]);
+
+held_bytes! { plain ReciprocalColumn }
 
 impl ReciprocalColumn {
     const EMPTY: Self = Self([0.0; CHUNK_SIZE]);
@@ -81,6 +86,8 @@ pub(crate) struct ResourceColumns {
     /// Kubernetes' integers that the floats do not show exactly.
     pub(super) integers: [Option<Arc<ExactIntegers>>; WHOLE_VECTOR_COUNT],
 }
+
+held_bytes! { ResourceColumns { vectors, reciprocals, integers; id, offered, least_offered, inexact_reciprocals } }
 
 impl ResourceColumns {
     pub(super) fn new(id: ResourceId) -> Self {

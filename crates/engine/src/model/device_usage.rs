@@ -9,6 +9,7 @@ use crate::devices::{
     DeviceKinds, DeviceMask, DevicePick, DeviceTask, FreeDevices, WHOLE_DEVICE, device_indices, pick_devices,
     take_devices,
 };
+use crate::held_bytes::held_bytes;
 
 /// Use of a node's devices by one task, or by several equal ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +22,8 @@ struct DeviceUse {
     milli: u32,
     memory_mib: u32,
 }
+
+held_bytes! { plain DeviceUse }
 
 impl DeviceUse {
     /// Use of a task that is on a node; `None`: it uses no device.
@@ -48,8 +51,7 @@ impl DeviceUse {
 )]
 pub struct DeviceUsage(Option<Box<BTreeMap<DeviceUse, u32>>>);
 
-/// Bytes of the block of a small map.
-const BLOCK_BYTES: usize = 11 * size_of::<(DeviceUse, u32)>() + 16;
+held_bytes! { DeviceUsage { 0 } }
 
 impl DeviceUsage {
     /// Adds the devices of a task that is on a node.
@@ -116,11 +118,6 @@ impl DeviceUsage {
             *free = (*free).max(0);
         }
         free
-    }
-
-    /// Bytes that the uses hold.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, |uses| uses.len().div_ceil(8) * BLOCK_BYTES)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::group_selector::GroupSelector;
+use crate::held_bytes::held_bytes;
 
 /// Policy about groups of a job's tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct SubGroupPolicy {
     pub selector: Option<Arc<GroupSelector>>,
 }
 
+held_bytes! { SubGroupPolicy { name, selector; size, min_groups } }
+
 /// Class by which a job has its priority.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassPriority {
@@ -25,6 +28,8 @@ pub struct ClassPriority {
     /// Priority if there is neither the class nor a global default.
     pub otherwise: i32,
 }
+
+held_bytes! { ClassPriority { class; otherwise } }
 
 /// Minimums of a job for roles and groups, in addition to its number of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +41,8 @@ pub struct GangMinimums {
     /// Class whose value is the priority of the job; `None`: the job has a number of its own.
     pub priority_class: Option<ClassPriority>,
 }
+
+held_bytes! { interned GangMinimums { min_task_member, sub_groups, priority_class } }
 
 impl GangMinimums {
     /// Minimums as a record has them; `None`: there are none.
@@ -107,6 +114,12 @@ pub struct GangMember {
     pub priority_from_class: Option<i32>,
     /// spec.preemptionPolicy.
     pub preemption_policy: PreemptionPolicy,
+}
+
+held_bytes! {
+    interned GangMember {
+        role, sub_group, priority_class, scheduling_gates; priority_from_class, preemption_policy
+    }
 }
 
 impl GangMember {

@@ -1,5 +1,6 @@
 //! Groups of a job's tasks, found by their labels (Volcano ed72c7c81, `pkg/scheduler/api/sub_job_info.go`).
 
+use crate::held_bytes::held_bytes;
 use std::sync::Arc;
 
 /// Most bytes of a group's values; longer ones are cut to a hash.
@@ -12,6 +13,8 @@ struct LabelDemand {
     operator: Arc<str>,
     values: Vec<Arc<str>>,
 }
+
+held_bytes! { LabelDemand { key, operator, values } }
 
 impl LabelDemand {
     fn holds(&self, value: Option<&str>) -> bool {
@@ -33,6 +36,8 @@ pub struct GroupSelector {
     demands: Vec<LabelDemand>,
     match_label_keys: Vec<Arc<str>>,
 }
+
+held_bytes! { interned GroupSelector { demands, match_label_keys } }
 
 impl GroupSelector {
     /// Selector of every task with these labels. `None`: the list of labels is empty.
@@ -75,7 +80,7 @@ impl GroupSelector {
     }
 
     /// Bytes that the selector holds beyond its own size.
-    pub fn held_bytes(&self) -> usize {
+    pub fn text_bytes(&self) -> usize {
         let texts = |list: &[Arc<str>]| size_of_val(list) + list.iter().map(|text| text.len()).sum::<usize>();
         let demands = self.demands.iter();
         let demands = demands.map(|own| own.key.len() + own.operator.len() + texts(&own.values));

@@ -9,6 +9,7 @@ use pumice_kernels::integers::{cut_fractions, put_small};
 use super::amounts::{ResourceId, THOUSAND};
 use super::column::ChunkColumn;
 use super::mask::{CHUNK_SIZE, NodeMask};
+use crate::held_bytes::held_bytes;
 
 /// Vectors of a node in Kubernetes' counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub(super) struct ExactIntegers {
     values: [i128; CHUNK_SIZE],
     present: NodeMask,
 }
+
+held_bytes! { plain ExactIntegers }
 
 impl ExactIntegers {
     pub(super) const EMPTY: Self = Self {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use crate::held_bytes::HeldMemory;
+
 /// Value of its owner, from the first question about it. Copies of the owner share it, computed or not.
 pub(in crate::model) struct LazyValue<T>(Arc<OnceLock<T>>);
 
@@ -10,16 +12,6 @@ impl<T> LazyValue<T> {
     /// Value, which the first question computes.
     pub(in crate::model) fn get_or_init(&self, compute: impl FnOnce() -> T) -> &T {
         self.0.get_or_init(compute)
-    }
-
-    /// Value, if somebody asked about it.
-    pub(in crate::model) fn get(&self) -> Option<&T> {
-        self.0.get()
-    }
-
-    /// True if two owners share the value.
-    pub(in crate::model) fn is_shared_with(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Keeps the value only if it shows the owner as it is now. One that is not computed yet stays only if no copy of the owner
@@ -32,6 +24,14 @@ impl<T> LazyValue<T> {
         if !stays {
             *self = Self::default();
         }
+    }
+}
+
+impl<T: HeldMemory> HeldMemory for LazyValue<T> {
+    fn held_bytes(&self, older: Option<&Self>) -> usize {
+        let is_shared = older.is_some_and(|older| Arc::ptr_eq(&self.0, &older.0));
+        let own = self.0.get().filter(|_| !is_shared);
+        own.map_or(0, |own| size_of::<T>() + own.held_bytes(None))
     }
 }
 

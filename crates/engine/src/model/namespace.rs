@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::stored::StoredRecord;
 use super::table::SortedTable;
 use super::text_map::TextMap;
+use crate::held_bytes::held_bytes;
 
 /// Record of a namespace: its name and labels, for selectors of namespaces.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,6 +15,8 @@ pub struct NamespaceRecord {
     /// Labels, which selectors of namespaces read.
     pub labels: TextMap,
 }
+
+held_bytes! { NamespaceRecord { name, labels } }
 
 /// Namespaces by name.
 pub type NamespaceTable = SortedTable<Arc<StoredRecord<NamespaceRecord>>>;

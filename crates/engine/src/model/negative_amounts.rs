@@ -2,12 +2,10 @@
 //! `corrected` they are a problem of the record.
 
 use super::{
-    JobRecord, Problem, ProblemKind, QueueRecord, ResourceAmounts, ResourceId, ResourceTable,
-    resource_name::format_amount,
+    JobRecord, Problem, QueueRecord, ResourceAmounts, ResourceId, ResourceTable, resource_name::format_amount,
 };
+use crate::model::ErrorCode;
 
-/// Code of the problem.
-pub const NEGATIVE_QUANTITY: &str = "NEGATIVE_QUANTITY";
 /// Remedy for an amount that only policies under `upstream` compute with.
 pub const NEGATIVE_REMEDY: &str = "set it to 0 or more, or leave it out; only policies under `compatibility: upstream` count with it, as the reference does";
 
@@ -68,5 +66,5 @@ fn problem(
     let shown = format_amount(name, amount.into());
     let message = format!("`{shown}` of `{name}` is negative; {NEGATIVE_REMEDY}");
     let field = format!("{}.items[{name}]", field());
-    Some(Problem::new(ProblemKind::Invalid, NEGATIVE_QUANTITY, field, message))
+    Some(Problem::new(ErrorCode::QuantityNegative, field, message))
 }

@@ -11,6 +11,7 @@ use super::pod_sum_delta::PodSumDelta;
 use super::port_counts::PortCounts;
 use super::records::{NodeRecord, TaskRecord, TaskStatus};
 use super::stored::RecordProblems;
+use crate::held_bytes::held_bytes;
 use crate::policy::Compatibility;
 
 /// Exact usage of a node by tasks.
@@ -33,6 +34,8 @@ pub struct NodeUsage {
     /// Devices that tasks have.
     pub devices: DeviceUsage,
 }
+
+held_bytes! { NodeUsage { used, releasing, pipelined, kubernetes_delta, pod_sums, ports, releasing_ports, devices } }
 
 impl NodeUsage {
     /// Adds a task in its status.
@@ -61,17 +64,6 @@ impl NodeUsage {
         if task.status.is_used() {
             self.kubernetes_delta.subtract_task(task);
         }
-    }
-
-    /// Bytes of the lists.
-    pub(super) fn held_bytes(&self) -> usize {
-        let totals = [&self.used, &self.releasing, &self.pipelined].map(ResourceTotals::held_bytes);
-        totals.iter().sum::<usize>()
-            + self.kubernetes_delta.held_bytes()
-            + self.pod_sums.held_bytes()
-            + self.ports.held_bytes()
-            + self.releasing_ports.held_bytes()
-            + self.devices.held_bytes()
     }
 
     /// True if the node has no usage by tasks.
@@ -123,21 +115,7 @@ pub struct UpstreamNode {
     pub pod_sums: PodSumDelta,
 }
 
-/// Bytes of the block of a small map.
-const MAP_BYTES: usize = 11 * size_of::<(ResourceId, i128)>() + 16;
-
-impl UpstreamNode {
-    /// Bytes of the vectors.
-    pub(super) fn held_bytes(&self) -> usize {
-        let maps = [&self.idle, &self.used, &self.releasing, &self.pipelined];
-        let blocks = maps.map(|map| map.len().div_ceil(8) * MAP_BYTES);
-        size_of::<Self>()
-            + blocks.iter().sum::<usize>()
-            + self.kubernetes_delta.held_bytes()
-            + self.pod_sums.held_bytes()
-            + self.ports.held_bytes()
-    }
-}
+held_bytes! { UpstreamNode { idle, used, releasing, pipelined, kubernetes_delta, ports, pod_sums; pods } }
 
 /// Stored node.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,6 +131,8 @@ pub struct NodeEntry {
     /// Vectors of the reference, from the first change of the node in a session under `compatibility: upstream`.
     pub upstream: Option<Arc<UpstreamNode>>,
 }
+
+held_bytes! { NodeEntry { record, usage, upstream; source, invalid } }
 
 impl NodeEntry {
     /// True if the node may take a new task.

@@ -1,5 +1,6 @@
 //! Affinity of queues to groups of nodes.
 
+use crate::held_bytes::held_bytes;
 use std::sync::Arc;
 
 /// Affinity of a queue to groups of nodes.
@@ -11,6 +12,8 @@ pub struct QueueAffinity {
     pub anti_affinity: NodeGroupLists,
 }
 
+held_bytes! { QueueAffinity { affinity, anti_affinity } }
+
 /// Groups of nodes, as a queue's affinity lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeGroupLists {
@@ -19,6 +22,8 @@ pub struct NodeGroupLists {
     /// Preferred groups, the most preferred one first.
     pub preferred: Vec<Arc<str>>,
 }
+
+held_bytes! { NodeGroupLists { required, preferred } }
 
 impl NodeGroupLists {
     /// True if no group is listed.
@@ -44,7 +49,7 @@ impl QueueAffinity {
     }
 
     /// Bytes of memory that the lists of groups hold.
-    pub fn held_bytes(&self) -> usize {
+    pub fn text_bytes(&self) -> usize {
         let lists = [&self.affinity, &self.anti_affinity];
         let names = lists
             .into_iter()

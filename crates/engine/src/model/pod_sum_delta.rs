@@ -4,6 +4,7 @@ use super::amount_delta::AmountDelta;
 use super::amounts::{ResourceId, THOUSAND};
 use super::mask::CHUNK_SIZE;
 use super::records::{TaskRecord, TaskStatus};
+use crate::held_bytes::held_bytes;
 
 /// Sum over the pods of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +19,15 @@ pub enum PodSum {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodSumDelta(Option<Box<PodSumDeltas>>);
 
+held_bytes! { PodSumDelta { 0 } }
+
 #[derive(Clone, Debug, Default, PartialEq)]
 struct PodSumDeltas {
     nonzero: AmountDelta,
     requests: AmountDelta,
 }
+
+held_bytes! { PodSumDeltas { nonzero, requests } }
 
 impl TaskRecord {
     /// Request of a resource by the rules of kube-scheduler: thousandths of cpu, whole units of other resources.
@@ -110,14 +115,6 @@ impl PodSumDelta {
     /// True if the columns show the sums.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
-    }
-
-    /// Bytes of the lists.
-    pub(super) fn held_bytes(&self) -> usize {
-        let own = self.0.as_deref();
-        own.map_or(0, |own| {
-            size_of::<PodSumDeltas>() + own.nonzero.held_bytes() + own.requests.held_bytes()
-        })
     }
 
     /// Difference of one sum, in thousandths of cpu and whole units of anything else.

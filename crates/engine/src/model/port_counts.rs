@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::constraints::HostPort;
 use super::records::{TaskRecord, TaskStatus};
+use crate::held_bytes::held_bytes;
 
 /// Ports with the number of tasks that take each. Without ports it takes one word.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,8 +14,7 @@ use super::records::{TaskRecord, TaskStatus};
 )]
 pub struct PortCounts(Option<Box<BTreeMap<HostPort, u32>>>);
 
-/// Bytes of the block of a small map.
-const BLOCK_BYTES: usize = 11 * size_of::<(HostPort, u32)>() + 16;
+held_bytes! { PortCounts { 0 } }
 
 impl PortCounts {
     /// Adds the ports of a task that is on a node.
@@ -57,13 +57,6 @@ impl PortCounts {
         self.0
             .iter()
             .flat_map(|counts| counts.iter().map(|(port, count)| (port, *count)))
-    }
-
-    /// Bytes of memory that the table of ports holds.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.0
-            .as_ref()
-            .map_or(0, |counts| counts.len().div_ceil(8) * BLOCK_BYTES)
     }
 }
 

@@ -11,6 +11,7 @@ use super::pod_identity::PodIdentity;
 use super::text_map::TextMap;
 use super::uid::{CreationTime, Uid};
 use super::unevaluated::UnevaluatedFields;
+use crate::held_bytes::held_bytes;
 use crate::policy::Compatibility;
 
 /// Record of a node, as its source sent it.
@@ -40,6 +41,13 @@ pub struct NodeRecord {
     pub unevaluated_fields: UnevaluatedFields,
     /// Taints and images; `None`: the node has none.
     pub properties: Option<Arc<NodeProperties>>,
+}
+
+held_bytes! {
+    interned NodeRecord {
+        name, uid, labels, allocatable, oversubscription, unattributed_used, unattributed_nonzero_used,
+        unevaluated_fields, properties; creation_time, ready, unschedulable
+    }
 }
 
 impl NodeRecord {
@@ -128,6 +136,13 @@ pub struct QueueRecord {
     pub affinity: Option<Arc<QueueAffinity>>,
 }
 
+held_bytes! {
+    QueueRecord {
+        name, uid, annotations, parent, capability, deserved, guarantee, affinity; creation_time, weight, priority,
+        state, reclaimable
+    }
+}
+
 impl QueueRecord {
     /// All lists of amounts that the record has.
     pub fn amounts(&self) -> impl Iterator<Item = &ResourceAmounts> {
@@ -178,6 +193,12 @@ pub struct JobRecord {
     pub annotations: TextMap,
     /// Minimums for roles and groups. `None`: the job has none.
     pub gang: Option<Arc<GangMinimums>>,
+}
+
+held_bytes! {
+    JobRecord {
+        name, uid, queue, min_resources, annotations, gang; creation_time, priority, phase, min_member
+    }
 }
 
 impl JobRecord {
@@ -292,6 +313,13 @@ pub struct TaskShape {
     pub gang: Option<Arc<GangMember>>,
 }
 
+held_bytes! {
+    interned TaskShape {
+        nominated_node, annotations, requests, limits, nonzero_requests, counted_requests, container_nonzero_requests,
+        kubernetes_requests, card, unevaluated_fields, constraints, gang; priority, gated
+    }
+}
+
 impl TaskShape {
     /// All lists of amounts that the shape has.
     pub fn amounts(&self) -> impl Iterator<Item = &ResourceAmounts> {
@@ -328,6 +356,8 @@ pub struct TaskRecord {
     /// Status, which decides whether the task occupies its node.
     pub status: TaskStatus,
 }
+
+held_bytes! { TaskRecord { name, uid, job, node, labels, shape; creation_time, status } }
 
 impl TaskRecord {
     /// Ports that the task takes on its node.

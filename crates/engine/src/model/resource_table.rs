@@ -19,7 +19,7 @@ pub struct TooManyResourcesError {
     pub limit: usize,
 }
 
-/// Who names a resource.
+/// Kind of record that names a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceNaming {
     /// Nodes that have it, or queues that share it: what operators write.

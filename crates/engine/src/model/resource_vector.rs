@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::amounts::{ResourceAmounts, ResourceId, ResourceTotals};
 use super::class::MIN_AMOUNT;
+use crate::held_bytes::held_bytes;
 
 /// Amount of cpu and memory in a vector without limits.
 pub const UNLIMITED_AMOUNT: f64 = f64::MAX;
@@ -27,6 +28,8 @@ pub struct ResourceVector {
     /// Sorted by id.
     scalars: SmallVec<[(ResourceId, f64); 3]>,
 }
+
+held_bytes! { ResourceVector { scalars; cpu, memory } }
 
 /// Resource that the comparisons with a request leave out.
 fn is_ignored(id: ResourceId) -> bool {
@@ -75,15 +78,6 @@ impl ResourceVector {
             cpu,
             memory,
             scalars: SmallVec::new(),
-        }
-    }
-
-    /// Bytes beyond the value's own: the list of many scalars.
-    pub fn bytes_beyond(&self) -> usize {
-        if self.scalars.spilled() {
-            self.scalars.capacity() * size_of::<(ResourceId, f64)>()
-        } else {
-            0
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::problem::Problem;
 use super::table::SortedTable;
+use crate::held_bytes::HeldMemory;
 
 /// Position of a node in the node table: chunk `slot / 256`, offset `slot % 256`.
 pub type NodeSlot = u32;
@@ -80,6 +81,12 @@ pub struct StoredRecord<R> {
     pub record: R,
     /// Owner of the record.
     pub source: RecordOwner,
+}
+
+impl<R: HeldMemory> HeldMemory for StoredRecord<R> {
+    fn held_bytes(&self, older: Option<&Self>) -> usize {
+        self.record.held_bytes(older.map(|older| &older.record))
+    }
 }
 
 impl<R> StoredRecord<R> {

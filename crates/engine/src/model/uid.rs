@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::shared_content::held_share;
+use crate::held_bytes::HeldMemory;
 
 /// Incarnation of a record. A UUID in Kubernetes' notation takes no memory of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +17,15 @@ enum UidForm {
     Uuid(NonZeroU64, u64),
     /// Any other text; `None`: not reported.
     Other(Option<Arc<Arc<str>>>),
+}
+
+impl HeldMemory for Uid {
+    fn held_bytes(&self, _: Option<&Self>) -> usize {
+        match &self.0 {
+            UidForm::Other(text) => text.held_bytes(None),
+            UidForm::Uuid(..) => 0,
+        }
+    }
 }
 
 impl Default for Uid {
@@ -37,14 +46,6 @@ impl Uid {
         match &self.0 {
             UidForm::Other(Some(text)) => Self::text(Arc::from(&***text)),
             UidForm::Other(None) | UidForm::Uuid(..) => self.clone(),
-        }
-    }
-
-    /// Bytes of a text that takes memory of its own.
-    pub(super) fn held_bytes(&self) -> usize {
-        match &self.0 {
-            UidForm::Other(Some(text)) => held_share(text, size_of::<Arc<str>>()) + held_share(text, text.len()),
-            UidForm::Other(None) | UidForm::Uuid(..) => 0,
         }
     }
 

@@ -1,10 +1,13 @@
 //! Names of fields that a sender read in an object and that no field of its record carries.
 
+use crate::held_bytes::held_bytes;
 use std::sync::Arc;
 
 /// Names of unevaluated fields, sorted, each once. Without names it takes one word and no memory beside that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnevaluatedFields(Option<Arc<Vec<Arc<str>>>>);
+
+held_bytes! { UnevaluatedFields { 0 } }
 
 impl UnevaluatedFields {
     /// True if the list has no names.

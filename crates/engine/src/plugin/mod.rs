@@ -37,17 +37,6 @@ pub trait Plugin: Debug + Send + Sync {
     /// Arguments after defaults and repairs, in the spelling of the policy document.
     fn effective_arguments(&self) -> YamlValue;
 
-    /// Constraints between pods and nodes that the filter evaluates. Results list constraints that are not evaluated by
-    /// any hook.
-    fn filter_evaluates(&self) -> ConstraintSet {
-        ConstraintSet::NONE
-    }
-
-    /// Constraints between pods and nodes that the score evaluates.
-    fn score_evaluates(&self) -> ConstraintSet {
-        ConstraintSet::NONE
-    }
-
     /// Prepares the scores of a task class; `None`: 0 on every node.
     ///
     /// # Errors
@@ -78,11 +67,6 @@ pub trait Plugin: Debug + Send + Sync {
     /// to all entries. `None`: the plugin has no state.
     fn build_state(&self, cluster_state: &ClusterState, switches: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
         let _ = (cluster_state, switches);
-        None
-    }
-
-    /// Name under which the plugin's state is kept, if plugins of other names read the same state; `None`: the plugin's own.
-    fn shared_state(&self) -> Option<&'static str> {
         None
     }
 
@@ -173,11 +157,6 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// False if the plugin abstains on every task. Place then does not call it for each task.
-    fn judges_tasks(&self) -> bool {
-        true
-    }
-
     /// Opinion on whether a task of a queue may be allocated. `None`: the plugin abstains.
     ///
     /// # Errors
@@ -233,11 +212,6 @@ pub trait Plugin: Debug + Send + Sync {
 
     /// Score of the plugin by the devices of a node; `None`: it has none.
     fn device_scorer(&self) -> Option<&dyn DeviceScorer> {
-        None
-    }
-
-    /// Rule by which the plugin picks devices for a task's share; `None`: it picks none.
-    fn device_pick(&self) -> Option<DevicePick> {
         None
     }
 
@@ -420,6 +394,18 @@ pub struct PluginHooks {
     /// True if the filter or the score reads the devices of nodes. Columns do not have devices, so Place then evaluates
     /// nodes from their entries.
     pub devices: bool,
+    /// Constraints between pods and nodes that the filter evaluates. Results list constraints that are not evaluated by
+    /// any hook.
+    pub filter_evaluates: ConstraintSet,
+    /// Constraints between pods and nodes that the score evaluates.
+    pub score_evaluates: ConstraintSet,
+    /// Rule by which the filter picks devices for a task's share; `None`: it picks none.
+    pub device_pick: Option<DevicePick>,
+    /// True if the plugin abstains on every task. Place then does not ask it about each task.
+    pub abstains_on_tasks: bool,
+    /// Name under which the plugin's state is kept, if plugins of other names read the same state; `None`: the plugin's
+    /// own.
+    pub shared_state: Option<&'static str>,
     /// How tasks of one template are found, if the filter judges all of them by the first one in the query.
     pub template: Option<TemplateRule>,
 }

@@ -53,8 +53,7 @@ pub trait QuotaPlugin: Plugin {
     /// Number of equal tasks, including this task, that the plugin certainly permits one after the other on any nodes.
     /// For example, 5 if 10 GPUs are left and each task requests 2. The task is permitted and holds nothing yet. The
     /// tasks must not use cards, and each must change the plugin's state equally
-    /// ([`PluginState::apply_repeated`](crate::plugin_state::PluginState::apply_repeated)). 1: each task must be
-    /// evaluated.
+    /// ([`TaskTransition::repeated`](crate::plugin_state::TaskTransition::repeated)). 1: each task must be evaluated.
     fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
         let _ = (context, queue, task);
         1

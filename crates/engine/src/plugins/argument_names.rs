@@ -1,7 +1,7 @@
 //! Resource names in arguments: comma lists, and names that no resource can have.
 
 use crate::model::resource_name::ResourceKind;
-use crate::policy::{DiagnosticReport, DocumentLocation, Severity, code};
+use crate::policy::{DiagnosticReport, DocumentLocation, ErrorCode, Severity};
 
 /// Resources without a domain in their names, for suggestions.
 pub(super) const NATIVE_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
@@ -16,10 +16,10 @@ pub(super) fn check_name_list(names: &[String], at: &DocumentLocation, report: &
     for (position, name) in names.iter().enumerate() {
         let before = names.get(..position).unwrap_or_default();
         if before.contains(name) {
-            report.warning(code::ARGUMENT_IGNORED, at, format!("`{name}` is listed twice"));
+            report.warning(ErrorCode::ArgumentIgnored, at, format!("`{name}` is listed twice"));
         } else if name.contains('*') {
             let message = format!("`{name}` matches nothing: wildcards are for `resources` of the node score only");
-            report.warning(code::ARGUMENT_IGNORED, at, message);
+            report.warning(ErrorCode::ArgumentIgnored, at, message);
         } else {
             check_volcano_name(name, at, report);
         }
@@ -31,7 +31,7 @@ pub(super) fn check_volcano_name(name: &str, at: &DocumentLocation, report: &mut
     if !ResourceKind::of(name).counted_by_volcano() {
         let hint = report.suggestion(Severity::Warning, name, &NATIVE_RESOURCES);
         let message = format!("no resource that counts can be named `{name}`; it has no effect{hint}");
-        report.warning(code::ARGUMENT_IGNORED, at, message);
+        report.warning(ErrorCode::ArgumentIgnored, at, message);
     }
 }
 
@@ -45,6 +45,6 @@ pub(super) fn check_weight_overflow(
     let sum = weights.into_iter().try_fold(0, i64::checked_add);
     if plugin_weight.checked_mul(100).is_none() || sum.is_none() {
         let message = "the weights are so large that scores wrap around at 64 bits";
-        report.warning(code::ARGUMENT_IGNORED, at, message);
+        report.warning(ErrorCode::ArgumentIgnored, at, message);
     }
 }

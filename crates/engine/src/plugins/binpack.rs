@@ -10,7 +10,7 @@ use crate::model::{NodeChunk, TaskClass};
 use crate::plugin::{
     ChunkScores, HookNumbers, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook,
 };
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
+use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArguments, YamlValue};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -81,7 +81,7 @@ fn warn(arguments: &PluginArguments, key: &str, message: &str, report: &mut Diag
     let at = arguments
         .get(key)
         .map_or_else(|| arguments.at(), |argument| argument.at());
-    report.warning(code::ARGUMENT_IGNORED, &at, message);
+    report.warning(ErrorCode::ArgumentIgnored, &at, message);
 }
 
 /// Integer argument; 1 for any other value, as upstream.
@@ -94,7 +94,7 @@ fn lenient_int(arguments: &PluginArguments, key: &str, report: &mut DiagnosticRe
             "expected an integer, found {}; the default 1 counts",
             argument.value().kind()
         );
-        report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+        report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
         1
     })
 }
@@ -118,7 +118,7 @@ fn listed_resources(arguments: &PluginArguments, report: &mut DiagnosticReport) 
             "expected a comma list in a string, found {}; no resource is listed",
             argument.value().kind()
         );
-        report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+        report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
         return Vec::new();
     };
     let names: Vec<String> = comma_list(list).map(str::to_owned).collect();

@@ -3,7 +3,7 @@
 use crate::devices::{DeviceScorer, scale};
 use crate::model::{ChunkDevices, DeviceQuery, NodeChunk, NodeMask, TaskClass};
 use crate::plugin::{ChunkScores, HookNumbers, NodeScorer, PluginContext};
-use crate::policy::{DiagnosticReport, PluginArguments, YamlValue, code};
+use crate::policy::{DiagnosticReport, ErrorCode, PluginArguments, YamlValue};
 
 /// Largest weight: sums of weighted scores stay exact integers.
 const MAX_WEIGHT: i64 = 1_000_000;
@@ -31,7 +31,7 @@ pub(super) fn read_int(
                 "expected an integer from {least} to {greatest}, found {}",
                 shown(argument.value())
             );
-            report.error(code::ARGUMENT_INVALID, &argument.at(), message);
+            report.error(ErrorCode::ArgumentInvalid, &argument.at(), message);
             default
         }
     }

@@ -169,6 +169,7 @@ impl Plugin for GangPlugin {
             order: true,
             victims: true,
             job_state: true,
+            shared_state: Some(JOB_TALLIES),
             ..PluginHooks::default()
         }
     }
@@ -179,10 +180,6 @@ impl Plugin for GangPlugin {
 
     fn build_state(&self, cluster_state: &ClusterState, _: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
         Some(Arc::new(JobTallies::of(cluster_state)))
-    }
-
-    fn shared_state(&self) -> Option<&'static str> {
-        Some(JOB_TALLIES)
     }
 
     fn job_keys(&self, context: PluginContext<'_>, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {

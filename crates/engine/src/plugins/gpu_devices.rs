@@ -10,7 +10,7 @@ use crate::plugin::{
     ChunkRejections, HookNumbers, Measurement, NodeFilter, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook,
     Reason, Resolution,
 };
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
+use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArguments, YamlValue};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -41,7 +41,7 @@ fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut Diagnosti
         if found.is_none() {
             let names = PICKS.map(|(name, _)| name).join(", ");
             report.error(
-                code::ARGUMENT_INVALID,
+                ErrorCode::ArgumentInvalid,
                 &argument.at(),
                 format!("expected one of {names}; found `{text}`"),
             );
@@ -58,6 +58,8 @@ impl Plugin for DeviceFit {
         PluginHooks {
             filter: true,
             devices: true,
+            filter_evaluates: ConstraintSet::NONE.with(ConstraintKind::Devices),
+            device_pick: Some(self.pick),
             ..PluginHooks::default()
         }
     }
@@ -68,10 +70,6 @@ impl Plugin for DeviceFit {
             .find(|(_, pick)| *pick == self.pick)
             .map_or("score", |(name, _)| name);
         value_map([map_entry(PICK, YamlValue::String(name.to_owned()))])
-    }
-
-    fn filter_evaluates(&self) -> ConstraintSet {
-        ConstraintSet::NONE.with(ConstraintKind::Devices)
     }
 
     fn prepare_filter<'a>(
@@ -85,10 +83,6 @@ impl Plugin for DeviceFit {
         }
         let after_release = context.after_release;
         Ok(Some(Box::new(DeviceFilter { request, after_release })))
-    }
-
-    fn device_pick(&self) -> Option<DevicePick> {
-        Some(self.pick)
     }
 }
 

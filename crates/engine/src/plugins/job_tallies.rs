@@ -1,11 +1,12 @@
 //! Numbers of tasks of jobs by status, role and group: the state of plugins that evaluate gangs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{ClusterState, Problem, SortedTable, StateDiff, TaskRecord, TaskStatus};
+use crate::held_bytes::held_bytes;
+use crate::model::{ClusterState, Problem, SortedTable, TaskRecord, TaskStatus};
 use crate::plugin::PluginContext;
-use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition};
+use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 
 /// Number of statuses of a task.
 const STATUSES: usize = TaskStatus::Unknown as usize + 1;
@@ -17,6 +18,8 @@ pub(super) struct StatusCounts {
     /// Pending tasks that request nothing but pods.
     without_requests: u32,
 }
+
+held_bytes! { plain StatusCounts }
 
 impl StatusCounts {
     fn change(&mut self, task: &TaskRecord, joins: bool) {
@@ -78,6 +81,8 @@ pub(super) struct JobTally {
     groups: BTreeMap<Arc<str>, StatusCounts>,
 }
 
+held_bytes! { JobTally { roles, groups; tasks } }
+
 impl JobTally {
     fn change(&mut self, task: &TaskRecord, joins: bool) {
         self.tasks.change(task, joins);
@@ -121,24 +126,18 @@ impl JobTally {
             .filter(move |(name, _)| of_policy(name))
             .map(|(_, counts)| counts)
     }
-
-    fn held_bytes(&self) -> usize {
-        let names = self.roles.keys().chain(self.groups.keys());
-        size_of::<Self>()
-            + names
-                .map(|name| name.len() + size_of::<(Arc<str>, StatusCounts)>())
-                .sum::<usize>()
-    }
 }
 
 /// Name of the state in a set of plugin states. No plugin can have it.
 pub(super) const JOB_TALLIES: &str = "jobs' tallies";
 
 /// Tallies of all jobs that have tasks: one state for all plugins that read it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct JobTallies {
     jobs: SortedTable<Arc<JobTally>>,
 }
+
+held_bytes! { JobTallies { jobs } }
 
 impl JobTallies {
     /// Tally of a job in the state of a context; `None`: the job has no tasks.
@@ -202,62 +201,26 @@ impl JobTallies {
     }
 }
 
-impl PartialEq for JobTallies {
-    fn eq(&self, other: &Self) -> bool {
-        self.jobs.len() == other.jobs.len() && self.jobs.iter().eq(other.jobs.iter())
-    }
-}
-
 impl PluginState for JobTallies {
-    fn apply(&mut self, _: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
-        match event {
-            PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) | PlacementEvent::Deallocate(moved) => {
-                let TaskTransition { before, after, .. } = moved;
-                self.transfer(before, after);
+    fn apply(&mut self, change: &PluginStateChange<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        match change {
+            PluginStateChange::Events(_, events) => {
+                for (moved, _) in events.iter().filter_map(PlacementEvent::moved_task) {
+                    (0..moved.count()).for_each(|_| self.transfer(moved.before, moved.after));
+                }
             }
-            PlacementEvent::Enqueue(_) | PlacementEvent::Dequeue(_) | PlacementEvent::Reserve(_) => {}
+            PluginStateChange::Step(changes) => {
+                for task in changes.tasks() {
+                    if let Some(after) = task.after {
+                        self.change(after, true);
+                    }
+                    if let Some(before) = task.before {
+                        self.change(before, false);
+                    }
+                }
+            }
         }
         Ok(Vec::new())
-    }
-
-    fn apply_batch(
-        &mut self,
-        cluster_state: &ClusterState,
-        events: &[PlacementEvent<'_>],
-    ) -> Result<BTreeSet<Arc<str>>, Problem> {
-        for event in events {
-            self.apply(cluster_state, event)?;
-        }
-        Ok(BTreeSet::new())
-    }
-
-    fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
-        let mut advanced = self.clone();
-        for task in changes.tasks() {
-            if let Some(after) = task.after {
-                advanced.change(after, true);
-            }
-            if let Some(before) = task.before {
-                advanced.change(before, false);
-            }
-        }
-        Some(Arc::new(advanced))
-    }
-
-    fn held_bytes(&self, older: Option<&dyn PluginState>) -> usize {
-        let none = Self::default();
-        let older = crate::plugin_state::older_as::<Self>(older).unwrap_or(&none);
-        let mut sum = self.jobs.unshared_bytes(&older.jobs);
-        self.jobs.unshared_entries(&older.jobs, |tally, before| {
-            if !before.is_some_and(|before| Arc::ptr_eq(before, tally)) {
-                sum += tally.held_bytes();
-            }
-        });
-        sum
-    }
-
-    fn copy(&self) -> Arc<dyn PluginState> {
-        Arc::new(self.clone())
     }
 }
 
@@ -266,7 +229,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{GangMember, NodeSlot, ResourceAmounts, ResourceId, TaskFields};
+    use crate::model::{GangMember, NodeSlot, ResourceAmounts, ResourceId, StateDiff, TaskFields};
+    use crate::plugin_state::TaskTransition;
 
     fn task(number: u8, kind: u8, status: u8) -> TaskRecord {
         let statuses = [
@@ -315,17 +279,14 @@ mod tests {
                         applied.change(before, false);
                     }
                 } else if let Some(before) = before.filter(|before| before.job == after.job) {
-                    let moved = TaskTransition { before: &before, after: &after, card: "" };
-                    applied.apply(&state, &PlacementEvent::Allocate(moved)).unwrap();
+                    let moved = TaskTransition::new(&before, &after, "");
+                    applied.apply(&PluginStateChange::Events(&state, &[PlacementEvent::Allocate(moved)])).unwrap();
                     state.put_task(after, &"s".into());
                 } else {
                     applied.change(&after, true);
                     state.put_task(after, &"s".into());
                 }
-                let diff = StateDiff { old: &old, new: &state };
-                let next = advanced.advance(&diff).unwrap();
-                let next: &dyn std::any::Any = &*next;
-                advanced = next.downcast_ref::<JobTallies>().unwrap().clone();
+                advanced.apply(&PluginStateChange::Step(StateDiff { old: &old, new: &state })).unwrap();
                 let again = JobTallies::of(&state);
                 prop_assert_eq!(&advanced, &again);
                 prop_assert_eq!(&applied, &again);

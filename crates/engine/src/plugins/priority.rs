@@ -55,6 +55,7 @@ impl Plugin for Priority {
             victims: true,
             job_state: true,
             task_order: true,
+            shared_state: Some(JOB_TALLIES),
             ..PluginHooks::default()
         }
     }
@@ -65,10 +66,6 @@ impl Plugin for Priority {
 
     fn build_state(&self, cluster_state: &ClusterState, _: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
         Some(Arc::new(JobTallies::of(cluster_state)))
-    }
-
-    fn shared_state(&self) -> Option<&'static str> {
-        Some(JOB_TALLIES)
     }
 
     fn job_keys(&self, context: PluginContext<'_>, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {

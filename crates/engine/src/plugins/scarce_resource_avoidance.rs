@@ -13,7 +13,7 @@ use crate::model::{NodeChunk, NodeMask, ResourceId, TaskClass};
 use crate::plugin::{
     ChunkScores, HookNumbers, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook,
 };
-use crate::policy::{Compatibility, DiagnosticReport, PluginArgument, PluginArguments, YamlNode, YamlValue, code};
+use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArgument, PluginArguments, YamlNode, YamlValue};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -56,7 +56,7 @@ fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut Diagnosti
                 };
                 check_kubernetes_name(&name, &at, report);
                 if !scarce.insert(name.clone()) {
-                    report.warning(code::ARGUMENT_IGNORED, &at, format!("`{name}` is listed twice"));
+                    report.warning(ErrorCode::ArgumentIgnored, &at, format!("`{name}` is listed twice"));
                 }
             }
         }
@@ -64,7 +64,7 @@ fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut Diagnosti
     }
     if scarce.is_empty() && !report.has_errors() {
         let message = "no resource is scarce: every node scores 100 for every task";
-        report.warning(code::ARGUMENT_MUTE, &at, message);
+        report.warning(ErrorCode::ArgumentMute, &at, message);
     }
     Arc::new(ScarceResourceAvoidance { scarce })
 }

@@ -7,7 +7,7 @@ use super::effective_values::value_map;
 use super::go_duration::parse_go_duration;
 use crate::model::{JobRecord, Problem, find_text};
 use crate::plugin::{AdmitOpinion, JobOpinion, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks};
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
+use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArguments, YamlValue};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -40,7 +40,7 @@ fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut Diagnosti
         let read = text.and_then(|text| Some((text.to_owned(), waiting_time(text)?)));
         if read.is_none() {
             let message = "expected a duration above 0 such as \"1h30m\"; jobs without their own have no waiting time";
-            report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+            report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
         }
         read
     });

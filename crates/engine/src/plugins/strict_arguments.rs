@@ -2,7 +2,9 @@
 
 use super::argument_names::NATIVE_RESOURCES;
 use crate::model::resource_name::ResourceKind;
-use crate::policy::{DiagnosticReport, DocumentLocation, PluginArgument, PluginArguments, Severity, YamlValue, code};
+use crate::policy::{
+    DiagnosticReport, DocumentLocation, ErrorCode, PluginArgument, PluginArguments, Severity, YamlValue,
+};
 
 /// Only version of kube-scheduler's configuration whose arguments are read.
 pub(super) const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
@@ -32,7 +34,7 @@ fn expect_text(argument: &PluginArgument<'_>, wanted: &str, report: &mut Diagnos
         YamlValue::String(text) if text.is_empty() || text == wanted => {}
         YamlValue::String(text) => {
             let message = format!("expected `{wanted}`, found `{text}`");
-            report.error(code::ARGUMENT_INVALID, &argument.at(), message);
+            report.error(ErrorCode::ArgumentInvalid, &argument.at(), message);
         }
         other @ (YamlValue::Bool(_)
         | YamlValue::Int(_)
@@ -50,7 +52,7 @@ pub(super) fn report_unknown_key(key: &str, known: &[&str], at: &DocumentLocatio
     let hint = report.suggestion(Severity::Error, key, known);
     let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
     let message = format!("unknown key `{key}`; known are {}{hint}", known.join(", "));
-    report.error(code::ARGUMENT_UNKNOWN_KEY, at, message);
+    report.error(ErrorCode::ArgumentUnknownKey, at, message);
 }
 
 /// Reports a value of the wrong type.
@@ -61,7 +63,7 @@ pub(super) fn report_type_mismatch(
     report: &mut DiagnosticReport,
 ) {
     let message = format!("expected {expected}, found {}", found.kind());
-    report.error(code::ARGUMENT_TYPE, at, message);
+    report.error(ErrorCode::ArgumentType, at, message);
 }
 
 /// Warns about a name that these plugins never match, because Kubernetes does not use it for resources.
@@ -78,5 +80,5 @@ pub(super) fn check_kubernetes_name(name: &str, at: &DocumentLocation, report: &
     };
     let hint = report.suggestion(Severity::Warning, name, &NATIVE_RESOURCES);
     let message = format!("`{name}` never matches: {why}{hint}");
-    report.warning(code::ARGUMENT_RESOURCE, at, message);
+    report.warning(ErrorCode::ArgumentResource, at, message);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::args::{PluginArgument, PluginArguments};
-use super::diagnostics::{DiagnosticReport, Severity, code};
+use super::diagnostics::{DiagnosticReport, ErrorCode, Severity};
 use super::spec::{ACTIONS, ActionConfiguration, PolicySpec};
 use super::unserved::UnservedEffect;
 use super::yaml::truncate_text;
@@ -79,7 +79,7 @@ pub(super) fn check(spec: &PolicySpec, report: &mut DiagnosticReport) {
             warn_of_action(configuration, report);
         } else if before.iter().any(|other| other.name == name) {
             let message = format!("the arguments of `{name}` appear twice; the first entry counts");
-            report.warning(code::ARGUMENT_IGNORED, &configuration.at, message);
+            report.warning(ErrorCode::ArgumentIgnored, &configuration.at, message);
         } else {
             check_keys(spec, configuration, report);
         }
@@ -103,7 +103,7 @@ fn warn_of_action(configuration: &ActionConfiguration, report: &mut DiagnosticRe
         "no action is named `{}`; these arguments{keys} have no effect{hint}",
         truncate_text(&configuration.name, MAX_SHOWN_CHARS)
     );
-    report.warning(code::UNKNOWN_KEY, &configuration.at, message);
+    report.warning(ErrorCode::KeyUnknown, &configuration.at, message);
 }
 
 /// Warns of the keys of one action.
@@ -119,7 +119,7 @@ fn check_keys(spec: &PolicySpec, configuration: &ActionConfiguration, report: &m
             let hint = report.suggestion(Severity::Warning, key, &known);
             let key = truncate_text(key, MAX_SHOWN_CHARS);
             let message = format!("the action `{action}` reads no argument `{key}`; it has no effect{hint}");
-            report.warning(code::ARGUMENT_UNKNOWN_KEY, &at, message);
+            report.warning(ErrorCode::ArgumentUnknownKey, &at, message);
             continue;
         }
         let switch = matches!(key, ERROR_CACHE | TOPOLOGY_AWARE);
@@ -140,6 +140,6 @@ fn check_keys(spec: &PolicySpec, configuration: &ActionConfiguration, report: &m
             _ if is_topology_aware(spec) => format!("`{key}` is not evaluated, as `{TOPOLOGY_AWARE}` is not"),
             _ => format!("`{key}` has an effect only with `{TOPOLOGY_AWARE}: true`"),
         };
-        report.warning(code::ARGUMENT_IGNORED, &at, message);
+        report.warning(ErrorCode::ArgumentIgnored, &at, message);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::compatibility::Compatibility;
-use super::diagnostics::{DiagnosticReport, Severity, code};
+use super::diagnostics::{DiagnosticReport, ErrorCode, Severity};
 use super::switch::Switch;
 use super::yaml::{DocumentLocation, DocumentPath, Mark, YamlNode, YamlValue, truncate_text};
 
@@ -82,26 +82,6 @@ impl PluginArguments {
         self.path.key(key).at(entry.map_or(self.mark, |(_, mark, _)| *mark))
     }
 
-    /// Integer that upstream's `GetInt` reads: an integer value, nothing else.
-    pub fn get_int(&self, key: &str) -> Option<i64> {
-        self.get(key)?.lenient_int()
-    }
-
-    /// Number that upstream's `GetFloat64` reads: a float or an integer.
-    pub fn get_float(&self, key: &str) -> Option<f64> {
-        self.get(key)?.lenient_float()
-    }
-
-    /// Bool that upstream's `GetBool` reads: a bool, or a string such as `true`, `T`, `1`, `false`, `F`, `0`.
-    pub fn get_bool(&self, key: &str) -> Option<bool> {
-        self.get(key)?.lenient_bool()
-    }
-
-    /// String argument; `None` for any other type.
-    pub fn get_string(&self, key: &str) -> Option<&str> {
-        self.get(key)?.as_string()
-    }
-
     /// Warns of every key that is neither among `known` nor accepted by `also_known`, and suggests the nearest key:
     /// a known one, or a switch, which belongs beside `arguments`.
     pub fn warn_unknown(
@@ -124,7 +104,7 @@ impl PluginArguments {
                 "`{plugin}` has no argument `{}`; it has no effect{hint}",
                 truncate_text(key, MAX_SHOWN_CHARS)
             );
-            report.warning(code::ARGUMENT_UNKNOWN_KEY, &self.path.key(key).at(*mark), message);
+            report.warning(ErrorCode::ArgumentUnknownKey, &self.path.key(key).at(*mark), message);
         }
     }
 }
@@ -173,7 +153,7 @@ impl<'a> PluginArgument<'a> {
         }
     }
 
-    /// See [`PluginArguments::get_int`].
+    /// Integer that upstream's `GetInt` reads: an integer value, nothing else.
     pub fn lenient_int(&self) -> Option<i64> {
         if let YamlValue::Int(n) = self.value() {
             Some(*n)
@@ -182,7 +162,7 @@ impl<'a> PluginArgument<'a> {
         }
     }
 
-    /// See [`PluginArguments::get_float`].
+    /// Number that upstream's `GetFloat64` reads: a float or an integer.
     pub fn lenient_float(&self) -> Option<f64> {
         match self.value() {
             YamlValue::Float(x) => Some(*x),
@@ -196,7 +176,7 @@ impl<'a> PluginArgument<'a> {
         }
     }
 
-    /// See [`PluginArguments::get_bool`].
+    /// Bool that upstream's `GetBool` reads: a bool, or a string such as `true`, `T`, `1`, `false`, `F`, `0`.
     pub fn lenient_bool(&self) -> Option<bool> {
         match self.value() {
             YamlValue::Bool(b) => Some(*b),
@@ -223,7 +203,7 @@ impl<'a> PluginArgument<'a> {
             report.suggestion(Severity::Error, text, &BOOL_NAMES)
         });
         let message = format!("expected {expected}, found {}{hint}", self.value().kind());
-        report.error(code::ARGUMENT_TYPE, &self.at(), message);
+        report.error(ErrorCode::ArgumentType, &self.at(), message);
         None
     }
 
@@ -244,7 +224,7 @@ impl<'a> PluginArgument<'a> {
             return Some(wrapped);
         }
         report.error(
-            code::ARGUMENT_RANGE,
+            ErrorCode::ArgumentRange,
             &self.at(),
             "the number does not fit a signed 64-bit integer",
         );
@@ -402,7 +382,7 @@ impl<'a> ArgumentMap<'a> {
                     let mut path = self.path.clone();
                     path.push_value(other);
                     let message = format!("expected a string as key, found {}; put it in quotes", other.kind());
-                    report.error(code::ARGUMENT_TYPE, &path.at(key.mark), message);
+                    report.error(ErrorCode::ArgumentType, &path.at(key.mark), message);
                 }
             }
         }
@@ -430,7 +410,7 @@ impl<'a> ArgumentMap<'a> {
                     key.value.kind()
                 )
             };
-            report.warning(code::ARGUMENT_UNKNOWN_KEY, &path.at(key.mark), message);
+            report.warning(ErrorCode::ArgumentUnknownKey, &path.at(key.mark), message);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Compatibility;
-use super::diagnostics::{DiagnosticReport, Severity, UnservedPlugin, code};
+use super::diagnostics::{DiagnosticReport, ErrorCode, Severity, UnservedPlugin};
 use super::spec::{ACTIONS, METRICS_SETTINGS, METRICS_TYPES, PluginSpec, PolicySpec, UPSTREAM_PLUGINS};
 use super::suggestion;
 use super::yaml::{DocumentLocation, Mark, truncate_text};
@@ -25,21 +25,21 @@ pub(super) fn parse_actions(text: &str, mark: Mark, hint: &str, report: &mut Dia
     };
     if text.trim().is_empty() {
         let message = format!("no actions; expected a list such as `enqueue, allocate`{hint}");
-        report.error(code::NO_ACTIONS, &at, message);
+        report.error(ErrorCode::ActionsMissing, &at, message);
         return Vec::new();
     }
     let mut names: Vec<String> = Vec::new();
     let mut seen = BTreeSet::new();
     for name in text.split(',').map(str::trim) {
         if name.is_empty() {
-            report.error(code::UNKNOWN_ACTION, &at, "an empty item in the list of actions");
+            report.error(ErrorCode::ActionUnknown, &at, "an empty item in the list of actions");
         } else if !ACTIONS.contains(&name) {
             let mut hint = report.suggestion(Severity::Error, name, &ACTIONS);
             if hint.is_empty() {
                 hint = format!("; known are: {}", ACTIONS.join(", "));
             }
             report.error(
-                code::UNKNOWN_ACTION,
+                ErrorCode::ActionUnknown,
                 &at,
                 format!(
                     "unknown action `{}`: {OWN_ACTION}{hint}",
@@ -48,7 +48,7 @@ pub(super) fn parse_actions(text: &str, mark: Mark, hint: &str, report: &mut Dia
             );
         } else if !seen.insert(name) {
             report.warning(
-                code::DUPLICATE_ACTION,
+                ErrorCode::ActionDuplicate,
                 &at,
                 format!("action `{name}` is listed twice and runs twice"),
             );
@@ -81,7 +81,7 @@ pub(super) fn check_action_order(actions: &[String], mark: Mark, report: &mut Di
                  `allocate` before `{action}`"
             )
         };
-        report.warning(code::ACTION_ORDER, &at, message);
+        report.warning(ErrorCode::ActionOrder, &at, message);
     }
 }
 
@@ -104,7 +104,7 @@ pub(super) fn check_metrics_setting(key: &str, value: &str, at: &DocumentLocatio
         None
     };
     if let Some(message) = message {
-        report.warning(code::UNKNOWN_KEY, at, message);
+        report.warning(ErrorCode::KeyUnknown, at, message);
     }
 }
 
@@ -122,7 +122,7 @@ pub(super) fn check_tiers(
             path: "tiers".to_owned(),
         };
         report.error(
-            code::YAML_LIMIT,
+            ErrorCode::YamlLimit,
             &at,
             format!("{count} plugins are more than the limit of {MAX_PLUGINS}"),
         );
@@ -159,7 +159,7 @@ fn two_quotas(spec: &PolicySpec, served: &[&str], report: &mut DiagnosticReport)
             "`{}` and `{}` both keep quotas of queues, and what one admits the other may refuse; expected one of them",
             keeper.name, other.name
         );
-        report.warning(code::TWO_QUOTAS, &other.at, message);
+        report.warning(ErrorCode::QuotasConflict, &other.at, message);
     }
 }
 
@@ -174,7 +174,7 @@ fn check_conflicts(tier: &[PluginSpec], report: &mut DiagnosticReport) {
                 plugin.name,
                 switch.key()
             );
-            report.error(code::CONFLICT, &plugin.at, message);
+            report.error(ErrorCode::PluginsConflict, &plugin.at, message);
             return;
         }
     }
@@ -201,7 +201,7 @@ fn check_plugin_name(plugin: &PluginSpec, served: &[&str], report: &mut Diagnost
                 truncate_text(name, MAX_SHOWN_CHARS)
             )
         };
-        report.warning(code::UNKNOWN_PLUGIN, &plugin.at, message);
+        report.warning(ErrorCode::PluginUnknown, &plugin.at, message);
     }
     let at = plugin.at.clone();
     report.unserved_plugins.push(UnservedPlugin {
@@ -221,5 +221,5 @@ fn warn_duplicate_plugin(plugin: &PluginSpec, report: &mut DiagnosticReport) {
             truncate_text(&plugin.name, MAX_SHOWN_CHARS)
         )
     };
-    report.warning(code::DUPLICATE_PLUGIN, &plugin.at, message);
+    report.warning(ErrorCode::PluginDuplicate, &plugin.at, message);
 }

@@ -4,70 +4,7 @@ use std::fmt;
 
 use super::suggestion;
 use super::yaml::{DocumentLocation, MAX_DIAGNOSTICS, YamlError};
-
-/// Codes of diagnostics. Codes of a plugin's own diagnostics begin with [`code::ARGUMENT_PREFIX`].
-///
-/// Volcano's four kinds of rejection correspond to codes (see [`PolicyRejectionKind`]): `YAML_…` is `yaml`,
-/// [`code::WRONG_TYPE`] is `yaml-type`, [`code::UNKNOWN_ACTION`] and [`code::NO_ACTIONS`] are `unknown-action`,
-/// [`code::CONFLICT`] is `conflict`.
-pub mod code {
-    pub use super::super::yaml::code::*;
-
-    /// Value of another type than the field's.
-    pub const WRONG_TYPE: &str = "WRONG_TYPE";
-    /// `proportion` beside a `drf` with hierarchy in one tier.
-    pub const CONFLICT: &str = "CONFLICT";
-    /// Document without actions.
-    pub const NO_ACTIONS: &str = "NO_ACTIONS";
-    /// Action that Volcano does not have, or an empty item in the list.
-    pub const UNKNOWN_ACTION: &str = "UNKNOWN_ACTION";
-    /// Error in the section `pumice:`.
-    pub const PUMICE_SECTION: &str = "PUMICE_SECTION";
-    /// Key without a meaning in its place.
-    pub const UNKNOWN_KEY: &str = "UNKNOWN_KEY";
-    /// Switch with `enable` in place of `enabled`, or the reverse; it has no effect.
-    pub const SWITCH_PREFIX: &str = "SWITCH_PREFIX";
-    /// Switch set to `Null` or `NULL`, which Volcano reads as false, unlike `null`.
-    pub const SWITCH_NULL: &str = "SWITCH_NULL";
-    /// Key that appears twice in one map.
-    pub const DUPLICATE_KEY: &str = "DUPLICATE_KEY";
-    /// Plugin that appears twice in the document.
-    pub const DUPLICATE_PLUGIN: &str = "DUPLICATE_PLUGIN";
-    /// Action that is listed twice.
-    pub const DUPLICATE_ACTION: &str = "DUPLICATE_ACTION";
-    /// Evicting action before the action that binds the preemptors, such as `preempt` before `allocate`.
-    pub const ACTION_ORDER: &str = "ACTION_ORDER";
-    /// Plugin name that neither Volcano nor this service has.
-    pub const UNKNOWN_PLUGIN: &str = "UNKNOWN_PLUGIN";
-    /// Profile of a `KubeSchedulerConfiguration` that is invalid, or whose meaning its author may not expect.
-    pub const PROFILE: &str = "PROFILE";
-    /// Two plugins that each keep quotas of queues.
-    pub const TWO_QUOTAS: &str = "TWO_QUOTAS";
-    /// Tier without plugins.
-    pub const EMPTY_TIER: &str = "EMPTY_TIER";
-    /// Prefix of the codes of diagnostics in a plugin's own arguments.
-    pub const ARGUMENT_PREFIX: &str = "ARGUMENT_";
-    /// Argument of the wrong type.
-    pub const ARGUMENT_TYPE: &str = "ARGUMENT_TYPE";
-    /// Number that its field cannot hold.
-    pub const ARGUMENT_RANGE: &str = "ARGUMENT_RANGE";
-    /// Argument that its plugin does not have.
-    pub const ARGUMENT_UNKNOWN_KEY: &str = "ARGUMENT_UNKNOWN_KEY";
-    /// Argument that its plugin ignores, or uses with another value.
-    pub const ARGUMENT_IGNORED: &str = "ARGUMENT_IGNORED";
-    /// Argument in an old spelling that the reference does not read any more, and this service does.
-    pub const ARGUMENT_LEGACY: &str = "ARGUMENT_LEGACY";
-    /// An argument that its plugin cannot use.
-    pub const ARGUMENT_INVALID: &str = "ARGUMENT_INVALID";
-    /// Weight without effect, or weight that may move scores out of their range.
-    pub const ARGUMENT_WEIGHT: &str = "ARGUMENT_WEIGHT";
-    /// Strategy that its plugin does not have.
-    pub const ARGUMENT_STRATEGY: &str = "ARGUMENT_STRATEGY";
-    /// Name of a resource that its plugin never uses.
-    pub const ARGUMENT_RESOURCE: &str = "ARGUMENT_RESOURCE";
-    /// Arguments with which the plugin scores all nodes alike.
-    pub const ARGUMENT_MUTE: &str = "ARGUMENT_MUTE";
-}
+pub use crate::model::ErrorCode;
 
 /// Volcano's kinds of rejection, in the order of its checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,12 +21,22 @@ pub enum PolicyRejectionKind {
 
 impl PolicyRejectionKind {
     /// Kind of a code; `None` for checks that only this service has.
-    pub fn of(diagnostic: &str) -> Option<PolicyRejectionKind> {
-        match diagnostic {
-            code::WRONG_TYPE => Some(PolicyRejectionKind::YamlType),
-            code::CONFLICT => Some(PolicyRejectionKind::Conflict),
-            code::NO_ACTIONS | code::UNKNOWN_ACTION => Some(PolicyRejectionKind::UnknownAction),
-            other => other.starts_with("YAML_").then_some(PolicyRejectionKind::Yaml),
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "all other codes are those of this service"
+    )]
+    pub fn of(code: ErrorCode) -> Option<PolicyRejectionKind> {
+        match code {
+            ErrorCode::YamlSyntax
+            | ErrorCode::YamlAlias
+            | ErrorCode::YamlMerge
+            | ErrorCode::YamlTag
+            | ErrorCode::YamlKey
+            | ErrorCode::YamlLimit => Some(PolicyRejectionKind::Yaml),
+            ErrorCode::TypeInvalid => Some(PolicyRejectionKind::YamlType),
+            ErrorCode::PluginsConflict => Some(PolicyRejectionKind::Conflict),
+            ErrorCode::ActionsMissing | ErrorCode::ActionUnknown => Some(PolicyRejectionKind::UnknownAction),
+            _ => None,
         }
     }
 }
@@ -108,8 +55,8 @@ pub enum Severity {
 pub struct Diagnostic {
     /// Severity; an error rejects the document.
     pub severity: Severity,
-    /// Code for programs: one of [`code`], or a plugin's own.
-    pub code: &'static str,
+    /// Code for programs.
+    pub code: ErrorCode,
     /// Message for people: lower case, the operator's words in backticks.
     pub message: String,
     /// Line in the document, from 1.
@@ -170,16 +117,16 @@ pub struct DiagnosticReport {
 
 impl DiagnosticReport {
     /// Adds an error.
-    pub fn error(&mut self, code: &'static str, at: &DocumentLocation, message: impl Into<String>) {
+    pub fn error(&mut self, code: ErrorCode, at: &DocumentLocation, message: impl Into<String>) {
         self.add(Severity::Error, code, at, message.into());
     }
 
     /// Adds a warning.
-    pub fn warning(&mut self, code: &'static str, at: &DocumentLocation, message: impl Into<String>) {
+    pub fn warning(&mut self, code: ErrorCode, at: &DocumentLocation, message: impl Into<String>) {
         self.add(Severity::Warning, code, at, message.into());
     }
 
-    fn add(&mut self, severity: Severity, code: &'static str, at: &DocumentLocation, message: String) {
+    fn add(&mut self, severity: Severity, code: ErrorCode, at: &DocumentLocation, message: String) {
         if self.is_full(severity) {
             self.omitted += 1;
             return;
@@ -269,7 +216,7 @@ impl DiagnosticReport {
             let place = |f: &Diagnostic| (f.severity, kind(f), f.line, f.column);
             place(a)
                 .cmp(&place(b))
-                .then_with(|| (a.code, &a.path).cmp(&(b.code, &b.path)))
+                .then_with(|| (a.code.name(), &a.path).cmp(&(b.code.name(), &b.path)))
         });
     }
 }

@@ -26,7 +26,7 @@ pub use compatibility::Compatibility;
 pub use compile::{
     CompileOptions, CompiledPolicy, JobStateHooks, Policy, PolicyHook, RegisteredPlugin, UnknownProfileError, compile,
 };
-pub use diagnostics::{Diagnostic, DiagnosticReport, PolicyRejectionKind, Severity, UnservedPlugin, code};
+pub use diagnostics::{Diagnostic, DiagnosticReport, ErrorCode, PolicyRejectionKind, Severity, UnservedPlugin};
 pub use load::{LoadOptions, LoadedSpec, load};
 pub use spec::{PluginSpec, PluginSwitches, PolicySpec};
 pub use switch::Switch;

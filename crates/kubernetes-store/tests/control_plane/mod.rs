@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use pumice_kubernetes_store::{ApiAccess, KubernetesStoreOptions, WriteRates};
 use pumice_live::ClusterAccess;
+use pumice_state::store::testing::steps::until;
 
 use super::etcd::EtcdCluster;
 
@@ -156,9 +157,11 @@ impl ControlPlane {
         done.status.success().then(|| String::from_utf8(done.stdout).unwrap())
     }
 
+    /// Posts an object. An API server that is ready may still say that it has no time.
     fn post(&self, path: &str, body: &str) {
-        let posted = self.ask(path, &["--header", "Content-Type: application/json", "--data", body]);
-        assert!(posted.is_some(), "{path}");
+        until(path, || {
+            self.ask(path, &["--header", "Content-Type: application/json", "--data", body])
+        });
     }
 
     /// Number of ConfigMaps of a log.

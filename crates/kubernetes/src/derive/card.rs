@@ -59,12 +59,12 @@ impl CardAmounts {
 /// # Errors
 /// The amount of a container does not fit in 64 bits.
 pub fn card_amounts(pod: &Pod) -> Result<CardAmounts, PodError> {
-    let mut requests = container_requests(pod, ContainerStatusSource::EitherList, &ResourceQuantities::new())?;
+    let mut requests = container_requests(pod, ContainerStatusSource::EitherList, &ResourceQuantities::new());
     if let Some(overhead) = &pod.overhead {
-        requests.add(overhead)?;
+        requests.add(overhead);
     }
-    let mut limits = container_limits(pod, ContainerStatusSource::Ignored)?;
-    add_overhead_to_limits(&mut limits, pod)?;
+    let mut limits = container_limits(pod, ContainerStatusSource::Ignored);
+    add_overhead_to_limits(&mut limits, pod);
     let resreq = resreq(pod)?;
     Ok(CardAmounts {
         requests,
@@ -87,5 +87,5 @@ fn resreq(pod: &Pod) -> Result<VolcanoAmounts, PodError> {
         })
     });
     let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
-    Ok(pod_total(&running, &inits)?.with_pod_count())
+    Ok(pod_total(&running, &inits).with_pod_count())
 }

@@ -1,6 +1,6 @@
 //! Errors of reading pods.
 
-use pumice_engine::model::quantity::{QuantityError, SumError};
+use pumice_engine::model::quantity::QuantityError;
 use pumice_engine::model::resource_name::AmountError;
 
 /// Error of a pod that cannot be read, or whose amounts cannot be computed.
@@ -33,12 +33,4 @@ pub enum PodError {
     /// An effective amount does not fit.
     #[error(transparent)]
     Amount(#[from] AmountError),
-    /// A sum over containers needs too many digits.
-    #[error("`{name}`: {error}")]
-    Sum {
-        /// Name of the resource.
-        name: String,
-        /// Error of the sum.
-        error: SumError,
-    },
 }

@@ -19,12 +19,12 @@ use pumice_engine::model::resource_name::{AmountError, AmountUnit, ResourceKind,
 /// # Errors
 /// An amount does not fit in 64 bits.
 pub fn fit_plus_amounts(pod: &Pod) -> Result<BTreeMap<String, i64>, PodError> {
-    let mut requests = container_requests(pod, ContainerStatusSource::Ignored, &ResourceQuantities::new())?;
+    let mut requests = container_requests(pod, ContainerStatusSource::Ignored, &ResourceQuantities::new());
     for (name, quantity) in pod_level_requests(pod) {
         requests.insert(name.clone(), quantity.clone());
     }
     if let Some(overhead) = &pod.overhead {
-        requests.add(overhead)?;
+        requests.add(overhead);
     }
     let mut amounts = BTreeMap::new();
     for (name, quantity) in &requests {

@@ -53,7 +53,7 @@ pub struct NonzeroRequests {
 /// # Errors
 /// An amount does not fit in 64 bits.
 pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<KubernetesAmounts, PodError> {
-    let requests = requests(pod, release, &ResourceQuantities::new())?;
+    let requests = requests(pod, release, &ResourceQuantities::new());
     let mut counted = BTreeMap::new();
     for (name, quantity) in &requests {
         let kind = ResourceKind::of(name);
@@ -65,14 +65,14 @@ pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<Kuber
     let container_nonzero = if pod_level_requests(pod).next().is_none() {
         nonzero
     } else {
-        let mut total = container_requests(pod, ContainerStatusSource::EitherList, &nonzero_defaults())?;
+        let mut total = container_requests(pod, ContainerStatusSource::EitherList, &nonzero_defaults());
         if let Some(overhead) = &pod.overhead {
-            total.add(overhead)?;
+            total.add(overhead);
         }
         NonzeroRequests::of(&total)?
     };
     Ok(KubernetesAmounts {
-        limits: limits(pod, release)?,
+        limits: limits(pod, release),
         requests,
         counted,
         nonzero,
@@ -81,17 +81,13 @@ pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<Kuber
 }
 
 /// Effective requests; `missing` gives the amounts that a container does not name.
-fn requests(
-    pod: &Pod,
-    release: KubernetesRelease,
-    missing: &ResourceQuantities,
-) -> Result<ResourceQuantities, PodError> {
-    let mut requests = container_requests(pod, ContainerStatusSource::EitherList, missing)?;
+fn requests(pod: &Pod, release: KubernetesRelease, missing: &ResourceQuantities) -> ResourceQuantities {
+    let mut requests = container_requests(pod, ContainerStatusSource::EitherList, missing);
     raise_pod_level(&mut requests, pod, release);
     if let Some(overhead) = &pod.overhead {
-        requests.add(overhead)?;
+        requests.add(overhead);
     }
-    Ok(requests)
+    requests
 }
 
 fn nonzero(pod: &Pod, release: KubernetesRelease, requests: &ResourceQuantities) -> Result<NonzeroRequests, PodError> {
@@ -99,7 +95,7 @@ fn nonzero(pod: &Pod, release: KubernetesRelease, requests: &ResourceQuantities)
     if pod_level_requests(pod).next().is_some() {
         missing.retain(|name, _| !requests.contains_key(name));
     }
-    NonzeroRequests::of(&self::requests(pod, release, &missing)?)
+    NonzeroRequests::of(&self::requests(pod, release, &missing))
 }
 
 /// Amounts of a container that requests no cpu or memory.
@@ -208,7 +204,7 @@ pub(super) fn container_requests(
     pod: &Pod,
     statuses: ContainerStatusSource,
     missing: &ResourceQuantities,
-) -> Result<ResourceQuantities, PodError> {
+) -> ResourceQuantities {
     let fill = |requests: &mut ResourceQuantities| {
         for (name, quantity) in missing {
             requests.entry(name.clone()).or_insert_with(|| quantity.clone());
@@ -222,7 +218,7 @@ pub(super) fn container_requests(
 }
 
 /// Limits over all containers, without pod level and overhead.
-pub(super) fn container_limits(pod: &Pod, statuses: ContainerStatusSource) -> Result<ResourceQuantities, PodError> {
+pub(super) fn container_limits(pod: &Pod, statuses: ContainerStatusSource) -> ResourceQuantities {
     let limit = |statuses, container: &PodContainer, own| {
         let spec = container.resources.limits.as_ref();
         let effective = match status_of(pod, statuses, container, own) {
@@ -267,23 +263,23 @@ fn effective_limits(
     Some(effective)
 }
 
-fn limits(pod: &Pod, release: KubernetesRelease) -> Result<ResourceQuantities, PodError> {
-    let mut limits = container_limits(pod, ContainerStatusSource::EitherList)?;
+fn limits(pod: &Pod, release: KubernetesRelease) -> ResourceQuantities {
+    let mut limits = container_limits(pod, ContainerStatusSource::EitherList);
     let status = pod_level_status(pod, release);
     let spec = pod.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     let effective = status.and_then(|status| effective_limits(pod, spec, status.limits.as_ref()));
     for (name, quantity) in pod_level_entries(spec) {
         limits.insert(name.clone(), pod_level_amount(effective.as_ref(), name, quantity));
     }
-    add_overhead_to_limits(&mut limits, pod)?;
-    Ok(limits)
+    add_overhead_to_limits(&mut limits, pod);
+    limits
 }
 
 /// Adds overhead to the limits that are present and not 0.
-pub(super) fn add_overhead_to_limits(limits: &mut ResourceQuantities, pod: &Pod) -> Result<(), PodError> {
+pub(super) fn add_overhead_to_limits(limits: &mut ResourceQuantities, pod: &Pod) {
     let mut overhead = pod.overhead.clone().unwrap_or_default();
     overhead.retain(|name, _| limits.get(name).is_some_and(|limit| !limit.is_zero()));
-    limits.add(&overhead)
+    limits.add(&overhead);
 }
 
 /// Replaces requests by the requests at pod level.

@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use super::error::PodError;
-use pumice_engine::model::quantity::{Quantity, QuantityFormat};
+use pumice_engine::model::quantity::{Quantity, QuantityError, QuantityFormat};
 
 /// Quantities by resource name.
 pub type ResourceQuantities = BTreeMap<String, Quantity>;
@@ -49,9 +49,11 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Lowers amounts so far that their sums fit in 64 bits of thousandths.
+    /// Replaces amounts whose sums may leave 64 bits of thousandths. A pod without a node gets the largest ones and fits on none. One
+    /// with a node gets 0: no node has such amounts, and the kubelet that admitted it misread them, mostly as 0.
     pub fn bound_amounts(&mut self) {
         let Self {
+            node,
             containers,
             init_containers,
             overhead,
@@ -62,6 +64,11 @@ impl Pod {
         // Each container counts at most once with its request, and everything with the overhead.
         let parts = i64::try_from(containers.len() + init_containers.len() + 2).unwrap_or(i64::MAX);
         let most = Quantity::from_whole(i64::MAX / 1_000 / parts, QuantityFormat::DecimalSi);
+        let counted = if node.is_empty() {
+            most.clone()
+        } else {
+            Quantity::zero(QuantityFormat::DecimalSi)
+        };
         let of_containers = containers
             .iter_mut()
             .chain(init_containers)
@@ -78,7 +85,7 @@ impl Pod {
             .flat_map(|own| own.requests.iter_mut().chain(&mut own.limits));
         for list in lists.chain(allocated).chain(overhead) {
             for quantity in list.values_mut().filter(|own| own.cmp_value(&most).is_gt()) {
-                *quantity = most.clone();
+                *quantity = counted.clone();
             }
         }
     }
@@ -139,7 +146,7 @@ impl Pod {
     ///
     /// # Errors
     /// A field has the wrong type, or a quantity is malformed or negative; the error names its path. Fields that do not
-    /// matter for amounts are ignored.
+    /// matter for amounts are ignored. A number with more digits or a longer exponent than are read is larger than any amount.
     pub fn read(pod: &Value) -> Result<Self, PodError> {
         let root = JsonCursor {
             value: Some(pod),
@@ -316,19 +323,27 @@ impl<'v> JsonCursor<'v, '_> {
     }
 
     fn quantity(&self) -> Result<Quantity, PodError> {
-        let parsed = match self.value {
+        let number;
+        let text = match self.value {
             // The Kubernetes API reads null as a zero without a format.
             None => return Ok(Quantity::zero(QuantityFormat::DecimalExponent)),
-            Some(Value::String(text)) => Quantity::parse_in_object(text),
-            Some(Value::Number(number)) => Quantity::parse_in_object(&number.to_string()),
+            Some(Value::String(text)) => text,
+            Some(Value::Number(own)) => {
+                number = own.to_string();
+                &number
+            }
             Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
                 return Err(self.error("a quantity"));
             }
         };
-        let quantity = parsed.map_err(|error| PodError::Quantity {
-            path: self.to_string(),
-            error,
-        })?;
+        let quantity = match Quantity::parse_in_object(text) {
+            // The API server reads any number of digits, and cuts exponents.
+            Err(QuantityError::TooLarge(_)) if !text.trim_start().starts_with('-') => Quantity::largest(),
+            parsed => parsed.map_err(|error| PodError::Quantity {
+                path: self.to_string(),
+                error,
+            })?,
+        };
         if quantity.is_negative() {
             return Err(PodError::Negative {
                 path: self.to_string(),

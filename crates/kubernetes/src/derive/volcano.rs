@@ -67,13 +67,12 @@ impl VolcanoAmounts {
 }
 
 impl SummableAmounts for VolcanoAmounts {
-    fn add(&mut self, more: &Self) -> Result<(), PodError> {
+    fn add(&mut self, more: &Self) {
         for (name, amount) in &more.0 {
             let sum = self.0.entry(name.clone()).or_default();
             sum.exact += amount.exact;
             sum.float += amount.float;
         }
-        Ok(())
     }
 
     fn raise_to(&mut self, other: &Self) {
@@ -184,11 +183,11 @@ pub fn volcano_task(pod: &Pod) -> Result<VolcanoTask, PodError> {
         })
     });
     let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
-    let requests = with_pod_level(pod_total(&containers, &inits)?, pod)?;
+    let requests = with_pod_level(pod_total(&containers, &inits), pod)?;
     Ok(VolcanoTask {
         best_effort: requests.is_best_effort(),
         requests,
-        without_init: with_pod_level(pod_total(&containers, &[])?, pod)?,
+        without_init: with_pod_level(pod_total(&containers, &[]), pod)?,
         limit: limit(pod)?,
         has_sidecar: pod.init_containers.iter().any(|container| container.always_restarted),
         scheduling_gated: pod.gated,
@@ -209,7 +208,7 @@ fn with_pod_level(mut amounts: VolcanoAmounts, pod: &Pod) -> Result<VolcanoAmoun
     let requests = pod.resources.as_ref().and_then(|resources| resources.requests.as_ref());
     replace_at_pod_level(&mut amounts, requests)?;
     if let Some(overhead) = &pod.overhead {
-        amounts.add(&VolcanoAmounts::of(overhead)?)?;
+        amounts.add(&VolcanoAmounts::of(overhead)?);
     }
     Ok(amounts)
 }
@@ -239,13 +238,13 @@ fn limit(pod: &Pod) -> Result<VolcanoAmounts, PodError> {
     });
     let containers = containers.collect::<Result<Vec<_>, PodError>>()?;
     let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
-    let mut amounts = pod_total(&containers, &inits)?;
+    let mut amounts = pod_total(&containers, &inits);
     let limits = pod.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     replace_at_pod_level(&mut amounts, limits)?;
     if let Some(overhead) = &pod.overhead {
         let mut overhead = VolcanoAmounts::of(overhead)?;
         overhead.0.retain(|name, _| amounts.get(name).exact != 0);
-        amounts.add(&overhead)?;
+        amounts.add(&overhead);
     }
     Ok(amounts)
 }

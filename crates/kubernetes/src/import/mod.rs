@@ -24,6 +24,7 @@ pub use outcome::{ImportError, ImportWarning, RejectedObject};
 
 use crate::claims::ClaimedDevices;
 use crate::object::{self, ObjectKind, ObjectRecord, PodController, PodOwners, fields, object_kind, object_title};
+use pumice_engine::model::ErrorCode;
 use pumice_protocol::v1 as pb;
 
 /// API group of Volcano's jobs.
@@ -279,7 +280,7 @@ impl ClusterImport {
     fn warn_misspelt(&mut self, kind: &str, object: &Value) {
         for message in self.misspelt_fields.find(kind, object) {
             self.warnings.push(ImportWarning {
-                code: "FIELD_NOT_READ",
+                code: ErrorCode::FieldNotRead,
                 subject: object_title(kind, object),
                 message,
             });
@@ -372,7 +373,7 @@ impl ClusterImport {
     fn warn_duplicate(&mut self, kind: &str, name: &str, replaced: bool) {
         if replaced {
             self.warnings.push(ImportWarning {
-                code: "DUPLICATE_RECORD",
+                code: ErrorCode::RecordDuplicate,
                 subject: format!("{kind} {name}"),
                 message: "this record stands more than once in the files; the last one counts".to_owned(),
             });

@@ -1,6 +1,7 @@
 //! Outcome of an import beside its records: errors of files, rejected objects, warnings.
 
 use crate::object::{FieldError, RecordIdentity};
+use pumice_engine::model::ErrorCode;
 
 /// Error of a file that cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +60,7 @@ pub struct RejectedObject {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportWarning {
     /// Kind of warning, for programs.
-    pub code: &'static str,
+    pub code: ErrorCode,
     /// Kind and name of the record, such as `task web/front-0`.
     pub subject: String,
     /// Warning for people; equal for records with the same mistake.

@@ -3,7 +3,7 @@
 //! relations instead, and the server follows them.
 
 use super::ImportWarning;
-use pumice_engine::model::{GroupSelector, PriorityClassRecord, PriorityClasses};
+use pumice_engine::model::{ErrorCode, GroupSelector, PriorityClassRecord, PriorityClasses};
 use pumice_protocol::v1 as pb;
 
 /// Classes as a table.
@@ -88,7 +88,7 @@ pub(super) fn warnings<'c>(
     jobs.chain(tasks)
         .filter(|(_, _, class)| !class.is_empty() && !classes.is_known(class))
         .map(|(kind, name, class)| ImportWarning {
-            code: "UNKNOWN_PRIORITY_CLASS",
+            code: ErrorCode::PriorityClassUnknown,
             subject: format!("{kind} {name}"),
             message: format!(
                 "no PriorityClass `{class}` is in the files; {}",

@@ -294,8 +294,8 @@ fn priority_classes_give_the_priorities_of_pods_and_pod_groups() {
         assert_eq!(
             warned,
             [
-                "UNKNOWN_PRIORITY_CLASS job default/unknown",
-                "UNKNOWN_PRIORITY_CLASS task default/unknown"
+                "PRIORITY_CLASS_UNKNOWN job default/unknown",
+                "PRIORITY_CLASS_UNKNOWN task default/unknown"
             ]
         );
         let cluster = import.into_cluster();
@@ -347,7 +347,7 @@ fn fields_that_upstream_has_are_not_taken_for_misspelt_ones() {
             read(&[text])
                 .warnings()
                 .iter()
-                .filter(|one| one.code == "FIELD_NOT_READ")
+                .filter(|one| one.code == ErrorCode::FieldNotRead)
                 .count(),
             0
         );

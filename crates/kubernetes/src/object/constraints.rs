@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::devices;
 use super::fields::{FieldError, boolean, get, integer, list, text, texts};
 use pumice_protocol::v1 as pb;
 
@@ -53,8 +52,11 @@ fn text_list(object: &Value, path: &str) -> ImportConstraintResult<Vec<String>> 
     })
 }
 
-/// Reads the constraints of a pod; `None`: it has none.
-pub(super) fn of_pod(object: &Value) -> ImportConstraintResult<Option<Box<pb::PodConstraints>>> {
+/// Reads the constraints of a pod that asks for such devices; `None`: it has none.
+pub(super) fn of_pod(
+    object: &Value,
+    devices: Option<pb::DeviceRequest>,
+) -> ImportConstraintResult<Option<Box<pb::PodConstraints>>> {
     let mut images = Vec::new();
     for path in ["spec.containers", "spec.initContainers"] {
         images.extend(items(object, path, |container| text(container, "image"))?);
@@ -76,7 +78,7 @@ pub(super) fn of_pod(object: &Value) -> ImportConstraintResult<Option<Box<pb::Po
         image_volumes,
         // Known when the owners are.
         owner_selector: None,
-        devices: devices::of_pod(object)?,
+        devices,
     };
     Ok((constraints != pb::PodConstraints::default()).then(|| Box::new(constraints)))
 }
@@ -255,7 +257,7 @@ mod tests {
     use super::*;
 
     fn read(object: &Value) -> ImportConstraintResult<pb::PodConstraints> {
-        of_pod(object).map(|own| own.map(|own| *own).unwrap_or_default())
+        of_pod(object, None).map(|own| own.map(|own| *own).unwrap_or_default())
     }
 
     #[test]

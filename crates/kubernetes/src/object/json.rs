@@ -31,7 +31,8 @@ pub struct ObjectLimits {
 impl Default for ObjectLimits {
     fn default() -> Self {
         ObjectLimits {
-            values: 50_000,
+            // An object in etcd has at most 1.5 MiB, and a value takes two bytes.
+            values: 1 << 20,
             depth: 64,
         }
     }

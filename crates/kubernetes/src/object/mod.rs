@@ -26,7 +26,7 @@ pub use json::ObjectLimits;
 pub use kind::{ObjectKind, object_kind};
 pub use owners::{OwnerChange, PodController, PodOwner, PodOwners};
 pub use pod::AmountRules;
-pub use pod::BOUNDED_AMOUNTS;
+pub use pod::UNREAD_AMOUNTS;
 
 pub(crate) use identity::identity;
 pub(crate) use pod::notes as pod_notes;

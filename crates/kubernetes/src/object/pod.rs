@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::cluster::{field_names, preemption_policy};
-use super::constraints;
 use super::fields::{FieldError, get, list, namespaced, text, texts, time};
-use crate::derive::{self, Pod, PodError, PodTaskStatus, RequestDerivation};
+use super::{constraints, devices};
+use crate::derive::{self, EffectiveTask, Pod, PodError, PodTaskStatus, RequestDerivation};
+use pumice_engine::model::resource_name::AmountError;
 use pumice_protocol::v1 as pb;
 
 /// Annotations that name the pod group of a pod. The first present annotation that is not empty applies.
@@ -17,21 +18,20 @@ const GROUP_ANNOTATIONS: [&str; 2] = ["scheduling.k8s.io/group-name", "schedulin
 /// The annotation that sets a task's priority under Volcano's rules.
 const TASK_PRIORITY: &str = "volcano.sh/task-priority";
 
-/// Rules for the amounts of pods.
+/// Rules for the amounts of pods. By all of them, amounts that no record holds and, of a pod with a node, shared devices that nobody can
+/// mean do not make the pod unreadable: it lists [`UNREAD_AMOUNTS`] as not evaluated. So no text of a user hides what a pod takes from its
+/// node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AmountRules {
     /// Rules of the scheduler that the pod names.
     #[default]
     Auto,
-    /// The rules of [`AmountRules::Auto`], with bounds: an amount that is too large for a record becomes the largest one, and the pod
-    /// lists [`BOUNDED_AMOUNTS`] as not evaluated. So no text of a user hides what a pod takes from its node.
-    Bounded,
     /// Rules of this derivation, for all pods.
     Fixed(RequestDerivation),
 }
 
-/// Field that a pod lists as not evaluated whose amounts are larger than any record holds.
-pub const BOUNDED_AMOUNTS: &str = "resources";
+/// Field that a pod lists as not evaluated if some of its amounts are.
+pub const UNREAD_AMOUNTS: &str = "resources";
 
 impl AmountRules {
     /// Rules by name: `auto`, or the name of a derivation.
@@ -58,19 +58,17 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
     let read = Pod::read(&with_default_requests(object));
     let mut pod = read.map_err(|error| pod_field_error(Pod::read(object).err().unwrap_or(error)))?;
     let derivation = match counting {
-        AmountRules::Auto | AmountRules::Bounded => RequestDerivation::of(&pod),
+        AmountRules::Auto => RequestDerivation::of(&pod),
         AmountRules::Fixed(derivation) => derivation,
     };
-    let mut unevaluated = derive::unevaluated_pod_fields(object);
-    let effective = match derive::effective_task(&pod, derivation) {
-        Err(PodError::Amount(_) | PodError::Sum { .. }) if counting == AmountRules::Bounded => {
-            pod.bound_amounts();
-            unevaluated.push(BOUNDED_AMOUNTS);
-            derive::effective_task(&pod, derivation)
-        }
-        effective => effective,
+    let (devices, unread_devices) = match devices::of_pod(object) {
+        Err(_) if !pod.node.is_empty() => (None, true),
+        devices => (devices?, false),
     };
+    let mut unevaluated = derive::unevaluated_pod_fields(object);
+    let (effective, are_bounded) = bounded_task(&mut pod, derivation);
     let effective = effective.map_err(pod_field_error)?;
+    unevaluated.extend((unread_devices || are_bounded).then_some(UNREAD_AMOUNTS));
     let amounts = |items: BTreeMap<String, String>| Some(pb::ResourceList { items });
     // A number of its own is that of the specification, or of the annotation where it counts.
     let annotated = annotations.get(TASK_PRIORITY).and_then(|text| text.parse().ok());
@@ -102,7 +100,7 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         creation_time: time(object, "metadata.creationTimestamp")?,
         unevaluated_fields: field_names(&unevaluated),
         labels: pod.labels,
-        constraints: constraints::of_pod(object)?,
+        constraints: constraints::of_pod(object, devices)?,
         role: effective.role,
         priority_class_name: effective.priority_class,
         scheduling_gates: effective.scheduling_gates,
@@ -110,6 +108,17 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         preemption_policy: policy.unwrap_or_default().into(),
         ..pb::Task::default()
     })
+}
+
+/// Task of a pod, and whether its amounts were too large for a record.
+fn bounded_task(pod: &mut Pod, derivation: RequestDerivation) -> (Result<EffectiveTask, PodError>, bool) {
+    match derive::effective_task(pod, derivation) {
+        Err(PodError::Amount(AmountError::TooLarge { .. })) => {
+            pod.bound_amounts();
+            (derive::effective_task(pod, derivation), true)
+        }
+        effective => (effective, false),
+    }
 }
 
 /// Pod as the API server would store it: a container without a request for a limited resource requests its limit.
@@ -182,7 +191,7 @@ fn pod_field_error(error: PodError) -> FieldError {
         PodError::Type { path, expected } => FieldError::new(path, format!("is not {expected}")),
         PodError::Quantity { path, error } => FieldError::new(path, error.to_string()),
         PodError::Negative { path, quantity } => FieldError::new(path, format!("`{quantity}` is negative")),
-        other @ (PodError::Amount(_) | PodError::Sum { .. }) => FieldError::new("spec", other.to_string()),
+        PodError::Amount(error) => FieldError::new("spec", error.to_string()),
     }
 }
 

@@ -45,3 +45,10 @@ fn out(output: &Output) -> String {
 fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
+
+/// Server of this test program, whose limits a test lowers.
+#[test]
+#[ignore = "a server that other tests start"]
+fn limited_server() {
+    pumice_test_support::limited_server::limited_server();
+}

@@ -46,12 +46,6 @@ pub(crate) struct ObjectReader {
     unreadable_count: usize,
 }
 
-/// Limits on one object. An API server takes objects of 1.5 MiB, with at most so many values.
-const LIMITS: ObjectLimits = ObjectLimits {
-    values: 1 << 20,
-    depth: 64,
-};
-
 /// Messages about unreadable objects that are kept.
 const UNREADABLE_REPORTED: usize = 20;
 
@@ -87,10 +81,14 @@ impl ObjectReader {
 
     /// Ends a new list: objects that it did not show are gone.
     pub(crate) fn end_list(&mut self, scope: &ResourceScope, changes: &mut ChangeBatches) {
+        let kind = scope.resource.kind;
         for name in self.names.end_list(scope) {
-            self.remove_named(scope.resource.kind, &name, changes);
+            // Where no queues can be listed, jobs go on in those that no object describes.
+            if kind != ObjectKind::Queue || self.has_queues || !self.own_queues.contains(&name) {
+                self.remove_named(kind, &name, changes);
+            }
         }
-        if scope.resource.kind == ObjectKind::Queue {
+        if kind == ObjectKind::Queue {
             self.put_built_in_queues(changes);
         }
     }
@@ -114,7 +112,7 @@ impl ObjectReader {
 
     /// Adds the record of an object to changes.
     pub(crate) fn read(&mut self, kind: ObjectKind, is_deleted: bool, bytes: &[u8], changes: &mut ChangeBatches) {
-        let read = object::read_json_of(kind, bytes, AmountRules::Bounded, LIMITS);
+        let read = object::read_json_of(kind, bytes, AmountRules::Auto, ObjectLimits::default());
         if is_deleted {
             self.remove(kind, &read, changes);
         } else {
@@ -144,7 +142,7 @@ impl ObjectReader {
         changes: &mut ChangeBatches,
     ) -> Result<(), RequestError> {
         let mut put = |read| self.put(kind, read, changes);
-        let read = object::read_json_list(kind, page, AmountRules::Bounded, LIMITS, &mut put);
+        let read = object::read_json_list(kind, page, AmountRules::Auto, ObjectLimits::default(), &mut put);
         read.map_err(|error| RequestError::Unreadable(error.to_string()))
     }
 
@@ -236,8 +234,8 @@ impl ObjectReader {
 
     /// Puts a queue that no object of the cluster describes.
     fn put_own_queue(&mut self, queue: &str, changes: &mut ChangeBatches) {
-        // The next list of queues takes it away again, unless it shows a queue of this name.
-        self.names.add(ObjectKind::Queue, queue);
+        // A list of queues takes it away again, also one that is under way, unless it shows a queue of this name.
+        self.names.add_unlisted(ObjectKind::Queue, queue);
         self.own_queues.insert(queue.to_owned());
         let record = object::plain_queue(queue);
         changes.put(pb::RecordKind::Queue, ObjectRecord::Queue(record));
@@ -298,11 +296,11 @@ impl ObjectReader {
         if !task
             .unevaluated_fields
             .iter()
-            .any(|field| field == object::BOUNDED_AMOUNTS)
+            .any(|field| field == object::UNREAD_AMOUNTS)
         {
             self.bounded.remove(&task.name);
         } else if self.bounded.insert(task.name.clone()) {
-            let reason = "its amounts are larger than any record holds; the largest one counts";
+            let reason = "it has amounts that cannot be evaluated, and they do not count";
             self.count_unreadable(format!("Pod {}: spec: {reason}", task.name));
         }
     }

@@ -1,4 +1,4 @@
-//! Names of the objects that were read, so that a new list shows which of them are gone.
+//! Names of the objects that were read, by which a new list shows which of them are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,6 +28,11 @@ impl ObjectNames {
                 }
             }
         }
+        self.add_unlisted(kind, name);
+    }
+
+    /// Adds a name that no object has: a list under way does not show it.
+    pub(super) fn add_unlisted(&mut self, kind: ObjectKind, name: &str) {
         let known = self.known.entry(kind).or_default();
         if !known.contains(name) {
             known.insert(name.into());

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::records::RecordChanges;
+use crate::resources::scopes;
 
 const POD: &str =
     r#"{"metadata":{"name":"a","namespace":"web","labels":{"app":"front"}},"spec":{"containers":[{"name":"c"}]}}"#;
@@ -61,6 +62,28 @@ fn the_first_queue_after_the_lists_brings_those_that_volcano_makes() {
     };
     assert_eq!(put(r#"{"metadata":{"name":"team"}}"#), ["default", "root", "team"]);
     assert_eq!(put(r#"{"metadata":{"name":"other"}}"#), ["other"]);
+}
+
+#[test]
+fn a_queue_that_a_group_got_during_a_list_goes_with_its_end() {
+    let queues = scopes(&[])
+        .into_iter()
+        .find(|scope| scope.resource.kind == ObjectKind::Queue);
+    let queues = queues.unwrap();
+    let mut reader = ObjectReader::new(Arc::default());
+    reader.has_queues = false;
+    let mut changes = ChangeBatches::default();
+    reader.end_lists(&mut changes);
+    reader.begin_list(&queues);
+    let group = r#"{"metadata":{"name":"g","namespace":"web"},"spec":{"schedulingPolicy":{"gang":{"minCount":3}}}}"#;
+    reader.read(ObjectKind::WorkloadPodGroup, false, group.as_bytes(), &mut changes);
+    reader.has_queues = true;
+    reader.end_list(&queues, &mut changes);
+    let (put, removed, ..) = changes.decoded();
+    assert_eq!(
+        (put.queues.len(), &removed.queues[..]),
+        (0, &["default".to_owned()][..])
+    );
 }
 
 #[test]

@@ -36,6 +36,10 @@ pub(super) enum ApiProblem {
     NoVersion,
     /// The body breaks off.
     Cut,
+    /// The first page is right, and the second one has this code.
+    SecondPage(u16),
+    /// The first page is right, and then the group no longer serves the resource.
+    UninstalledAfterOnePage,
     /// No respond comes.
     Hang,
     /// All is right, and late.
@@ -58,7 +62,7 @@ pub(super) enum ApiProblem {
 }
 
 impl ApiProblem {
-    pub(super) const ALL: [ApiProblem; 32] = [
+    pub(super) const ALL: [ApiProblem; 35] = [
         ApiProblem::Code(401),
         ApiProblem::Code(403),
         ApiProblem::Code(404),
@@ -76,6 +80,9 @@ impl ApiProblem {
         ApiProblem::NullItems,
         ApiProblem::NoVersion,
         ApiProblem::Cut,
+        ApiProblem::SecondPage(410),
+        ApiProblem::SecondPage(500),
+        ApiProblem::UninstalledAfterOnePage,
         ApiProblem::Hang,
         ApiProblem::Late,
         ApiProblem::WatchCode(403),
@@ -112,6 +119,15 @@ impl ApiProblem {
                 | Hang
                 | Silent
         )
+    }
+
+    /// True if the group no longer serves the resource.
+    fn uninstalls(self) -> bool {
+        matches!(self, ApiProblem::Uninstalled | ApiProblem::UninstalledAfterOnePage)
+    }
+
+    fn has_a_second_page(self) -> bool {
+        matches!(self, ApiProblem::SecondPage(_) | ApiProblem::UninstalledAfterOnePage)
     }
 
     /// True if it concerns watches only.
@@ -204,7 +220,7 @@ impl ApiScript {
     /// Begins a problem of a resource, or ends it.
     pub(super) fn set_problem(&self, scope: &ResourceScope, problem: Option<ApiProblem>) {
         self.0.with(|own| {
-            if problem == Some(ApiProblem::Uninstalled) {
+            if problem.is_some_and(ApiProblem::uninstalls) {
                 own.uninstalled.insert(scope.resource.kind.name());
             }
             let collection = own.collections.entry(scope.path()).or_default();
@@ -263,30 +279,20 @@ impl ApiScript {
             if problem == ApiProblem::Late {
                 tokio::time::sleep(Duration::from_millis(40)).await;
             }
+            let is_first = parameter("continue").is_none_or(str::is_empty);
+            if is_first && problem.has_a_second_page() && !is_watch {
+                return whole(200, self.list(&scope, None, true));
+            }
             if let Some(wrong) = self.wrong(&scope, problem) {
                 return wrong;
             }
         }
-        match parameter("resourceVersion").and_then(|version| version.parse().ok()) {
-            Some(version) if is_watch => self.watch(&scope, version, String::new()),
-            None if is_watch => {
-                let (version, text) = self.initial_events(&scope);
-                self.watch(&scope, version, text)
-            }
-            Some(_) | None => whole(200, self.list(&scope, parameter("fieldSelector"))),
+        match parameter("resourceVersion").map(str::parse) {
+            Some(Ok(version)) if is_watch => self.watch(&scope, version, String::new()),
+            Some(Err(_)) => status(400, "invalid resource version"),
+            None if is_watch => status(400, "a watch begins at a version"),
+            Some(Ok(_)) | None => whole(200, self.list(&scope, parameter("fieldSelector"), false)),
         }
-    }
-
-    /// All objects of a collection as events, with the bookmark that ends them, and the version.
-    fn initial_events(&self, scope: &ResourceScope) -> (u64, String) {
-        self.0.with(|own| {
-            let objects = own.collections.get(&scope.path()).into_iter();
-            let objects = objects.flat_map(|own| own.objects.values());
-            let text: String = objects.map(|object| line("ADDED", object)).collect();
-            let annotations = json!({"k8s.io/initial-events-end": "true"});
-            let metadata = json!({"resourceVersion": own.version.to_string(), "annotations": annotations});
-            (own.version, text + &line("BOOKMARK", &json!({"metadata": metadata})))
-        })
     }
 
     /// Lists of one namespace, and what a group serves.
@@ -297,7 +303,7 @@ impl ApiScript {
                 namespace: None,
                 ..scope
             };
-            return whole(200, self.list(&all, selector));
+            return whole(200, self.list(&all, selector, false));
         }
         let served = scopes(&[])
             .into_iter()
@@ -306,13 +312,13 @@ impl ApiScript {
                 let problem = self
                     .0
                     .with(|own| own.collections.get(&scope.path()).and_then(|own| own.problem));
-                problem != Some(ApiProblem::Uninstalled)
+                !problem.is_some_and(ApiProblem::uninstalls)
             });
         let names: Vec<Value> = served.map(|scope| json!({"name": scope.resource.plural})).collect();
         whole(200, json!({"kind": "APIResourceList", "resources": names}).to_string())
     }
 
-    fn list(&self, scope: &ResourceScope, selector: Option<&str>) -> String {
+    fn list(&self, scope: &ResourceScope, selector: Option<&str>, has_more: bool) -> String {
         let selected = selector.and_then(|own| own.split_once("%3D"));
         let is_selected = |object: &&Value| {
             selected.is_none_or(|(field, value)| {
@@ -327,7 +333,8 @@ impl ApiScript {
                 .filter(is_selected)
                 .collect();
             let kind = format!("{}List", scope.resource.kind.name());
-            let metadata = json!({"resourceVersion": own.version.to_string()});
+            let continuation = if has_more { "next" } else { "" };
+            let metadata = json!({"resourceVersion": own.version.to_string(), "continue": continuation});
             json!({"kind": kind, "metadata": metadata, "items": items}).to_string()
         })
     }
@@ -335,13 +342,10 @@ impl ApiScript {
     /// Wrong respond; `None`: the problem is of a watch that is open.
     fn wrong(&self, scope: &ResourceScope, problem: ApiProblem) -> Option<Response<ScriptBody>> {
         let list = |text: &str| whole(200, text.replace("KIND", scope.resource.kind.name()));
-        let status = |code: u16| {
-            let text = json!({"kind": "Status", "code": code, "message": format!("the script says {code}")});
-            whole(code, text.to_string())
-        };
+        let status = |code: u16| status(code, &format!("the script says {code}"));
         Some(match problem {
-            ApiProblem::Code(code) | ApiProblem::WatchCode(code) => status(code),
-            ApiProblem::Uninstalled => status(404),
+            ApiProblem::Code(code) | ApiProblem::SecondPage(code) | ApiProblem::WatchCode(code) => status(code),
+            ApiProblem::Uninstalled | ApiProblem::UninstalledAfterOnePage => status(404),
             ApiProblem::Html => whole(200, "<html>maintenance</html>".to_owned()),
             ApiProblem::HtmlLine => whole(200, "<html>\nmaintenance\n</html>\n".to_owned()),
             ApiProblem::EmptyObject => list("{}"),
@@ -350,7 +354,7 @@ impl ApiScript {
             ApiProblem::NullItems => list(r#"{"kind":"KINDList","metadata":{"resourceVersion":"9"},"items":null}"#),
             ApiProblem::NoVersion => list(r#"{"kind":"KINDList","metadata":{},"items":[]}"#),
             ApiProblem::Cut => {
-                let text = self.list(scope, None);
+                let text = self.list(scope, None, false);
                 let (sender, body) = ScriptBody::new();
                 let half = text.split_at(text.len() / 2).0.to_owned();
                 drop(sender.try_send(Ok(half.into())));
@@ -377,17 +381,11 @@ impl ApiScript {
             let collection = own.collections.entry(scope.path()).or_default();
             (current, collection.forgotten, collection.problems)
         });
-        let rejected = |code: u16, message: &str| {
-            whole(
-                code,
-                json!({"kind": "Status", "code": code, "message": message}).to_string(),
-            )
-        };
         if version > current {
-            return rejected(504, "Timeout: Too large resource version");
+            return status(504, "Timeout: Too large resource version");
         }
         if version < forgotten {
-            return rejected(410, "too old resource version");
+            return status(410, "too old resource version");
         }
         let (sender, body) = ScriptBody::new();
         drop(sender.try_send(Ok(initial.into())));
@@ -496,6 +494,14 @@ fn whole(code: u16, text: String) -> Response<ScriptBody> {
     let (sender, body) = ScriptBody::new();
     drop(sender.try_send(Ok(text.into())));
     response(code, body)
+}
+
+/// Answer that says why there is no other.
+fn status(code: u16, message: &str) -> Response<ScriptBody> {
+    whole(
+        code,
+        json!({"kind": "Status", "code": code, "message": message}).to_string(),
+    )
 }
 
 fn response(code: u16, body: ScriptBody) -> Response<ScriptBody> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -19,8 +19,8 @@ use self::api::{ApiProblem, ApiScript};
 use self::source::ScriptSource;
 use crate::cluster_watch::{ClusterWatch, SILENCE, WatchOptions};
 use crate::condition::ClusterCondition;
-use crate::credentials::ClusterAccess;
-use crate::resource_watch::ListMode;
+use crate::credentials::{ClusterAccess, SharedClient};
+use crate::resource_watch::{ListStep, ResourceWatch, WatchMessage};
 use crate::resources::{ResourceScope, scopes};
 use crate::times::paced;
 
@@ -51,11 +51,12 @@ impl ScriptNumbers {
 }
 
 /// Resources that scripts change and break.
-const RESOURCES: [&str; 6] = [
+const RESOURCES: [&str; 7] = [
     "nodes",
     "pods",
     "queues",
     "podgroups.scheduling.volcano.sh",
+    "podgroups.scheduling.k8s.io",
     "services",
     "namespaces",
 ];
@@ -92,7 +93,12 @@ fn object(scope: &ResourceScope, numbers: &mut ScriptNumbers) -> (String, Value)
             )
         }
         "PodGroup" => {
-            let name = format!("g{number}");
+            let initial = if scope.resource.group == "scheduling.k8s.io" {
+                "w"
+            } else {
+                "g"
+            };
+            let name = format!("{initial}{number}");
             (
                 format!("web/{name}"),
                 json!({"metadata": metadata(&name), "spec": {"minMember": size, "queue": "q0"}}),
@@ -132,16 +138,15 @@ fn change(api: &ApiScript, scope: &ResourceScope, numbers: &mut ScriptNumbers) {
     }
 }
 
-fn start(api: &ApiScript, source: &ScriptSource, lists: ListMode) -> (JoinSet<()>, Arc<ClusterCondition>) {
+fn start(api: &ApiScript, source: &ScriptSource) -> (JoinSet<()>, Arc<ClusterCondition>) {
     let condition = Arc::new(ClusterCondition::default());
     let options = WatchOptions {
         source: "script".to_owned(),
         source_epoch: 1,
         namespaces: Vec::new(),
         heartbeat: paced(20_000),
-        lists,
         silence: SILENCE,
-        ends_if_fenced: true,
+        ends_if_fenced: false,
     };
     let watch = ClusterWatch::new(
         ClusterAccess::default(),
@@ -182,17 +187,12 @@ async fn run(seed: u64) -> Result<(), String> {
     for _ in 0..numbers.below(8) {
         change(&api, &any_resource(&mut numbers), &mut numbers);
     }
-    let lists = if numbers.below(8) == 0 {
-        ListMode::Streamed
-    } else {
-        ListMode::Paged
-    };
     let begins_well = numbers.below(4) > 0;
     if !begins_well {
         let scope = any_resource(&mut numbers);
         api.set_problem(&scope, Some(*numbers.pick(&ApiProblem::ALL)));
     }
-    let (watching, condition) = start(&api, &source, lists);
+    let (watching, condition) = start(&api, &source);
     if begins_well {
         until(HEALED, || is_well(&condition)).await?;
     }
@@ -228,7 +228,7 @@ async fn follow(api: &ApiScript, source: &ScriptSource, numbers: &mut ScriptNumb
 /// Compares what the source has with a fresh load.
 async fn judge(api: &ApiScript, source: &ScriptSource) -> Result<(), String> {
     let fresh = ScriptSource::new(api.clone());
-    let (loading, loaded) = start(api, &fresh, ListMode::Paged);
+    let (loading, loaded) = start(api, &fresh);
     until(HEALED, || is_well(&loaded)).await?;
     drop(loading);
     let expected = fresh.records();
@@ -283,6 +283,135 @@ async fn hold_problem(
         Err(format!("{problem:?} of {title} is not reported: {status}"))
     })
     .await
+}
+
+/// API server with objects of a resource whose lists have a problem.
+fn with_problem(name: &str, problem: ApiProblem) -> ApiScript {
+    let (api, scope) = (ApiScript::default(), resource(name));
+    for seed in 0..8 {
+        let (name, content) = object(&scope, &mut ScriptNumbers(seed));
+        api.change(&scope, &name, Some(content));
+    }
+    api.set_problem(&scope, Some(problem));
+    api
+}
+
+#[tokio::test]
+async fn objects_of_a_list_that_broke_off_go_with_their_resource() {
+    let api = with_problem("podgroups.scheduling.volcano.sh", ApiProblem::UninstalledAfterOnePage);
+    let source = ScriptSource::new(api.clone());
+    let (_watching, condition) = start(&api, &source);
+    let is_gone = || match (condition.status().not_watched().len(), source.records().len()) {
+        (1, 0) => Ok(()),
+        (_, held) => Err(format!("{held} records are held: {}", condition.status())),
+    };
+    assert_eq!(until(HEALED, is_gone).await, Ok(()));
+}
+
+#[tokio::test]
+async fn objects_of_a_list_that_broke_off_stay_while_nobody_says_that_they_are_gone() {
+    let groups = resource("podgroups.scheduling.volcano.sh");
+    let api = with_problem("podgroups.scheduling.volcano.sh", ApiProblem::SecondPage(500));
+    let source = ScriptSource::new(api.clone());
+    let (_watching, condition) = start(&api, &source);
+    let are_shown = |count: usize| {
+        let held = source.records().len();
+        (held >= count).then_some(()).ok_or_else(|| format!("{held} records"))
+    };
+    assert_eq!(until(HEALED, || are_shown(3)).await, Ok(()));
+    api.set_problem(&groups, Some(ApiProblem::Code(403)));
+    tokio::time::sleep(paced(30_000)).await;
+    source.ask_for_full_sync();
+    let (name, content) = object(&resource("nodes"), &mut ScriptNumbers(1));
+    api.change(&resource("nodes"), &name, Some(content));
+    let is_listing = || {
+        condition
+            .status()
+            .behind
+            .map(drop)
+            .ok_or_else(|| "no full sync".to_owned())
+    };
+    assert_eq!(until(HEALED, is_listing).await, Ok(()));
+    tokio::time::sleep(paced(60_000)).await;
+    assert_eq!(source.lost(), []);
+    api.heal();
+    assert_eq!(until(HEALED, || is_well(&condition)).await, Ok(()));
+    assert_eq!(judge(&api, &source).await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_list_is_asked_for_once_its_receiver_compares_with_it() {
+    let (api, pods) = (ApiScript::default(), resource("pods"));
+    let watch = ResourceWatch {
+        client: Arc::new(SharedClient::ready(api.client())),
+        scope: pods,
+        condition: Arc::default(),
+        silence: SILENCE,
+    };
+    let (sender, mut messages) = mpsc::channel(8);
+    let following = tokio::spawn(watch.follow(None, sender));
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    assert_eq!(
+        api.requests(),
+        0,
+        "the receiver is busy, and may read a new object meanwhile"
+    );
+    let Some(WatchMessage::Listed(_, ListStep::Begin(begun))) = messages.recv().await else {
+        panic!("no list begins");
+    };
+    begun.send(()).unwrap();
+    let page = messages.recv().await;
+    assert!(matches!(page, Some(WatchMessage::Listed(_, ListStep::Page(..)))));
+    assert_eq!(api.requests(), 1);
+    following.abort();
+}
+
+#[tokio::test]
+async fn a_cluster_without_queues_keeps_the_one_that_its_jobs_name() {
+    let api = ApiScript::default();
+    let groups = resource("podgroups.scheduling.k8s.io");
+    let (name, content) = object(&groups, &mut ScriptNumbers(0));
+    api.change(&groups, &name, Some(content));
+    api.set_problem(&resource("queues"), Some(ApiProblem::Uninstalled));
+    let source = ScriptSource::new(api.clone());
+    let (_watching, condition) = start(&api, &source);
+    let is_left_out = || {
+        let count = condition.status().not_watched().len();
+        (count == 1)
+            .then_some(())
+            .ok_or_else(|| format!("{count} are left out"))
+    };
+    assert_eq!(until(HEALED, is_left_out).await, Ok(()));
+    let whole = source.records();
+    assert_eq!(whole.len(), 2, "{whole:?}");
+    tokio::time::sleep(paced(30_000)).await;
+    assert_eq!(source.records(), whole);
+}
+
+#[tokio::test]
+async fn a_fenced_watch_goes_on_once_the_source_is_forgotten() {
+    let (api, nodes) = (ApiScript::default(), resource("nodes"));
+    let source = ScriptSource::new(api.clone());
+    let (_watching, condition) = start(&api, &source);
+    assert_eq!(until(HEALED, || is_well(&condition)).await, Ok(()));
+    source.fence(true);
+    for seed in 0..8 {
+        let (name, content) = object(&nodes, &mut ScriptNumbers(seed));
+        api.change(&nodes, &name, Some(content));
+    }
+    let is_reported = || {
+        condition
+            .status()
+            .problem
+            .map(drop)
+            .ok_or_else(|| "no problem".to_owned())
+    };
+    assert_eq!(until(HEALED, is_reported).await, Ok(()));
+    assert_eq!(source.records().len(), 0);
+    source.fence(false);
+    assert_eq!(judge(&api, &source).await, Ok(()));
+    assert_eq!(until(HEALED, || is_well(&condition)).await, Ok(()));
+    assert_eq!(condition.status().problem, None);
 }
 
 #[expect(clippy::disallowed_methods, reason = "how many scripts a developer asks for")]

@@ -29,6 +29,8 @@ struct Source {
     lost: Vec<Key>,
     /// The next delta is answered with the request for a full sync.
     wants_full_sync: bool,
+    /// Another process feeds the source.
+    is_fenced: bool,
 }
 
 /// Server of a script.
@@ -92,21 +94,23 @@ impl ScriptSource {
         self.state.with(|own| own.wants_full_sync = true);
     }
 
+    /// Lets another process feed the source, or forgets the source.
+    pub(super) fn fence(&self, is_fenced: bool) {
+        self.state.with(|own| {
+            own.is_fenced = is_fenced;
+            own.records.clear();
+        });
+    }
+
     fn apply(&self, batch: pb::Batch) -> pb::BatchOutcome {
         let kind = batch.kind();
         let put = records_of(&batch.put.unwrap_or_default());
         let unreadable = batch.unreadable.into_iter().map(|record| (record.kind, record.name));
         let removed = removals_of(batch.remove.unwrap_or_default());
         self.state.with(|own| {
-            if kind == pb::BatchKind::Delta && std::mem::take(&mut own.wants_full_sync) {
-                let resync = pb::Resync {
-                    reason: "GAP".to_owned(),
-                    ..pb::Resync::default()
-                };
-                return pb::BatchOutcome {
-                    resync: Some(resync),
-                    ..pb::BatchOutcome::default()
-                };
+            let wants_full_sync = kind == pb::BatchKind::Delta && std::mem::take(&mut own.wants_full_sync);
+            if own.is_fenced || wants_full_sync {
+                return rejected(if own.is_fenced { "FENCED" } else { "GAP" });
             }
             let mut gone: Vec<Key> = Vec::new();
             match kind {
@@ -152,6 +156,18 @@ impl ScriptSource {
             own.lost.extend(lost);
             pb::BatchOutcome::default()
         })
+    }
+}
+
+/// Outcome of a batch that is not applied.
+fn rejected(reason: &str) -> pb::BatchOutcome {
+    let resync = pb::Resync {
+        reason: reason.to_owned(),
+        ..pb::Resync::default()
+    };
+    pb::BatchOutcome {
+        resync: Some(resync),
+        ..pb::BatchOutcome::default()
     }
 }
 

@@ -1511,7 +1511,7 @@ pub struct Problem {
     /// Code of google.rpc.Code, such as INVALID_ARGUMENT (3) or NOT_FOUND (5).
     #[prost(int32, tag = "1")]
     pub code: i32,
-    /// Stable code, such as INVALID_QUANTITY.
+    /// Stable code, such as QUANTITY_INVALID.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
     /// Sentence for people.
@@ -2109,7 +2109,7 @@ pub struct BatchOutcome {
     pub revision: ::core::option::Option<Revision>,
     /// Rejected records, by field. The server keeps using the last good record of
     /// the same name and marks it invalid in lists. The list has at most 1,000
-    /// problems; one more, MORE_PROBLEMS, has the number of omitted problems.
+    /// problems; one more, PROBLEMS_OMITTED, has the number of omitted problems.
     #[prost(message, repeated, tag = "3")]
     pub refused: ::prost::alloc::vec::Vec<Problem>,
     /// Set: the server did not apply the batch and needs a full sync.
@@ -2133,7 +2133,7 @@ impl ::prost::Name for BatchOutcome {
 /// A request to the source for a full sync.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resync {
-    /// Stable code: GAP, FENCED, UNKNOWN_SOURCE, EPOCH_CHANGED, LABELS_NEEDED.
+    /// Stable code: GAP, FENCED, SOURCE_UNKNOWN, EPOCH_CHANGED, LABELS_NEEDED.
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
     /// Sentence for people.
@@ -3339,474 +3339,198 @@ impl BatchKind {
         }
     }
 }
-/// Generated client implementations.
-pub mod state_service_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
-    /// Stores the cluster state and lists it.
-    #[derive(Debug, Clone)]
-    pub struct StateServiceClient<T> {
-        inner: tonic::client::Grpc<T>,
+/// Stores the cluster state and lists it.
+#[derive(Debug, Clone, Copy)]
+pub enum StateService {}
+/// Client of [`StateService`].
+pub type StateServiceClient<T> = crate::rpc::ServiceClient<T, StateService>;
+impl<T: crate::rpc::CallService> StateServiceClient<T> {
+    /// Applies one batch.
+    pub async fn apply(
+        &mut self,
+        request: impl tonic::IntoRequest<ApplyRequest>,
+    ) -> Result<tonic::Response<ApplyResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "Apply",
+            "/pumice.v1.StateService/Apply",
+        );
+        self.unary(method, request).await
     }
-    impl StateServiceClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
+    /// Applies a stream of batches. A response reports the outcome of one or more
+    /// batches.
+    pub async fn sync(
+        &mut self,
+        request: impl tonic::IntoStreamingRequest<Message = SyncRequest>,
+    ) -> Result<tonic::Response<tonic::Streaming<SyncResponse>>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "Sync",
+            "/pumice.v1.StateService/Sync",
+        );
+        self.streaming(method, request).await
     }
-    impl<T> StateServiceClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> StateServiceClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            StateServiceClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
-        }
-        /// Enable decompressing responses.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
-        }
-        /// Applies one batch.
-        pub async fn apply(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ApplyRequest>,
-        ) -> std::result::Result<tonic::Response<super::ApplyResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/Apply",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "Apply"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Applies a stream of batches. A response reports the outcome of one or more
-        /// batches.
-        pub async fn sync(
-            &mut self,
-            request: impl tonic::IntoStreamingRequest<Message = super::SyncRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::SyncResponse>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/Sync",
-            );
-            let mut req = request.into_streaming_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "Sync"));
-            self.inner.streaming(req, path, codec).await
-        }
-        /// Returns the names of node slots. For example, slot 0 may be the node
-        /// "gpu-node-7".
-        pub async fn get_node_table(
-            &mut self,
-            request: impl tonic::IntoRequest<super::GetNodeTableRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::GetNodeTableResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/GetNodeTable",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "GetNodeTable"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Returns the server's version, plugins, limits, sources and policies.
-        pub async fn get_server_info(
-            &mut self,
-            request: impl tonic::IntoRequest<super::GetServerInfoRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::GetServerInfoResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/GetServerInfo",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "GetServerInfo"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Returns the caller's identity and roles as the server sees them. Available to
-        /// any client that can connect.
-        pub async fn who_am_i(
-            &mut self,
-            request: impl tonic::IntoRequest<super::WhoAmIRequest>,
-        ) -> std::result::Result<tonic::Response<super::WhoAmIResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/WhoAmI",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "WhoAmI"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Lists nodes with their usage, sorted by name.
-        pub async fn list_nodes(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ListNodesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListNodesResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/ListNodes",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "ListNodes"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Lists queues with their accounts, sorted by name.
-        pub async fn list_queues(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ListQueuesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListQueuesResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/ListQueues",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "ListQueues"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Lists jobs with their accounts, sorted by name.
-        pub async fn list_jobs(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ListJobsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListJobsResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/ListJobs",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "ListJobs"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Lists tasks, sorted by name.
-        pub async fn list_tasks(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ListTasksRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListTasksResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/ListTasks",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "ListTasks"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Lists namespaces, sorted by name.
-        pub async fn list_namespaces(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ListNamespacesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListNamespacesResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/ListNamespaces",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "ListNamespaces"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Lists the reservations of the admission ledger, sorted by job.
-        pub async fn list_reservations(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ListReservationsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListReservationsResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/ListReservations",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "ListReservations"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Ends a reservation.
-        pub async fn release_reservation(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ReleaseReservationRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ReleaseReservationResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/ReleaseReservation",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "ReleaseReservation"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Ends assumed placements, for example because their binds failed.
-        pub async fn release_assumptions(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ReleaseAssumptionsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ReleaseAssumptionsResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/ReleaseAssumptions",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "ReleaseAssumptions"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Forgets a source: removes its records, the reservations of its jobs, and the
-        /// assumed placements of its tasks. The source no longer takes one of the places
-        /// of `sources`. After a restart the call also forgets a source that has
-        /// reservations and never returned.
-        pub async fn forget_source(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ForgetSourceRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ForgetSourceResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/ForgetSource",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "ForgetSource"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Forgets a resource name. The name no longer takes one of the places of
-        /// `resource_names`. A name that records use is not forgotten: the call fails.
-        pub async fn forget_resource(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ForgetResourceRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ForgetResourceResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.StateService/ForgetResource",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.StateService", "ForgetResource"));
-            self.inner.unary(req, path, codec).await
-        }
+    /// Returns the names of node slots. For example, slot 0 may be the node
+    /// "gpu-node-7".
+    pub async fn get_node_table(
+        &mut self,
+        request: impl tonic::IntoRequest<GetNodeTableRequest>,
+    ) -> Result<tonic::Response<GetNodeTableResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "GetNodeTable",
+            "/pumice.v1.StateService/GetNodeTable",
+        );
+        self.unary(method, request).await
+    }
+    /// Returns the server's version, plugins, limits, sources and policies.
+    pub async fn get_server_info(
+        &mut self,
+        request: impl tonic::IntoRequest<GetServerInfoRequest>,
+    ) -> Result<tonic::Response<GetServerInfoResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "GetServerInfo",
+            "/pumice.v1.StateService/GetServerInfo",
+        );
+        self.unary(method, request).await
+    }
+    /// Returns the caller's identity and roles as the server sees them. Available to
+    /// any client that can connect.
+    pub async fn who_am_i(
+        &mut self,
+        request: impl tonic::IntoRequest<WhoAmIRequest>,
+    ) -> Result<tonic::Response<WhoAmIResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "WhoAmI",
+            "/pumice.v1.StateService/WhoAmI",
+        );
+        self.unary(method, request).await
+    }
+    /// Lists nodes with their usage, sorted by name.
+    pub async fn list_nodes(
+        &mut self,
+        request: impl tonic::IntoRequest<ListNodesRequest>,
+    ) -> Result<tonic::Response<ListNodesResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "ListNodes",
+            "/pumice.v1.StateService/ListNodes",
+        );
+        self.unary(method, request).await
+    }
+    /// Lists queues with their accounts, sorted by name.
+    pub async fn list_queues(
+        &mut self,
+        request: impl tonic::IntoRequest<ListQueuesRequest>,
+    ) -> Result<tonic::Response<ListQueuesResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "ListQueues",
+            "/pumice.v1.StateService/ListQueues",
+        );
+        self.unary(method, request).await
+    }
+    /// Lists jobs with their accounts, sorted by name.
+    pub async fn list_jobs(
+        &mut self,
+        request: impl tonic::IntoRequest<ListJobsRequest>,
+    ) -> Result<tonic::Response<ListJobsResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "ListJobs",
+            "/pumice.v1.StateService/ListJobs",
+        );
+        self.unary(method, request).await
+    }
+    /// Lists tasks, sorted by name.
+    pub async fn list_tasks(
+        &mut self,
+        request: impl tonic::IntoRequest<ListTasksRequest>,
+    ) -> Result<tonic::Response<ListTasksResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "ListTasks",
+            "/pumice.v1.StateService/ListTasks",
+        );
+        self.unary(method, request).await
+    }
+    /// Lists namespaces, sorted by name.
+    pub async fn list_namespaces(
+        &mut self,
+        request: impl tonic::IntoRequest<ListNamespacesRequest>,
+    ) -> Result<tonic::Response<ListNamespacesResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "ListNamespaces",
+            "/pumice.v1.StateService/ListNamespaces",
+        );
+        self.unary(method, request).await
+    }
+    /// Lists the reservations of the admission ledger, sorted by job.
+    pub async fn list_reservations(
+        &mut self,
+        request: impl tonic::IntoRequest<ListReservationsRequest>,
+    ) -> Result<tonic::Response<ListReservationsResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "ListReservations",
+            "/pumice.v1.StateService/ListReservations",
+        );
+        self.unary(method, request).await
+    }
+    /// Ends a reservation.
+    pub async fn release_reservation(
+        &mut self,
+        request: impl tonic::IntoRequest<ReleaseReservationRequest>,
+    ) -> Result<tonic::Response<ReleaseReservationResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "ReleaseReservation",
+            "/pumice.v1.StateService/ReleaseReservation",
+        );
+        self.unary(method, request).await
+    }
+    /// Ends assumed placements, for example because their binds failed.
+    pub async fn release_assumptions(
+        &mut self,
+        request: impl tonic::IntoRequest<ReleaseAssumptionsRequest>,
+    ) -> Result<tonic::Response<ReleaseAssumptionsResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "ReleaseAssumptions",
+            "/pumice.v1.StateService/ReleaseAssumptions",
+        );
+        self.unary(method, request).await
+    }
+    /// Forgets a source: removes its records, the reservations of its jobs, and the
+    /// assumed placements of its tasks. The source no longer takes one of the places
+    /// of `sources`. After a restart the call also forgets a source that has
+    /// reservations and never returned.
+    pub async fn forget_source(
+        &mut self,
+        request: impl tonic::IntoRequest<ForgetSourceRequest>,
+    ) -> Result<tonic::Response<ForgetSourceResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "ForgetSource",
+            "/pumice.v1.StateService/ForgetSource",
+        );
+        self.unary(method, request).await
+    }
+    /// Forgets a resource name. The name no longer takes one of the places of
+    /// `resource_names`. A name that records use is not forgotten: the call fails.
+    pub async fn forget_resource(
+        &mut self,
+        request: impl tonic::IntoRequest<ForgetResourceRequest>,
+    ) -> Result<tonic::Response<ForgetResourceResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.StateService",
+            "ForgetResource",
+            "/pumice.v1.StateService/ForgetResource",
+        );
+        self.unary(method, request).await
     }
 }
 /// Request of Filter.
@@ -5496,344 +5220,142 @@ impl VictimKind {
         }
     }
 }
-/// Generated client implementations.
-pub mod decision_service_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
-    /// Makes scheduling decisions. Every `result` depends only on the request and on
-    /// the state and policy that the request is evaluated against. A bad item fails
-    /// alone, with a Problem; the other items have results.
-    ///
-    /// The error of a whole call carries google.rpc.ErrorInfo. The reason in it is a
-    /// stable code such as EPOCH_CHANGED or SESSION_EXPIRED. In a session the error
-    /// also carries a ResponseMetadata.
-    #[derive(Debug, Clone)]
-    pub struct DecisionServiceClient<T> {
-        inner: tonic::client::Grpc<T>,
+/// Makes scheduling decisions. Every `result` depends only on the request and on
+/// the state and policy that the request is evaluated against. A bad item fails
+/// alone, with a Problem; the other items have results.
+///
+/// The error of a whole call carries google.rpc.ErrorInfo. The reason in it is a
+/// stable code such as EPOCH_CHANGED or SESSION_EXPIRED. In a session the error
+/// also carries a ResponseMetadata.
+#[derive(Debug, Clone, Copy)]
+pub enum DecisionService {}
+/// Client of [`DecisionService`].
+pub type DecisionServiceClient<T> = crate::rpc::ServiceClient<T, DecisionService>;
+impl<T: crate::rpc::CallService> DecisionServiceClient<T> {
+    /// Returns the nodes on which tasks may run. For example, for a task that
+    /// requests 2 GPUs, every ready node with 2 free GPUs.
+    pub async fn filter(
+        &mut self,
+        request: impl tonic::IntoRequest<FilterRequest>,
+    ) -> Result<tonic::Response<FilterResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.DecisionService",
+            "Filter",
+            "/pumice.v1.DecisionService/Filter",
+        );
+        self.unary(method, request).await
     }
-    impl DecisionServiceClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
+    /// Returns the scores of nodes for tasks.
+    pub async fn score(
+        &mut self,
+        request: impl tonic::IntoRequest<ScoreRequest>,
+    ) -> Result<tonic::Response<ScoreResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.DecisionService",
+            "Score",
+            "/pumice.v1.DecisionService/Score",
+        );
+        self.unary(method, request).await
     }
-    impl<T> DecisionServiceClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> DecisionServiceClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            DecisionServiceClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
-        }
-        /// Enable decompressing responses.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
-        }
-        /// Returns the nodes on which tasks may run. For example, for a task that
-        /// requests 2 GPUs, every ready node with 2 free GPUs.
-        pub async fn filter(
-            &mut self,
-            request: impl tonic::IntoRequest<super::FilterRequest>,
-        ) -> std::result::Result<tonic::Response<super::FilterResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.DecisionService/Filter",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.DecisionService", "Filter"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Returns the scores of nodes for tasks.
-        pub async fn score(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ScoreRequest>,
-        ) -> std::result::Result<tonic::Response<super::ScoreResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.DecisionService/Score",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.DecisionService", "Score"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Places the tasks of one job. The result is the same as filtering, scoring and
-        /// assuming the best node for one task after the other. For example, one call
-        /// places a gang of 16 workers. With the effect COMMIT the same call commits the
-        /// placement.
-        pub async fn place(
-            &mut self,
-            request: impl tonic::IntoRequest<super::PlaceRequest>,
-        ) -> std::result::Result<tonic::Response<super::PlaceResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.DecisionService/Place",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.DecisionService", "Place"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Decides whether jobs may start and whether tasks may be allocated.
-        pub async fn admit(
-            &mut self,
-            request: impl tonic::IntoRequest<super::AdmitRequest>,
-        ) -> std::result::Result<tonic::Response<super::AdmitResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.DecisionService/Admit",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.DecisionService", "Admit"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Returns the order in which queues, jobs and tasks are served.
-        pub async fn order(
-            &mut self,
-            request: impl tonic::IntoRequest<super::OrderRequest>,
-        ) -> std::result::Result<tonic::Response<super::OrderResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.DecisionService/Order",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.DecisionService", "Order"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Selects tasks to evict for a preemptor.
-        pub async fn select_victims(
-            &mut self,
-            request: impl tonic::IntoRequest<super::SelectVictimsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::SelectVictimsResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.DecisionService/SelectVictims",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.DecisionService", "SelectVictims"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Opens a session for one scheduling cycle.
-        pub async fn open_session(
-            &mut self,
-            request: impl tonic::IntoRequest<super::OpenSessionRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::OpenSessionResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.DecisionService/OpenSession",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.DecisionService", "OpenSession"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Closes a session without a commit. The scheduler binds the tasks itself.
-        pub async fn close_session(
-            &mut self,
-            request: impl tonic::IntoRequest<super::CloseSessionRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CloseSessionResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.DecisionService/CloseSession",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.DecisionService", "CloseSession"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Lists open sessions.
-        pub async fn list_sessions(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ListSessionsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListSessionsResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.DecisionService/ListSessions",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.DecisionService", "ListSessions"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Commits the placements of a session and ends it. The server resolves
-        /// conflicts between schedulers.
-        pub async fn commit_session(
-            &mut self,
-            request: impl tonic::IntoRequest<super::CommitSessionRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CommitSessionResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.DecisionService/CommitSession",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.DecisionService", "CommitSession"));
-            self.inner.unary(req, path, codec).await
-        }
+    /// Places the tasks of one job. The result is the same as filtering, scoring and
+    /// assuming the best node for one task after the other. For example, one call
+    /// places a gang of 16 workers. With the effect COMMIT the same call commits the
+    /// placement.
+    pub async fn place(
+        &mut self,
+        request: impl tonic::IntoRequest<PlaceRequest>,
+    ) -> Result<tonic::Response<PlaceResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.DecisionService",
+            "Place",
+            "/pumice.v1.DecisionService/Place",
+        );
+        self.unary(method, request).await
+    }
+    /// Decides whether jobs may start and whether tasks may be allocated.
+    pub async fn admit(
+        &mut self,
+        request: impl tonic::IntoRequest<AdmitRequest>,
+    ) -> Result<tonic::Response<AdmitResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.DecisionService",
+            "Admit",
+            "/pumice.v1.DecisionService/Admit",
+        );
+        self.unary(method, request).await
+    }
+    /// Returns the order in which queues, jobs and tasks are served.
+    pub async fn order(
+        &mut self,
+        request: impl tonic::IntoRequest<OrderRequest>,
+    ) -> Result<tonic::Response<OrderResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.DecisionService",
+            "Order",
+            "/pumice.v1.DecisionService/Order",
+        );
+        self.unary(method, request).await
+    }
+    /// Selects tasks to evict for a preemptor.
+    pub async fn select_victims(
+        &mut self,
+        request: impl tonic::IntoRequest<SelectVictimsRequest>,
+    ) -> Result<tonic::Response<SelectVictimsResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.DecisionService",
+            "SelectVictims",
+            "/pumice.v1.DecisionService/SelectVictims",
+        );
+        self.unary(method, request).await
+    }
+    /// Opens a session for one scheduling cycle.
+    pub async fn open_session(
+        &mut self,
+        request: impl tonic::IntoRequest<OpenSessionRequest>,
+    ) -> Result<tonic::Response<OpenSessionResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.DecisionService",
+            "OpenSession",
+            "/pumice.v1.DecisionService/OpenSession",
+        );
+        self.unary(method, request).await
+    }
+    /// Closes a session without a commit. The scheduler binds the tasks itself.
+    pub async fn close_session(
+        &mut self,
+        request: impl tonic::IntoRequest<CloseSessionRequest>,
+    ) -> Result<tonic::Response<CloseSessionResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.DecisionService",
+            "CloseSession",
+            "/pumice.v1.DecisionService/CloseSession",
+        );
+        self.unary(method, request).await
+    }
+    /// Lists open sessions.
+    pub async fn list_sessions(
+        &mut self,
+        request: impl tonic::IntoRequest<ListSessionsRequest>,
+    ) -> Result<tonic::Response<ListSessionsResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.DecisionService",
+            "ListSessions",
+            "/pumice.v1.DecisionService/ListSessions",
+        );
+        self.unary(method, request).await
+    }
+    /// Commits the placements of a session and ends it. The server resolves
+    /// conflicts between schedulers.
+    pub async fn commit_session(
+        &mut self,
+        request: impl tonic::IntoRequest<CommitSessionRequest>,
+    ) -> Result<tonic::Response<CommitSessionResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.DecisionService",
+            "CommitSession",
+            "/pumice.v1.DecisionService/CommitSession",
+        );
+        self.unary(method, request).await
     }
 }
 /// One version of a policy.
@@ -6241,229 +5763,77 @@ impl Severity {
         }
     }
 }
-/// Generated client implementations.
-pub mod policy_service_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
-    /// Stores policies and changes them. Each change creates a version, so operators
-    /// can compare versions and roll back. For example, reloading "default" at version
-    /// 4 activates version 5.
-    #[derive(Debug, Clone)]
-    pub struct PolicyServiceClient<T> {
-        inner: tonic::client::Grpc<T>,
+/// Stores policies and changes them. Each change creates a version, so operators
+/// can compare versions and roll back. For example, reloading "default" at version
+/// 4 activates version 5.
+#[derive(Debug, Clone, Copy)]
+pub enum PolicyService {}
+/// Client of [`PolicyService`].
+pub type PolicyServiceClient<T> = crate::rpc::ServiceClient<T, PolicyService>;
+impl<T: crate::rpc::CallService> PolicyServiceClient<T> {
+    /// Activates a document. A rejected document fails with INVALID_ARGUMENT and a
+    /// PolicyReport in the details, also in a dry run. Fails with ABORTED if the
+    /// active version is not `expected_version`.
+    pub async fn reload_policy(
+        &mut self,
+        request: impl tonic::IntoRequest<ReloadPolicyRequest>,
+    ) -> Result<tonic::Response<ReloadPolicyResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.PolicyService",
+            "ReloadPolicy",
+            "/pumice.v1.PolicyService/ReloadPolicy",
+        );
+        self.unary(method, request).await
     }
-    impl PolicyServiceClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
+    /// Activates an earlier version again, as a new version. For example, rolling
+    /// back from version 5 to 3 creates version 6 with the document of version 3.
+    pub async fn rollback_policy(
+        &mut self,
+        request: impl tonic::IntoRequest<RollbackPolicyRequest>,
+    ) -> Result<tonic::Response<RollbackPolicyResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.PolicyService",
+            "RollbackPolicy",
+            "/pumice.v1.PolicyService/RollbackPolicy",
+        );
+        self.unary(method, request).await
     }
-    impl<T> PolicyServiceClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> PolicyServiceClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            PolicyServiceClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
-        }
-        /// Enable decompressing responses.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
-        }
-        /// Activates a document. A rejected document fails with INVALID_ARGUMENT and a
-        /// PolicyReport in the details, also in a dry run. Fails with ABORTED if the
-        /// active version is not `expected_version`.
-        pub async fn reload_policy(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ReloadPolicyRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ReloadPolicyResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.PolicyService/ReloadPolicy",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.PolicyService", "ReloadPolicy"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Activates an earlier version again, as a new version. For example, rolling
-        /// back from version 5 to 3 creates version 6 with the document of version 3.
-        pub async fn rollback_policy(
-            &mut self,
-            request: impl tonic::IntoRequest<super::RollbackPolicyRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RollbackPolicyResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.PolicyService/RollbackPolicy",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.PolicyService", "RollbackPolicy"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Deletes a policy with all its versions. Deleting "default" activates the
-        /// built-in policy in its place. Fails with ABORTED if the active version is not
-        /// `expected_version`.
-        pub async fn delete_policy(
-            &mut self,
-            request: impl tonic::IntoRequest<super::DeletePolicyRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::DeletePolicyResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.PolicyService/DeletePolicy",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.PolicyService", "DeletePolicy"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Returns one version with its documents and diagnostics.
-        pub async fn get_policy(
-            &mut self,
-            request: impl tonic::IntoRequest<super::GetPolicyRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::GetPolicyResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.PolicyService/GetPolicy",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.PolicyService", "GetPolicy"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Lists versions, newest first.
-        pub async fn list_policies(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ListPoliciesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListPoliciesResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pumice.v1.PolicyService/ListPolicies",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pumice.v1.PolicyService", "ListPolicies"));
-            self.inner.unary(req, path, codec).await
-        }
+    /// Deletes a policy with all its versions. Deleting "default" activates the
+    /// built-in policy in its place. Fails with ABORTED if the active version is not
+    /// `expected_version`.
+    pub async fn delete_policy(
+        &mut self,
+        request: impl tonic::IntoRequest<DeletePolicyRequest>,
+    ) -> Result<tonic::Response<DeletePolicyResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.PolicyService",
+            "DeletePolicy",
+            "/pumice.v1.PolicyService/DeletePolicy",
+        );
+        self.unary(method, request).await
+    }
+    /// Returns one version with its documents and diagnostics.
+    pub async fn get_policy(
+        &mut self,
+        request: impl tonic::IntoRequest<GetPolicyRequest>,
+    ) -> Result<tonic::Response<GetPolicyResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.PolicyService",
+            "GetPolicy",
+            "/pumice.v1.PolicyService/GetPolicy",
+        );
+        self.unary(method, request).await
+    }
+    /// Lists versions, newest first.
+    pub async fn list_policies(
+        &mut self,
+        request: impl tonic::IntoRequest<ListPoliciesRequest>,
+    ) -> Result<tonic::Response<ListPoliciesResponse>, tonic::Status> {
+        let method = crate::rpc::RpcMethod::new(
+            "pumice.v1.PolicyService",
+            "ListPolicies",
+            "/pumice.v1.PolicyService/ListPolicies",
+        );
+        self.unary(method, request).await
     }
 }

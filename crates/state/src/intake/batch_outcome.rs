@@ -1,6 +1,6 @@
 //! Outcome of a batch.
 
-use pumice_engine::model::Problem;
+use pumice_engine::model::{ErrorCode, Problem};
 use pumice_engine::{Revision, SourcePosition};
 
 /// Reason why a source has to send a full sync.
@@ -27,15 +27,15 @@ impl ResyncReason {
         matches!(self, Self::Fenced | Self::EpochChanged)
     }
 
-    /// Reason code for programs.
-    pub fn code(self) -> &'static str {
+    /// Code for programs.
+    pub fn code(self) -> ErrorCode {
         match self {
-            Self::Gap => "GAP",
-            Self::Fenced => "FENCED",
-            Self::UnknownSource => "UNKNOWN_SOURCE",
-            Self::EpochChanged => "EPOCH_CHANGED",
-            Self::LabelsNeeded => "LABELS_NEEDED",
-            Self::ResourcesNeeded => "RESOURCES_NEEDED",
+            Self::Gap => ErrorCode::Gap,
+            Self::Fenced => ErrorCode::Fenced,
+            Self::UnknownSource => ErrorCode::SourceUnknown,
+            Self::EpochChanged => ErrorCode::EpochChanged,
+            Self::LabelsNeeded => ErrorCode::LabelsNeeded,
+            Self::ResourcesNeeded => ErrorCode::ResourcesNeeded,
         }
     }
 }

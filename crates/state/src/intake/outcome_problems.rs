@@ -1,6 +1,6 @@
 //! Problems that the outcome of a batch lists.
 
-use pumice_engine::model::{Problem, ProblemKind};
+use pumice_engine::model::{ErrorCode, Problem};
 
 /// Maximum number of problems, and of warnings, that an outcome lists.
 const MAX_LISTED: usize = 1_000;
@@ -13,7 +13,7 @@ pub(crate) fn truncate_problems(mut problems: Vec<Problem>) -> Vec<Problem> {
         problems.truncate(MAX_LISTED);
         problems.shrink_to_fit();
         let message = format!("{more} more are not listed");
-        problems.push(Problem::new(ProblemKind::Exhausted, "MORE_PROBLEMS", "batch", message));
+        problems.push(Problem::new(ErrorCode::ProblemsOmitted, "batch", message));
     }
     problems
 }
@@ -21,22 +21,17 @@ pub(crate) fn truncate_problems(mut problems: Vec<Problem>) -> Vec<Problem> {
 /// Problem of a record that exceeds the limit of records.
 pub(crate) fn too_many_records(limit: usize, field: &str) -> Problem {
     let message = format!("limit `records` is {limit}: the state holds no more records");
-    Problem::new(ProblemKind::Exhausted, "TOO_MANY_RECORDS", field, message)
+    Problem::new(ErrorCode::LimitExceeded, field, message)
 }
 
 /// Problem of a record that another source owns.
 pub(crate) fn foreign_record(name: &str, owner: &str, field: &str) -> Problem {
     let message = format!("`{name}` belongs to source `{owner}`");
-    Problem::new(
-        ProblemKind::FailedPrecondition,
-        "OTHER_SOURCE",
-        format!("{field}.name"),
-        message,
-    )
+    Problem::new(ErrorCode::RecordNotOwned, format!("{field}.name"), message)
 }
 
 /// Problem of a record whose bytes are too many.
 pub(crate) fn too_many_bytes((limit, value): (&'static str, usize), source: &str, field: &str) -> Problem {
     let message = format!("limit `{limit}` is {value}: the records of `{source}` would take more bytes");
-    Problem::new(ProblemKind::Exhausted, "TOO_MANY_BYTES", field, message)
+    Problem::new(ErrorCode::LimitExceeded, field, message)
 }

@@ -122,7 +122,7 @@ fn node_bytes(record: &NodeRecord) -> usize {
         + record
             .properties
             .as_ref()
-            .map_or(0, |properties| size_of_val(&**properties) + properties.held_bytes())
+            .map_or(0, |properties| size_of_val(&**properties) + properties.text_bytes())
 }
 
 fn queue_bytes(record: &QueueRecord) -> usize {
@@ -135,7 +135,7 @@ fn queue_bytes(record: &QueueRecord) -> usize {
         + record
             .affinity
             .as_ref()
-            .map_or(0, |own| size_of_val(&**own) + own.held_bytes())
+            .map_or(0, |own| size_of_val(&**own) + own.text_bytes())
 }
 
 fn namespace_bytes(record: &NamespaceRecord) -> usize {
@@ -161,7 +161,7 @@ fn job_bytes(record: &JobRecord) -> usize {
 /// Bytes of the selectors by which a job finds the groups of its tasks.
 fn selector_bytes(gang: &GangMinimums) -> usize {
     let selectors = gang.sub_groups.iter().filter_map(|policy| policy.selector.as_ref());
-    selectors.map(|own| size_of_val(&**own) + own.held_bytes()).sum()
+    selectors.map(|own| size_of_val(&**own) + own.text_bytes()).sum()
 }
 
 /// Bytes of a task, without the parts that a committed placement changes.
@@ -177,7 +177,7 @@ fn task_bytes(record: &TaskRecord) -> usize {
         + record
             .constraints
             .as_ref()
-            .map_or(0, |own| size_of_val(&**own) + own.held_bytes())
+            .map_or(0, |own| size_of_val(&**own) + own.text_bytes())
         + record
             .gang
             .iter()

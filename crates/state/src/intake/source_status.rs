@@ -102,7 +102,11 @@ impl SourceRegistry {
 
     /// Stale sources by name, with the time since the last batch of each source.
     pub(crate) fn stale(&self) -> Vec<(Arc<str>, Duration)> {
-        let (now, conditions) = (self.clock.monotonic(), self.conditions.load());
+        let conditions = self.conditions.load();
+        if conditions.is_empty() {
+            return Vec::new();
+        }
+        let now = self.clock.monotonic();
         let stale = conditions
             .iter()
             .filter(|(_, source)| source.is_stale(now, self.stale_after));

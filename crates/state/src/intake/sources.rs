@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::error::{StateError, limit_error};
 use crate::limits::StateLimits;
 use pumice_engine::Revision;
-use pumice_engine::model::{DroppedLabels, LabelKinds, Problem, ProblemKind};
+use pumice_engine::model::{DroppedLabels, ErrorCode, LabelKinds, Problem};
 
 /// Maximum step of a source's epoch, unless it is a time.
 const MAX_EPOCH_STEP: u64 = 1_000_000;
@@ -377,7 +377,7 @@ fn resync_reason(source: &SourceProgress, batch: &Batch) -> Option<(ResyncReason
 /// Checks that do not depend on earlier batches.
 fn check_batch(batch: &Batch) -> Result<(), StateError> {
     let problem = |field: &str, message: &str| {
-        let problem = Problem::new(ProblemKind::Invalid, "INVALID_BATCH", field, message);
+        let problem = Problem::new(ErrorCode::BatchInvalid, field, message);
         Err(StateError::BatchInvalid { problem })
     };
     if batch.source.is_empty() {
@@ -411,12 +411,7 @@ fn check_epoch(epoch: u64, known: u64, now: Duration) -> Result<(), StateError> 
         "source epoch {epoch} is too far ahead: the known one is {known}, and this may be {most} at most. Count up by one, or \
          take the time in nanoseconds since 1970"
     );
-    let problem = Problem::new(
-        ProblemKind::Invalid,
-        "SOURCE_EPOCH_TOO_HIGH",
-        "batch.source_epoch",
-        message,
-    );
+    let problem = Problem::new(ErrorCode::SourceEpochTooHigh, "batch.source_epoch", message);
     Err(StateError::BatchInvalid { problem })
 }
 

@@ -5,10 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::batch::RejectedRecord;
-use pumice_engine::model::{ClusterState, Problem, ProblemKind, RecordKind};
-
-/// Reason code of the mark on a node.
-const UNREADABLE_TASK: &str = "UNREADABLE_TASK";
+use pumice_engine::model::{ClusterState, ErrorCode, Problem, RecordKind};
 
 /// Maximum number of task names in one mark; for further tasks the mark has only their number.
 const MAX_NAMED: usize = 10;
@@ -105,7 +102,9 @@ impl UnreadableTasks {
                 continue;
             };
             let before: &[Problem] = entry.invalid.as_deref().map_or(&[], Vec::as_slice);
-            let own = before.iter().filter(|problem| problem.reason != UNREADABLE_TASK);
+            let own = before
+                .iter()
+                .filter(|problem| problem.code != ErrorCode::TaskUnreadable);
             let after: Vec<Problem> = own.cloned().chain(self.mark(&node, cluster_state)).collect();
             if after != before {
                 let after = (!after.is_empty()).then(|| after.into());
@@ -137,7 +136,7 @@ impl UnreadableTasks {
              that can be read, or removes them",
             named.join(", ")
         );
-        let problem = Problem::new(ProblemKind::FailedPrecondition, UNREADABLE_TASK, "tasks", message);
+        let problem = Problem::new(ErrorCode::TaskUnreadable, "tasks", message);
         Some(problem)
     }
 }
@@ -170,6 +169,9 @@ pub(crate) fn uncounted_warning(cluster_state: &ClusterState, rejected: &Rejecte
             format!("no good record of priority class `{name}` is known: its value counts for no job and no task")
         }
     };
-    let kind = ProblemKind::FailedPrecondition;
-    Some(Problem::new(kind, "NOT_COUNTED", field.unwrap_or_default(), message))
+    Some(Problem::new(
+        ErrorCode::RecordNotCounted,
+        field.unwrap_or_default(),
+        message,
+    ))
 }

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::store::{Durability, ReservationTombstone};
 use pumice_engine::decide::AdmitVerdict;
-use pumice_engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, Reservation, ResourceTable};
+use pumice_engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, RejectionCode, Reservation, ResourceTable};
 use pumice_engine::plugin::{Reason, Resolution};
 use pumice_engine::{PolicyInForce, Revision};
 
@@ -16,8 +16,6 @@ use pumice_engine::{PolicyInForce, Revision};
 const MAX_KEYS: usize = 8;
 /// Plugin name in reasons that the ledger itself gives.
 const LEDGER_PLUGIN: &str = "admission-ledger";
-/// Reason code: the reservation was released, or its job has ended.
-const RESERVATION_RELEASED: &str = "ReservationReleased";
 
 /// Job to be confirmed.
 #[derive(Clone, Debug)]
@@ -194,7 +192,7 @@ pub(super) fn ended_verdict(tombstone: &ReservationTombstone) -> AdmitVerdict {
     };
     let reason = Reason {
         plugin: Arc::from(LEDGER_PLUGIN),
-        code: RESERVATION_RELEASED,
+        code: RejectionCode::ReservationReleased.name(),
         message,
         resolution: Resolution::Unresolvable,
         resource: Arc::default(),

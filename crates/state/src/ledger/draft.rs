@@ -10,7 +10,7 @@ use crate::store::{ReservationTombstone, StoreError, StoreWrite};
 use pumice_engine::PolicyInForce;
 use pumice_engine::decide::JobAdmitter;
 use pumice_engine::model::reservation::same_incarnation;
-use pumice_engine::model::{ClusterState, JobRecord, Problem, ProblemKind, RecordKind, Reservation, SortedTable};
+use pumice_engine::model::{ClusterState, ErrorCode, JobRecord, Problem, RecordKind, Reservation, SortedTable};
 use pumice_engine::plugin_state::{PlacementEvent, PluginStates};
 
 /// State as the commands of a group change it, before the store has it.
@@ -124,7 +124,7 @@ impl LedgerDraft {
         }
         let Some(plugin_states) = self.plugin_states.get_mut(&policy.name) else {
             let message = "the plugin states of this policy are missing";
-            return Err(Problem::new(ProblemKind::Unserved, "PLUGIN_STATE_MISSING", "", message));
+            return Err(Problem::new(ErrorCode::PluginStateMissing, "", message));
         };
         let mut admission = judge.judge(&self.cluster_state, plugin_states, now, job)?;
         admission.permitted |= !self.checks;
@@ -163,8 +163,8 @@ impl LedgerDraft {
             "limit `reservations` is {}: the ledger holds no more reservations",
             self.max_rows
         );
-        let reason = "TOO_MANY_RESERVATIONS";
-        Err(Problem::new(ProblemKind::Exhausted, reason, "", message))
+        let reason = ErrorCode::LimitExceeded;
+        Err(Problem::new(reason, "", message))
     }
 
     /// Rejects a late request for another incarnation of an existing job: it would take the existing one's reservation.
@@ -176,7 +176,7 @@ impl LedgerDraft {
                     "the existing job `{}` is another incarnation, `{}`",
                     job.name, stored.uid
                 );
-                Err(Problem::new(ProblemKind::NotFound, "UID_MISMATCH", "uid", message))
+                Err(Problem::new(ErrorCode::UidMismatch, "uid", message))
             }
             None => Ok(()),
         }
@@ -205,7 +205,7 @@ impl LedgerDraft {
 
     fn apply_to_plugin_states(&mut self, job: &Arc<str>) {
         self.changed_jobs.insert(Arc::clone(job));
-        let (cluster_state, event) = (&self.cluster_state, PlacementEvent::Reserve(job));
+        let (cluster_state, event) = (&self.cluster_state, [PlacementEvent::Reserve(job)]);
         // A plugin state that cannot apply the event is dropped, and computed again on its next use.
         self.plugin_states
             .retain(|_, plugin_states| plugin_states.apply(cluster_state, &event).is_ok());

@@ -36,7 +36,7 @@ impl SharedState {
     /// The errors of [`Self::compile_reload`] and [`Self::install_policy`].
     pub async fn reload_policy(self: &Arc<Self>, reload: PolicyReload) -> Result<ReloadedPolicy, PolicyError> {
         let state = Arc::clone(self);
-        let compiled = tokio::task::spawn_blocking(move || state.compile_reload(reload)).await;
+        let compiled = crate::tasks::run_blocking(move || state.compile_reload(reload)).await;
         self.install_policy(compiled.map_err(|_| StateError::ShuttingDown)??)
             .await
     }
@@ -178,7 +178,7 @@ impl SharedState {
                     origin: PolicyOrigin::BuiltIn,
                 };
                 let state = Arc::clone(self);
-                let compiled = tokio::task::spawn_blocking(move || state.compile_draft(text)).await;
+                let compiled = crate::tasks::run_blocking(move || state.compile_draft(text)).await;
                 let compiled = compiled.map_err(|_| StateError::ShuttingDown)?;
                 Some(compiled.map_err(PolicyError::Rejected)?)
             }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::assumption_command::AssumptionCommand;
-use super::commit_outcome::CommitOutcome;
-use super::hold::{HeldTask, TaskHold};
-use super::placed_calls::PlacedCalls;
+use super::commit_outcome::{CommitOutcome, CommitRejection};
+use super::hold::TaskHold;
+use super::placed_calls::PlacementCommit;
 use crate::SharedState;
 use crate::error::{StateError, limit_error};
 use crate::policies::policy_in_snapshot;
@@ -30,25 +30,35 @@ impl CommitUnderWay {
     }
 
     /// Outcome of the commit, on a thread that may wait.
-    fn wait(self) -> Result<CommitOutcome, StateError> {
+    pub(super) fn wait(self) -> Result<CommitOutcome, StateError> {
         self.0.blocking_recv().map_err(|_| StateError::ShuttingDown)?
     }
 }
 
 impl SharedState {
-    /// Holds a task on the first of its nodes that takes it, by the newest state.
+    /// Holds a task on the first of its nodes that takes it, by the newest state. Returns the node, none if the task names
+    /// none, or why the first node does not take it.
     ///
     /// This waits for the writer: never call it on an async thread. `before_wait` is called before it waits.
     ///
     /// # Errors
     /// A limit is exceeded, the policy no longer exists, the store cannot be written, or the writer has ended.
-    pub fn hold_task(&self, hold: TaskHold, before_wait: impl FnOnce()) -> Result<HeldTask, StateError> {
+    pub fn hold_task(
+        &self,
+        hold: TaskHold,
+        before_wait: impl FnOnce(),
+    ) -> Result<Result<Option<Arc<str>>, CommitRejection>, StateError> {
         self.warm_plugin_states(&hold.policy);
-        let (reply, outcome) = oneshot::channel();
+        let commit = hold.into_commit();
+        let calls = Arc::clone(&commit.calls);
         before_wait();
-        let request = WriterRequest::new(Box::new(hold), reply);
-        self.send_assumption_blocking(AssumptionCommand::Hold(request))?;
-        outcome.blocking_recv().map_err(|_| StateError::ShuttingDown)?
+        let jobs = self.send_commit(commit)?.wait()?.jobs;
+        if let Some(at) = jobs.iter().position(|job| job.committed) {
+            let proposed = calls.get(at).and_then(|call| call.job.placements.first());
+            return Ok(Ok(proposed.map(|own| Arc::clone(&own.placement.node))));
+        }
+        let first = jobs.into_iter().flat_map(|job| job.rejections).next();
+        Ok(first.map_or(Ok(None), Err))
     }
 
     /// Commits placements of calls under one policy, each call's as a whole. The outcome has a job for each call, in their
@@ -59,10 +69,14 @@ impl SharedState {
     /// # Errors
     /// A limit is exceeded, the policy no longer exists, the store cannot be written, or the writer has ended: nothing was
     /// committed.
-    pub fn commit_placed(&self, calls: PlacedCalls, before_wait: impl FnOnce()) -> Result<CommitOutcome, StateError> {
+    pub fn commit_placed(
+        &self,
+        calls: PlacementCommit,
+        before_wait: impl FnOnce(),
+    ) -> Result<CommitOutcome, StateError> {
         self.prepare_commit_placed(&calls)?;
         before_wait();
-        self.send_placed(calls)?.wait()
+        self.send_commit(calls)?.wait()
     }
 
     /// Sends placements to the writer as [`Self::commit_placed`] does, without waiting for their outcome. Commits end in the
@@ -72,13 +86,13 @@ impl SharedState {
     ///
     /// # Errors
     /// A limit is exceeded, or the writer has ended: nothing was sent.
-    pub fn begin_commit_placed(&self, calls: PlacedCalls) -> Result<CommitUnderWay, StateError> {
+    pub fn begin_commit_placed(&self, calls: PlacementCommit) -> Result<CommitUnderWay, StateError> {
         self.prepare_commit_placed(&calls)?;
-        self.send_placed(calls)
+        self.send_commit(calls)
     }
 
     /// Checks the limit of placements, and computes the plugin states that the writer reads.
-    fn prepare_commit_placed(&self, calls: &PlacedCalls) -> Result<(), StateError> {
+    fn prepare_commit_placed(&self, calls: &PlacementCommit) -> Result<(), StateError> {
         let most = self.limits.commit_placements;
         if let Some(large) = calls.calls.iter().find(|call| call.job.placements.len() > most) {
             let message = format!("the placement has {} tasks", large.job.placements.len());
@@ -88,9 +102,11 @@ impl SharedState {
         Ok(())
     }
 
-    fn send_placed(&self, calls: PlacedCalls) -> Result<CommitUnderWay, StateError> {
+    pub(super) fn send_commit(&self, commit: PlacementCommit) -> Result<CommitUnderWay, StateError> {
         let (reply, outcome) = oneshot::channel();
-        self.send_assumption_blocking(AssumptionCommand::Place(WriterRequest::new(Box::new(calls), reply)))?;
+        let asked = AssumptionCommand::Commit(WriterRequest::new(Box::new(commit), reply));
+        let sent = self.commands.blocking_send(assumption_command(asked));
+        sent.map_err(|_| StateError::ShuttingDown)?;
         Ok(CommitUnderWay(outcome))
     }
 
@@ -132,12 +148,6 @@ impl SharedState {
         {
             snapshot.plugin_states(&policy);
         }
-    }
-
-    pub(super) fn send_assumption_blocking(&self, asked: AssumptionCommand) -> Result<(), StateError> {
-        self.commands
-            .blocking_send(assumption_command(asked))
-            .map_err(|_| StateError::ShuttingDown)
     }
 }
 

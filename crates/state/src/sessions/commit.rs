@@ -3,15 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
-use super::assumption_command::{AssumptionCommand, SessionCommit};
 use super::commit_outcome::{CommitOutcome, ProposedJob, ProposedPlacement};
+use super::placed_calls::{CommitScope, PlacedCall, PlacementCommit};
 use super::session_entry::{SessionEntry, SessionState};
 use super::transaction::SessionTransaction;
 use crate::SharedState;
 use crate::error::{StateError, limit_error};
-use crate::writer::request::WriterRequest;
 use pumice_engine::cycle::{SchedulingCycle, SessionChange, TaskMoved, TaskPlacement};
 use pumice_engine::model::{StoredRecord, TaskRecord, TaskStatus};
 
@@ -167,17 +164,20 @@ impl SharedState {
         self.check_commit_limit(own, &done)?;
         let _room = self.sessions.reserve_outcome(done.max_outcome_items())?;
         self.warm_plugin_states(&policy);
-        let commit = SessionCommit {
-            session: Arc::clone(&own.name),
-            policy,
-            jobs: done.jobs,
-            withdrawn: done.withdrawn,
+        let call = |job| PlacedCall {
+            hold: Arc::clone(&own.name),
+            job,
         };
-        let (reply, outcome) = oneshot::channel();
+        let commit = PlacementCommit {
+            policy,
+            calls: Arc::new(done.jobs.into_iter().map(call).collect()),
+            scope: CommitScope::Session {
+                session: Arc::clone(&own.name),
+                withdrawn: done.withdrawn,
+            },
+        };
         before_wait();
-        let request = WriterRequest::new(Box::new(commit), reply);
-        self.send_assumption_blocking(AssumptionCommand::Commit(request))?;
-        let outcome = outcome.blocking_recv().map_err(|_| StateError::ShuttingDown)??;
+        let outcome = self.send_commit(commit)?.wait()?;
         Ok(self.end_committed(
             own,
             &inner,

@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use super::assumption_command::{AssumptionCommand, SessionCommit};
-use super::commit_judge::{COMMIT_PLUGIN, CommitChecks, CommitScope, judge_commit};
-use super::commit_outcome::{CommitOutcome, ProposedJob};
-use super::hold::{HeldTask, TaskHold};
-use super::placed_calls::PlacedCalls;
-use crate::error::{StateError, limit_error};
+use super::assumption_command::AssumptionCommand;
+use super::commit_judge::{CommitChecks, judge_commit};
+use super::commit_outcome::{CommitOutcome, CommitRejection, JobCommitOutcome, ProposedJob};
+use super::placed_calls::{CommitScope, PlacementCommit};
+use crate::error::{LimitHolder, StateError, held_limit_error};
 use crate::ledger::assumptions::{AssumedPlacements, AssumptionDraft};
 use crate::limits::StateLimits;
 use crate::policies::policy_in_snapshot;
 use crate::store::{Durability, StoredState};
-use pumice_engine::model::ClusterState;
+use pumice_engine::model::{ClusterState, RejectionCode};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::{PolicyInForce, Snapshot};
 
@@ -46,7 +45,7 @@ impl CommitArbiter {
         }
     }
 
-    #[cfg(debug_assertions)]
+    #[cfg(any(test, feature = "test-doors"))]
     pub(crate) fn without_checks(&mut self, without: bool) {
         self.checks = if without { CommitChecks::Off } else { CommitChecks::All };
     }
@@ -60,34 +59,33 @@ impl CommitArbiter {
                 let released = self.assumptions.draft_release(draft, session, tasks, state);
                 release.decide(Ok((context.next.revision, released)));
             }
-            AssumptionCommand::Place(placed) => placed.decide(self.draft_placed(&placed.asked, draft, context)),
             AssumptionCommand::Recall(recall) => {
                 let held = self.assumptions.held_under(draft, &recall.asked);
                 recall.decide(Ok(held));
             }
-            AssumptionCommand::Hold(hold) => hold.decide(self.draft_hold(&hold.asked, draft, context)),
             AssumptionCommand::Commit(commit) => commit.decide(self.draft_commit(&commit.asked, draft, context)),
         }
     }
 
-    /// Checks that this many more placements can be assumed. `asked` describes the purpose in the error message.
-    fn check_room(
-        &self,
-        draft: &AssumptionDraft,
-        placements: usize,
-        asked: impl FnOnce() -> String,
-    ) -> Result<(), StateError> {
+    /// Checks that this many more placements can be assumed.
+    fn check_room(&self, draft: &AssumptionDraft, placements: usize) -> Result<(), StateError> {
         let there = self.assumptions.len_with(draft);
         if there + placements <= self.limit {
             return Ok(());
         }
-        let message = format!("{there} are in use, and {}", asked());
-        Err(limit_error("assumptions", self.limit, message))
+        let message = format!("{there} are in use, and {placements} more are to be committed");
+        Err(held_limit_error(
+            LimitHolder::Callers,
+            "assumptions",
+            self.limit,
+            message,
+        ))
     }
 
+    /// Drafts placements, in their order. The outcome has a job for each that was evaluated.
     fn draft_commit(
         &self,
-        commit: &SessionCommit,
+        commit: &PlacementCommit,
         draft: &mut AssumptionDraft,
         context: CommitContext<'_>,
     ) -> Result<CommitOutcome, StateError> {
@@ -97,129 +95,93 @@ impl CommitArbiter {
             newest,
             durability,
         } = context;
-        let placements: usize = commit.jobs.iter().map(|job| job.placements.len()).sum();
-        self.check_room(draft, placements, || format!("the commit has {placements} placements"))?;
+        self.check_room(draft, commit.placement_count())?;
         let policy = policy_in_snapshot(next, &commit.policy.0, &commit.policy.1)?;
-        // A commit takes the place of an earlier one of its session, whose outcome was not known and which is in the log.
-        let mut replaced = self.assumptions.draft_repeat(draft, &commit.session, cluster_state);
-        let mut released = Vec::new();
-        for (task, node) in &commit.withdrawn {
-            if self.assumptions.draft_release_from(draft, task, node, cluster_state) {
-                released.push(Arc::clone(task));
+        let mut replaced = self.draft_replaced(&commit.scope, draft, cluster_state);
+        let mut released = self.draft_withdrawn(&commit.scope, draft, cluster_state);
+        let is_same = released.is_empty() && replaced.is_empty();
+        let derived = states_to_judge(&policy, newest.filter(|_| is_same), cluster_state);
+        // The nodes of a hold are tried one by one.
+        let (lease, together) = match &commit.scope {
+            CommitScope::Session { .. } | CommitScope::Calls => (None, commit.calls.len().max(1)),
+            CommitScope::Hold { lease, .. } => (Some(*lease), 1),
+        };
+        let mut outcomes = Vec::with_capacity(commit.calls.len());
+        for calls in commit.calls.chunks(together) {
+            let jobs: Vec<&ProposedJob> = calls.iter().map(|call| &call.job).collect();
+            let scope = (&commit.scope, self.checks);
+            let judged = judge_commit(cluster_state, &policy, derived.clone(), &jobs, scope);
+            *cluster_state = judged.cluster_state;
+            let mut placed = judged.placed.into_iter();
+            for (call, outcome) in calls.iter().zip(&judged.jobs).filter(|(_, outcome)| outcome.committed) {
+                let count = call.job.placements.len().saturating_sub(outcome.rejections.len());
+                for reported in placed.by_ref().take(count) {
+                    replaced.retain(|task| *task != reported.name);
+                    self.assumptions
+                        .draft_placement(draft, reported, cluster_state, (&call.hold, lease));
+                }
             }
-        }
-        let derived = states_to_judge(
-            &policy,
-            newest.filter(|_| released.is_empty() && replaced.is_empty()),
-            cluster_state,
-        );
-        let scope = (CommitScope::Sessions, self.checks);
-        let jobs: Vec<&ProposedJob> = commit.jobs.iter().collect();
-        let judged = judge_commit(cluster_state, &policy, derived, &jobs, scope);
-        *cluster_state = judged.cluster_state;
-        for reported in judged.placed {
-            replaced.retain(|task| *task != reported.name);
-            self.assumptions
-                .draft_placement(draft, reported, cluster_state, (&commit.session, None));
+            let is_over = judged.jobs.iter().any(ends_attempts);
+            outcomes.extend(judged.jobs);
+            if is_over {
+                break;
+            }
         }
         released.extend(replaced);
         Ok(CommitOutcome {
             released,
-            ..CommitOutcome::of_jobs(next.revision, &policy, durability, judged.jobs)
+            ..CommitOutcome::of_jobs(next.revision, &policy, durability, outcomes)
         })
     }
 
-    /// Drafts placements of calls: each as a whole, in their order. The outcome has a job for each call.
-    fn draft_placed(
+    /// Drafts the end of what a commit replaces: a hold of the same task, or an earlier commit of the same session whose
+    /// outcome was not known and which is in the log.
+    fn draft_replaced(
         &self,
-        asked: &PlacedCalls,
+        scope: &CommitScope,
         draft: &mut AssumptionDraft,
-        context: CommitContext<'_>,
-    ) -> Result<CommitOutcome, StateError> {
-        let CommitContext {
-            cluster_state,
-            next,
-            newest,
-            durability,
-        } = context;
-        let placements: usize = asked.calls.iter().map(|call| call.job.placements.len()).sum();
-        self.check_room(draft, placements, || {
-            format!("{placements} placements are to be committed")
-        })?;
-        let policy = policy_in_snapshot(next, &asked.policy.0, &asked.policy.1)?;
-        let derived = states_to_judge(&policy, newest, cluster_state);
-        let jobs: Vec<&ProposedJob> = asked.calls.iter().map(|call| &call.job).collect();
-        let judged = judge_commit(
-            cluster_state,
-            &policy,
-            derived,
-            &jobs,
-            (CommitScope::WholeJobs, self.checks),
-        );
-        *cluster_state = judged.cluster_state;
-        let mut placed = judged.placed.into_iter();
-        for (call, outcome) in asked.calls.iter().zip(&judged.jobs) {
-            let own = if outcome.committed {
-                call.job.placements.len()
-            } else {
-                0
-            };
-            for reported in placed.by_ref().take(own) {
-                self.assumptions
-                    .draft_placement(draft, reported, cluster_state, (&call.hold, None));
+        cluster_state: &mut ClusterState,
+    ) -> Vec<Arc<str>> {
+        match scope {
+            CommitScope::Session { session, .. } => self.assumptions.draft_repeat(draft, session, cluster_state),
+            CommitScope::Calls => Vec::new(),
+            CommitScope::Hold { task, .. } => {
+                let own = std::slice::from_ref(task);
+                self.assumptions.draft_release(draft, "", own, cluster_state)
             }
         }
-        Ok(CommitOutcome::of_jobs(next.revision, &policy, durability, judged.jobs))
     }
 
-    /// Drafts a hold: tries the nodes in order.
-    fn draft_hold(
+    /// Drafts the end of assumptions whose tasks a session took off their nodes.
+    fn draft_withdrawn(
         &self,
-        hold: &TaskHold,
+        scope: &CommitScope,
         draft: &mut AssumptionDraft,
-        context: CommitContext<'_>,
-    ) -> Result<HeldTask, StateError> {
-        let CommitContext {
-            cluster_state,
-            next,
-            newest,
-            durability: _,
-        } = context;
-        self.check_room(draft, 1, || format!("task `{}` would be one more", hold.task))?;
-        let policy = policy_in_snapshot(next, &hold.policy.0, &hold.policy.1)?;
-        let before = [Arc::clone(&hold.task)];
-        let released = self.assumptions.draft_release(draft, "", &before, cluster_state);
-        let derived = states_to_judge(&policy, newest.filter(|_| released.is_empty()), cluster_state);
-        let mut first = None;
-        for node in &hold.nodes {
-            let scope = (CommitScope::SingleTasks, self.checks);
-            let judged = judge_commit(cluster_state, &policy, derived.clone(), &[&hold.on(node)], scope);
-            let rejection = judged.jobs.into_iter().flat_map(|job| job.rejections).next();
-            let Some(rejection) = rejection else {
-                *cluster_state = judged.cluster_state;
-                for reported in judged.placed {
-                    let holder = (&hold.holder, Some(hold.lease));
-                    self.assumptions.draft_placement(draft, reported, cluster_state, holder);
-                }
-                return Ok(HeldTask {
-                    revision: next.revision,
-                    node: Some(Arc::clone(node)),
-                    rejection: None,
-                });
-            };
-            // What is wrong with the task is wrong with it everywhere.
-            let everywhere = &*rejection.reason.plugin == COMMIT_PLUGIN && rejection.reason.code.starts_with("Task");
-            first.get_or_insert(rejection);
-            if everywhere {
-                break;
+        cluster_state: &mut ClusterState,
+    ) -> Vec<Arc<str>> {
+        let withdrawn: &[(Arc<str>, Arc<str>)] = match scope {
+            CommitScope::Session { withdrawn, .. } => withdrawn,
+            CommitScope::Calls | CommitScope::Hold { .. } => &[],
+        };
+        let mut released = Vec::new();
+        for (task, node) in withdrawn {
+            if self.assumptions.draft_release_from(draft, task, node, cluster_state) {
+                released.push(Arc::clone(task));
             }
         }
-        Ok(HeldTask {
-            revision: next.revision,
-            node: None,
-            rejection: first,
-        })
+        released
     }
+}
+
+/// True if a hold tries no further node: it is held, or what is wrong with the task is wrong with it everywhere.
+fn ends_attempts(outcome: &JobCommitOutcome) -> bool {
+    let is_of_task = |rejection: &CommitRejection| {
+        matches!(
+            RejectionCode::from_name(rejection.reason.code),
+            Some(RejectionCode::TaskGone | RejectionCode::TaskReplaced | RejectionCode::TaskNotPending)
+        )
+    };
+    outcome.committed || outcome.rejections.iter().any(is_of_task)
 }
 
 /// Plugin states of a cluster state, as far as judging placements needs them; `newest`: the published snapshot that has the state.

@@ -5,19 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::commit_outcome::{CommitRejection, JobCommitOutcome, ProposedJob, ProposedPlacement};
+use super::placed_calls::CommitScope;
 use super::placement_count::{count_placement, uncount_placement};
 use pumice_engine::PolicyInForce;
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::decide::{self, FilterDetail, NodeQuery, QueryTask, ResourceFit};
 use pumice_engine::devices::{DeviceMask, device_indices};
 use pumice_engine::model::reservation::same_incarnation as same;
-use pumice_engine::model::{ClusterState, Problem, ResourceTotals, TaskRecord, TaskStatus};
+use pumice_engine::model::{ClusterState, Problem, RejectionCode, ResourceTotals, TaskRecord, TaskStatus};
 use pumice_engine::plugin::{Measurement, PluginContext, Reason, Resolution};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::Policy;
 
 /// Plugin name in reasons that the commit itself gives.
-pub const COMMIT_PLUGIN: &str = "commit";
+const COMMIT_PLUGIN: &str = "commit";
 
 /// Result of judging a commit, before it is written.
 #[derive(Debug)]
@@ -38,22 +39,11 @@ pub(crate) enum CommitChecks {
     All,
     /// Only the checks that keep accounts consistent. Tests use this to prove that they notice what the other checks
     /// prevent.
-    #[cfg(debug_assertions)]
+    #[cfg(any(test, feature = "test-doors"))]
     Off,
 }
 
 type MeasuredReason = (Reason, Vec<Measurement>);
-
-/// Checks of placements in addition to the policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CommitScope {
-    /// A scheduler that leaves everything to the server: nodes need room, and gangs have to be whole.
-    Sessions,
-    /// Like `Sessions`, and no placement of a job holds unless all of them do.
-    WholeJobs,
-    /// A scheduler that sees to room and gangs itself, and asks about one task after the other.
-    SingleTasks,
-}
 
 /// Evaluates jobs in order. Each evaluation includes the placements that were accepted before.
 pub(crate) fn judge_commit(
@@ -61,7 +51,7 @@ pub(crate) fn judge_commit(
     policy: &PolicyInForce,
     plugin_states: PluginStates,
     jobs: &[&ProposedJob],
-    (scope, checks): (CommitScope, CommitChecks),
+    (scope, checks): (&CommitScope, CommitChecks),
 ) -> JudgedCommit {
     let mut judge = CommitJudge {
         base: cluster_state,
@@ -115,7 +105,7 @@ impl TentativeState {
 struct CommitJudge<'a> {
     base: &'a ClusterState,
     policy: &'a Policy,
-    scope: CommitScope,
+    scope: &'a CommitScope,
     checks: CommitChecks,
     job_names: BTreeSet<&'a str>,
     /// Number of tasks with a node before the commit, by job. Computed on first use.
@@ -132,7 +122,10 @@ impl CommitJudge<'_> {
             rejections: conflicts,
         };
         if placements.is_empty() {
-            let why = commit_reason("NothingPlaced", format!("the session places no task of job `{job}`"));
+            let why = commit_reason(
+                RejectionCode::NothingPlaced,
+                format!("the session places no task of job `{job}`"),
+            );
             return nothing(vec![commit_rejection(None, why)]);
         }
         if let Some(why) = self.run_check(|judge| judge.job_gone(wanted)) {
@@ -151,7 +144,7 @@ impl CommitJudge<'_> {
             .map(|one| self.judge_placement(job, one).err())
             .collect();
         let placed = rejection.iter().filter(|why| why.is_none()).count();
-        if self.scope == CommitScope::WholeJobs && placed < placements.len() {
+        if *self.scope == CommitScope::Calls && placed < placements.len() {
             self.tentative.return_to(before);
             let all = placements.iter().zip(rejection);
             return nothing(
@@ -178,7 +171,7 @@ impl CommitJudge<'_> {
     fn run_check(&mut self, check: impl FnOnce(&mut Self) -> Option<MeasuredReason>) -> Option<MeasuredReason> {
         match self.checks {
             CommitChecks::All => check(self),
-            #[cfg(debug_assertions)]
+            #[cfg(any(test, feature = "test-doors"))]
             CommitChecks::Off => None,
         }
     }
@@ -188,11 +181,14 @@ impl CommitJudge<'_> {
         let uid = wanted.uid.as_ref()?;
         let job = &wanted.job;
         let Some(stored) = self.tentative.cluster_state.jobs().get(job) else {
-            return Some(commit_reason("JobGone", format!("job `{job}` no longer exists")));
+            return Some(commit_reason(
+                RejectionCode::JobGone,
+                format!("job `{job}` no longer exists"),
+            ));
         };
         (!same(uid, &stored.record.uid)).then(|| {
             let message = format!("job `{job}` is now another incarnation, `{}`", stored.record.uid);
-            commit_reason("JobReplaced", message)
+            commit_reason(RejectionCode::JobReplaced, message)
         })
     }
 
@@ -205,7 +201,10 @@ impl CommitJudge<'_> {
             devices,
         } = &wanted.placement;
         let Some(stored) = self.tentative.cluster_state.tasks().get(task) else {
-            return Err(commit_reason("TaskGone", format!("task `{task}` no longer exists")));
+            return Err(commit_reason(
+                RejectionCode::TaskGone,
+                format!("task `{task}` no longer exists"),
+            ));
         };
         let record = Arc::new(stored.record.clone());
         if !wanted.uid.may_equal(&record.uid) || *record.job != *job {
@@ -213,7 +212,7 @@ impl CommitJudge<'_> {
                 "task `{task}` is now another one, `{}` of job `{}`",
                 record.uid, record.job
             );
-            return Err(commit_reason("TaskReplaced", message));
+            return Err(commit_reason(RejectionCode::TaskReplaced, message));
         }
         if record.status != TaskStatus::Pending {
             let assumed = if self.tentative.cluster_state.is_assumed(task) {
@@ -225,7 +224,7 @@ impl CommitJudge<'_> {
                 "task `{task}` is {:?} on node `{}`{assumed}",
                 record.status, record.node
             );
-            return Err(commit_reason("TaskNotPending", message));
+            return Err(commit_reason(RejectionCode::TaskNotPending, message));
         }
         let mut card = Arc::clone(card);
         if self.checks == CommitChecks::All {
@@ -261,7 +260,7 @@ impl CommitJudge<'_> {
                 left(taken),
                 task.name
             );
-            return Err(commit_reason("DeviceTaken", message));
+            return Err(commit_reason(RejectionCode::DeviceTaken, message));
         }
         if named.count_ones() != request.count {
             let message = format!(
@@ -270,7 +269,7 @@ impl CommitJudge<'_> {
                 task.name,
                 request.count
             );
-            return Err(commit_reason("DeviceCount", message));
+            return Err(commit_reason(RejectionCode::DeviceCount, message));
         }
         Ok(())
     }
@@ -279,11 +278,14 @@ impl CommitJudge<'_> {
     fn check_node(&self, task: &Arc<TaskRecord>, node: &str, uid: &str) -> Result<(), MeasuredReason> {
         let cluster_state = &self.tentative.cluster_state;
         let (Some(slot), Some(entry)) = (cluster_state.slot_of(node), cluster_state.node_by_name(node)) else {
-            return Err(commit_reason("NodeGone", format!("node `{node}` no longer exists")));
+            return Err(commit_reason(
+                RejectionCode::NodeGone,
+                format!("node `{node}` no longer exists"),
+            ));
         };
         if !same(uid, &entry.record.uid) {
             let message = format!("node `{node}` is now another incarnation, `{}`", entry.record.uid);
-            return Err(commit_reason("NodeReplaced", message));
+            return Err(commit_reason(RejectionCode::NodeReplaced, message));
         }
         let query = NodeQuery {
             now: None,
@@ -295,8 +297,8 @@ impl CommitJudge<'_> {
             candidates: Some(vec![slot]),
             plugins: Vec::new(),
             resource_fit: match self.scope {
-                CommitScope::Sessions | CommitScope::WholeJobs => ResourceFit::Idle,
-                CommitScope::SingleTasks => ResourceFit::None,
+                CommitScope::Session { .. } | CommitScope::Calls => ResourceFit::Idle,
+                CommitScope::Hold { .. } => ResourceFit::None,
             },
             samples: 1,
             detail: FilterDetail::Samples,
@@ -341,13 +343,18 @@ impl CommitJudge<'_> {
         if !asks && !queue.is_some_and(|queue| cluster_state.queues().contains(queue)) {
             return Ok(Arc::clone(card));
         }
-        if self.scope == CommitScope::SingleTasks && task.job.is_empty() {
+        if matches!(self.scope, CommitScope::Hold { .. }) && task.job.is_empty() {
             // It belongs to no queue, so that no quota is about it.
             return Ok(Arc::clone(card));
         }
         let admission = decide::admit_task(context, self.policy, task).map_err(|problem| unjudged_reason(&problem))?;
         if !admission.permitted {
-            let rejection = || commit_reason("NotAdmitted", format!("the policy does not admit task `{}`", task.name));
+            let rejection = || {
+                commit_reason(
+                    RejectionCode::NotAdmitted,
+                    format!("the policy does not admit task `{}`", task.name),
+                )
+            };
             return Err(admission.reasons.into_iter().next().unwrap_or_else(rejection));
         }
         let mut cards: Vec<Arc<str>> = admission.cards.into_iter().map(|(card, _)| card).collect();
@@ -358,7 +365,7 @@ impl CommitJudge<'_> {
             cards.retain(|admitted| admitted == card);
             if cards.is_empty() {
                 let message = format!("the queue of task `{}` no longer admits it to card `{card}`", task.name);
-                return Err(commit_reason("CardNotAdmitted", message));
+                return Err(commit_reason(RejectionCode::CardNotAdmitted, message));
             }
         }
         let first = self.policy.card_on_node(context, task, node, &cards);
@@ -369,7 +376,7 @@ impl CommitJudge<'_> {
                 task.name,
                 cards.join(", ")
             );
-            return Err(commit_reason("CardNotAdmitted", message));
+            return Err(commit_reason(RejectionCode::CardNotAdmitted, message));
         }
         Ok(first.unwrap_or_default())
     }
@@ -395,7 +402,7 @@ impl CommitJudge<'_> {
 
     /// Reason why a job with `placed` more tasks would be an incomplete gang, if it would be.
     fn check_gang(&mut self, job: &str, placed: usize) -> Option<MeasuredReason> {
-        if self.scope == CommitScope::SingleTasks {
+        if matches!(self.scope, CommitScope::Hold { .. }) {
             return None;
         }
         let stored = self.base.jobs().get(job)?;
@@ -416,7 +423,7 @@ impl CommitJudge<'_> {
             value: value as f64,
             unit: "",
         };
-        let (reason, _) = commit_reason("GangIncomplete", message);
+        let (reason, _) = commit_reason(RejectionCode::GangIncomplete, message);
         Some((
             reason,
             vec![measurement("ready", ready), measurement("min member", least)],
@@ -451,7 +458,16 @@ fn commit_rejection(placement: Option<&TaskPlacement>, (reason, measurements): M
     }
 }
 
-fn commit_reason(code: &'static str, message: String) -> MeasuredReason {
+fn commit_reason(code: RejectionCode, message: String) -> MeasuredReason {
+    measured_reason(code.name(), message)
+}
+
+/// Rejection of a placement that cannot be evaluated.
+fn unjudged_reason(problem: &Problem) -> MeasuredReason {
+    measured_reason(problem.code.name(), problem.message.clone())
+}
+
+fn measured_reason(code: &'static str, message: String) -> MeasuredReason {
     let reason = Reason {
         plugin: Arc::from(COMMIT_PLUGIN),
         code,
@@ -460,9 +476,4 @@ fn commit_reason(code: &'static str, message: String) -> MeasuredReason {
         resource: Arc::default(),
     };
     (reason, Vec::new())
-}
-
-/// Rejection of a placement that cannot be evaluated.
-fn unjudged_reason(problem: &Problem) -> MeasuredReason {
-    commit_reason(problem.reason, problem.message.clone())
 }

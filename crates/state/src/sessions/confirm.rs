@@ -12,7 +12,7 @@ use crate::error::StateError;
 use crate::ledger::{ConfirmItem, ConfirmItems, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm};
 use pumice_engine::cycle::{SchedulingCycle, SessionChange};
 use pumice_engine::model::reservation::same_incarnation;
-use pumice_engine::model::{ClusterState, Problem, ProblemKind};
+use pumice_engine::model::{ClusterState, ErrorCode, Problem};
 
 /// Request that a session's jobs be confirmed.
 pub struct SessionConfirm {
@@ -95,7 +95,7 @@ fn confirm_item(
     } else {
         let message = format!("job `{name}` no longer exists");
         let field = format!("items[{number}].job");
-        Err(Problem::new(ProblemKind::NotFound, "JOB_NOT_FOUND", field, message))
+        Err(Problem::new(ErrorCode::JobUnknown, field, message))
     }
 }
 
@@ -118,7 +118,7 @@ impl SharedState {
         let policy = Arc::clone(&busy.0.policy);
         if busy.0.revision.number == 0 {
             let message = "the session is on a cluster of its own; CONFIRM writes to shared state";
-            let problem = Problem::new(ProblemKind::Invalid, "CONFIRM_INLINE", "mode", message);
+            let problem = Problem::new(ErrorCode::ConfirmInline, "mode", message);
             return Err(StateError::QueryRejected { problem });
         }
         let transaction = SessionTransaction::begin(&self.sessions, busy)?;

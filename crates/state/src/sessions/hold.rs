@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::commit_outcome::{CommitRejection, ProposedJob, ProposedPlacement};
-use pumice_engine::Revision;
+use super::commit_outcome::{ProposedJob, ProposedPlacement};
+use super::placed_calls::{CommitScope, PlacedCall, PlacementCommit};
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::devices::DeviceMask;
 use pumice_engine::model::Uid;
@@ -29,34 +29,33 @@ pub struct TaskHold {
     pub lease: Duration,
 }
 
-/// Outcome of a hold.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HeldTask {
-    /// First revision that shows the hold.
-    pub revision: Revision,
-    /// Node that the task is held on; `None`: none takes it.
-    pub node: Option<Arc<str>>,
-    /// Why the first node does not take it; `None`: it does, or there is none.
-    pub rejection: Option<CommitRejection>,
-}
-
 impl TaskHold {
-    /// The task on a node, as a commit proposes it.
-    pub(super) fn on(&self, node: &Arc<str>) -> ProposedJob {
-        let placement = TaskPlacement {
-            task: Arc::clone(&self.task),
-            node: Arc::clone(node),
-            card: Arc::default(),
-            devices: DeviceMask::default(),
+    /// The commit that holds the task on the first of its nodes.
+    pub(super) fn into_commit(self) -> PlacementCommit {
+        let call = |node: Arc<str>| PlacedCall {
+            hold: Arc::clone(&self.holder),
+            job: ProposedJob {
+                job: Arc::clone(&self.job),
+                uid: None,
+                placements: vec![ProposedPlacement {
+                    placement: TaskPlacement {
+                        task: Arc::clone(&self.task),
+                        node,
+                        card: Arc::default(),
+                        devices: DeviceMask::default(),
+                    },
+                    uid: self.uid.clone(),
+                    node_uid: Arc::default(),
+                }],
+            },
         };
-        ProposedJob {
-            job: Arc::clone(&self.job),
-            uid: None,
-            placements: vec![ProposedPlacement {
-                placement,
-                uid: self.uid.clone(),
-                node_uid: Arc::default(),
-            }],
+        PlacementCommit {
+            policy: self.policy,
+            calls: Arc::new(self.nodes.into_iter().map(call).collect()),
+            scope: CommitScope::Hold {
+                task: self.task,
+                lease: self.lease,
+            },
         }
     }
 }

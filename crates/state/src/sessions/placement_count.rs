@@ -21,13 +21,9 @@ pub(super) fn count_placement(
     let Some(stored) = cluster_state.tasks().get(&before.name).cloned() else {
         return Ok(());
     };
-    let moved = TaskTransition {
-        before,
-        after: &stored.record,
-        card,
-    };
+    let moved = TaskTransition::new(before, &stored.record, card);
     let mut next = plugin_states.clone();
-    if let Err(problem) = next.apply(cluster_state, &PlacementEvent::Allocate(moved)) {
+    if let Err(problem) = next.apply(cluster_state, &[PlacementEvent::Allocate(moved)]) {
         uncount_placement(cluster_state, before.clone());
         return Err(problem);
     }

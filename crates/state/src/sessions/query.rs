@@ -8,8 +8,6 @@ use crate::SharedState;
 use crate::error::StateError;
 use pumice_engine::PolicyInForce;
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
-use pumice_engine::model::{ClusterState, Problem};
-use pumice_engine::plugin_state::PluginStates;
 
 /// Result of a query that changes its session. The session keeps it until its next change, for a retry.
 #[derive(Clone, Copy, Debug)]
@@ -21,34 +19,9 @@ pub struct WeighedResult<T> {
 }
 
 impl SharedState {
-    /// Applies changes to a session and then evaluates a query that changes it: one more change, numbered after the
-    /// others. A retry gets the recorded result.
-    ///
-    /// # Errors
-    /// The errors of [`Self::step_session`]; or the query cannot be evaluated, and nothing was applied.
-    pub fn query_session<T: Any + Send + Sync>(
-        &self,
-        session: &str,
-        after: u64,
-        changes: &[SessionChange],
-        query: impl FnOnce(&ClusterState, &PolicyInForce, &mut PluginStates) -> Result<WeighedResult<T>, Problem>,
-    ) -> Result<(SteppedSession, Arc<T>), StateError> {
-        let transaction = self.sessions.begin(session)?;
-        if let Some(result) = transaction.recorded(after, changes) {
-            return Ok((transaction.repeat(), result));
-        }
-        let mut draft = transaction.draft_query(after, changes)?;
-        let (policy, applied) = (&transaction.session().policy, transaction.applied());
-        let asked = draft
-            .cycle
-            .query_plugins(|cluster_state, derived| query(cluster_state, policy, derived));
-        let result = asked.map_err(|problem| StateError::ChangeRejected { problem, applied })?;
-        transaction.check_bytes(&draft, result.bytes)?;
-        Ok(transaction.finish_query(draft, result))
-    }
-
-    /// Applies changes to a session and then evaluates a query that changes its cycle and records in the outcome what
-    /// it changed. A failed call has applied nothing.
+    /// Applies changes to a session and then evaluates a query that changes its cycle, and records in the outcome what
+    /// it changed: one more change, numbered after the others. A retry gets the recorded result. A failed call has applied
+    /// nothing.
     ///
     /// # Errors
     /// The errors of [`Self::step_session`], or the query's own.

@@ -15,7 +15,7 @@ use super::session_entry::{ChangeClaim, SessionEntry, SessionGuard, SessionState
 use super::tombstones::{EndedSession, EndedSessions, OutcomeRoom};
 use crate::clock::Clock;
 use crate::connection_share::{ConnectionShare, adjust};
-use crate::error::{StateError, limit_error};
+use crate::error::{LimitHolder, StateError, held_limit_error};
 use crate::limits::StateLimits;
 use crate::store::LogNews;
 use pumice_engine::cycle::SchedulingCycle;
@@ -79,7 +79,12 @@ impl SessionRegistry {
         while self.exceeds(self.open.len().saturating_add(1), self.limits.sessions, connection) {
             if !self.end_left_behind() {
                 let message = "no session can be opened until one ends: close those that are over";
-                return Err(limit_error("sessions", self.limits.sessions, message.to_owned()));
+                return Err(held_limit_error(
+                    LimitHolder::Callers,
+                    "sessions",
+                    self.limits.sessions,
+                    message.to_owned(),
+                ));
             }
         }
         self.make_room(0, connection, Some(newest))
@@ -151,7 +156,12 @@ impl SessionRegistry {
             return Ok(());
         }
         let message = format!("open sessions would hold {bytes} bytes");
-        Err(limit_error("session_bytes", self.limits.session_bytes, message))
+        Err(held_limit_error(
+            LimitHolder::Callers,
+            "session_bytes",
+            self.limits.session_bytes,
+            message,
+        ))
     }
 
     /// Checks that a session may hold this many bytes. Reserves nothing.

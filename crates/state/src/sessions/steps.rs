@@ -60,7 +60,7 @@ async fn weigh_cluster(
     policy: &Arc<PolicyInForce>,
 ) -> Result<((ClusterState, PluginStates), usize), StateError> {
     let policy = Arc::clone(policy);
-    let weighed = tokio::task::spawn_blocking(move || {
+    let weighed = crate::tasks::run_blocking(move || {
         let derived = policy.policy.compute_plugin_states(&cluster_state);
         let bytes = cluster_state.held_bytes() + derived.unshared_bytes(&PluginStates::default());
         ((cluster_state, derived), bytes)

@@ -110,14 +110,11 @@ impl<'r> SessionTransaction<'r> {
 
     fn check_changes(&self, last: u64) -> Result<(), StateError> {
         let most = self.registry.limits.session_changes;
-        if last <= most {
+        if last <= most as u64 {
             return Ok(());
         }
-        Err(StateError::Limit {
-            limit: "session_changes",
-            value: most,
-            message: format!("session `{}` would have {last} changes", self.session().name),
-        })
+        let message = format!("session `{}` would have {last} changes", self.session().name);
+        Err(limit_error("session_changes", most, message))
     }
 
     /// Checks the number of savepoints. Savepoints that these changes remove are not subtracted, so the bound holds

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::row::{RowDigest, RowKey, RowTable, row_checksum};
-use super::{LogHead, ReservationTombstone, StoreWrite, StoredAssumption, StoredPolicy, StoredState, format};
+use super::{LogEntry, LogHead, ReservationTombstone, StoreWrite, StoredAssumption, StoredPolicy, StoredState, format};
 use pumice_engine::model::Reservation;
 
 /// Rows of a kind, by name, each with its checksum.
@@ -37,6 +37,19 @@ impl StoredContent {
         }
         own.sequence = sequence;
         own
+    }
+
+    /// Content of a snapshot, which has this head.
+    ///
+    /// # Errors
+    /// The bytes are cut, or have another head.
+    pub fn from_snapshot(bytes: &[u8], head: LogHead) -> Result<Self, String> {
+        let entry = LogEntry::decode(bytes).map_err(|what| format!("its snapshot: {what}"))?;
+        let content = Self::from_writes(&entry.writes, head.sequence);
+        if content.head() == head {
+            return Ok(content);
+        }
+        Err(format!("its snapshot has {}, and should have {head}", content.head()))
     }
 
     /// Head of the log that has this content.

@@ -3,12 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{StoreWrite, StoredState};
+use super::{StoreError, StoreWrite, StoredState};
 use crate::clock::{Clock, SystemClock};
 use pumice_engine::short_lock::ShortLock;
+
+/// Number of leases after which a server that cannot confirm that it has the newest entry says so.
+const SILENT_LEASES: u32 = 3;
 
 /// Head of a log: the number of its last entry, and what all entries add up to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +30,16 @@ impl fmt::Display for LogHead {
             f,
             "entry {} ({} rows, checksum {:016x})",
             self.sequence, self.rows, self.checksum
+        )
+    }
+}
+
+impl LogHead {
+    /// Rejection of a repair that would end the log at this head. `what`: the problem of the log beyond it.
+    pub fn loss(&self, what: &str) -> String {
+        format!(
+            "{what}: entries that were acknowledged may be lost after {self}. A server that runs has them: let it write once more. \
+             Otherwise --accept-loss goes on without them"
         )
     }
 }
@@ -54,6 +67,7 @@ pub struct LogNews {
     currency: ShortLock<Currency>,
     clock: OnceLock<Arc<dyn Clock>>,
     servers: ShortLock<Arc<[LogServer]>>,
+    applied: AtomicU64,
 }
 
 /// Confirmations that this server has the newest entry.
@@ -99,6 +113,16 @@ impl LogNews {
         self.problem.with(|last| *last = problem);
     }
 
+    /// Notes the last entry that the writer has applied.
+    pub fn note_applied(&self, sequence: u64) {
+        self.applied.store(sequence, Ordering::Relaxed);
+    }
+
+    /// Number of the last entry that the writer has applied.
+    pub fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Relaxed)
+    }
+
     /// Signals that the log is followed from now on. Entries that other servers appended before are read as news.
     pub fn note_followed(&self) {
         if self.problem().is_some() {
@@ -124,11 +148,11 @@ impl LogNews {
         clock.monotonic()
     }
 
-    /// Expects confirmations that this server has the newest entry, at most this time apart.
-    pub fn expect_confirmations(&self, most: Duration) {
+    /// Expects confirmations that this server has the newest entry: after `SILENT_LEASES` leases without one, it says so.
+    pub fn expect_confirmations(&self, lease: Duration) {
         let confirmed = self.now();
         self.currency.with(|currency| {
-            (currency.confirmed, currency.most) = (confirmed, most);
+            (currency.confirmed, currency.most) = (confirmed, lease * SILENT_LEASES);
             "the log has not been followed yet".clone_into(&mut currency.doubt);
         });
     }
@@ -140,6 +164,21 @@ impl LogNews {
             Ok(()) => currency.confirmed = now,
             Err(doubt) => currency.doubt = doubt,
         });
+    }
+
+    /// Confirms that this server has the newest entry, unless there is a doubt or an entry that it has not applied. Such an entry is
+    /// news, as damage is.
+    pub fn confirm_newest(&self, newest: u64, applied: u64, doubt: Option<String>) {
+        self.confirm(match doubt {
+            Some(doubt) => Err(doubt),
+            None if newest > applied => Err(format!(
+                "entry {newest} is there, and this server has applied entry {applied}"
+            )),
+            None => Ok(()),
+        });
+        if newest > applied || self.is_damaged() {
+            self.post();
+        }
     }
 
     /// Time for which it has not been known whether this server has the newest entry, and the reason; `None`: it is known.
@@ -167,9 +206,26 @@ impl LogNews {
         }
     }
 
-    /// Damage of the log that this server must mend.
+    /// Damage of the log that this server must repair.
     pub fn damage(&self) -> Option<String> {
         self.damage.with(|damage| damage.clone())
+    }
+
+    /// True if the log is damaged.
+    pub fn is_damaged(&self) -> bool {
+        self.damage.with(|damage| damage.is_some())
+    }
+
+    /// Repairs the log if it is damaged.
+    ///
+    /// # Errors
+    /// The error of the work: the damage stays.
+    pub fn mend(&self, work: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
+        if self.is_damaged() {
+            work()?;
+            self.set_damage(None);
+        }
+        Ok(())
     }
 
     /// Sets the problem of writing to a log that this server can follow. `None`: writes succeed.

@@ -17,7 +17,7 @@ mod disk;
 mod entry;
 mod format;
 #[doc(hidden)]
-#[cfg(debug_assertions)]
+#[cfg(any(test, feature = "test-doors"))]
 pub mod fuzz_entries;
 mod header;
 mod ledger_log;
@@ -27,7 +27,8 @@ mod memory;
 mod row;
 mod shared_log;
 mod shared_service;
-#[cfg(any(test, debug_assertions))]
+mod shared_store;
+#[cfg(any(test, feature = "test-doors"))]
 #[doc(hidden)]
 pub mod testing;
 mod tree;
@@ -52,8 +53,10 @@ pub use memory::MemoryStore;
 #[doc(hidden)]
 pub use shared_log::AppendRules;
 pub use shared_log::{EntryAuthor, EntryValue};
-pub use shared_service::{FollowAttempts, StoreRuntime, await_service, report_checked};
-#[cfg(any(test, debug_assertions))]
+use shared_service::report_checked;
+pub use shared_service::{FollowAttempts, StoreRuntime, await_service};
+pub use shared_store::{AppendOutcome, EntryAttempt, LogPage, LogPlace, SharedLog, SharedStore};
+#[cfg(any(test, feature = "test-doors"))]
 #[doc(hidden)]
 pub use testing::{BlockedFlush, FailingStore, StoreErrorMode};
 pub use unlocked::UnlockedStore;

@@ -61,10 +61,26 @@ impl EntryValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct AppendRules {
+    compares: bool,
+    waits: bool,
+}
+
+impl AppendRules {
+    /// Rules without some that a test leaves out.
+    #[cfg(any(test, feature = "test-doors"))]
+    pub fn new(compares: bool, waits: bool) -> Self {
+        Self { compares, waits }
+    }
+
     /// True if an entry is appended only onto the head that it was evaluated against.
-    pub compares: bool,
-    /// An entry whose outcome is not known is not acknowledged.
-    pub waits: bool,
+    pub fn compares(self) -> bool {
+        self.compares
+    }
+
+    /// True if an entry whose outcome is not known is not acknowledged.
+    pub fn waits(self) -> bool {
+        self.waits
+    }
 }
 
 impl Default for AppendRules {
@@ -85,13 +101,13 @@ impl StoredContent {
     #[doc(hidden)]
     pub fn apply_checked(&mut self, entry: &LogEntry, rules: &AppendRules) -> Result<(), String> {
         let here = self.head();
-        if entry.before != here && rules.compares {
+        if entry.before != here && rules.compares() {
             let before = entry.before;
             return Err(format!("an entry was appended onto {before}, and follows {here}"));
         }
         self.apply(&entry.writes);
         let (reached, after) = (self.head(), entry.after);
-        if reached == after || !rules.compares {
+        if reached == after || !rules.compares() {
             return Ok(());
         }
         Err(format!("an entry leads to {reached}, and should lead to {after}"))

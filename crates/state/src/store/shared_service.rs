@@ -134,7 +134,7 @@ impl FollowAttempts {
 }
 
 /// Reports a shared log that was read and checked.
-pub fn report_checked(place: &str, state: &StoredState, head: &LogHead) {
+pub(super) fn report_checked(place: &str, state: &StoredState, head: &LogHead) {
     tracing::info!(
         store = %place,
         entries = head.sequence,

@@ -7,7 +7,7 @@ use super::commit_fixture::{BINPACK, CommitFixture, allocate, bound_task, node, 
 use super::commit_tests::rejections;
 use crate::*;
 use pumice_engine::cycle::SessionChange;
-use pumice_engine::model::{Problem, ProblemKind, RecordKind, TaskRecord, TaskStatus};
+use pumice_engine::model::{ErrorCode, Problem, RecordKind, TaskRecord, TaskStatus};
 
 #[tokio::test]
 async fn an_assumption_stays_while_its_task_is_still_shown_pending() {
@@ -29,7 +29,7 @@ async fn an_assumption_stays_while_its_task_is_still_shown_pending() {
     assert!(fixture.is_assumed("a/s"));
     fixture.sequence += 1;
     let mut delta = batch(fixture.sequence, BatchKind::Delta, Vec::new());
-    let problem = Problem::new(ProblemKind::Invalid, "INVALID", "put.tasks[0]", "malformed");
+    let problem = Problem::new(ErrorCode::QuantityInvalid, "put.tasks[0]", "malformed");
     delta.rejected = vec![RejectedRecord::new(RecordKind::Task, "a/s".into(), vec![problem])];
     fixture.state.apply_batch(delta).await.unwrap();
     assert_eq!((fixture.is_assumed("a/s"), fixture.used_cpu("n1")), (true, 400));

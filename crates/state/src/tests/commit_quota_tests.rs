@@ -138,7 +138,7 @@ async fn a_queue_that_went_meanwhile_is_rejected() {
     let session = fixture.open().await;
     fixture.remove(RecordKind::Queue, "q").await;
     let committed = fixture.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
-    assert_eq!(rejections(&committed), [("a/s".to_owned(), "UNKNOWN_QUEUE")]);
+    assert_eq!(rejections(&committed), [("a/s".to_owned(), "QUEUE_UNKNOWN")]);
     assert!(!committed.jobs[0].committed && !fixture.is_assumed("a/s"));
     // The queue comes back, and the job may go on.
     fixture.put(vec![queue("q", 1_500)]).await;

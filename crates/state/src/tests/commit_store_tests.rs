@@ -8,7 +8,7 @@ use super::commit_fixture::{BINPACK, CommitFixture, QUOTAS, allocate, bound_task
 use super::commit_tests::rejections;
 use crate::*;
 use pumice_engine::cycle::SessionChange;
-use pumice_engine::model::{Problem, ProblemKind, RecordKind, TaskRecord, TaskStatus};
+use pumice_engine::model::{ErrorCode, Problem, RecordKind, TaskRecord, TaskStatus};
 
 use crate::store::{Durability, StoreErrorMode, StoreWrite};
 
@@ -113,7 +113,7 @@ async fn what_the_source_shows_after_a_crash_ends_it() {
 #[tokio::test]
 async fn a_task_that_cannot_be_read_is_waited_for() {
     let mut fixture = after_a_crash().await;
-    let problem = Problem::new(ProblemKind::Invalid, "INVALID", "put.tasks[0]", "malformed");
+    let problem = Problem::new(ErrorCode::QuantityInvalid, "put.tasks[0]", "malformed");
     let mut whole = batch(7, BatchKind::FullSyncLast, cluster());
     whole.put.retain(|(put, _)| put.key().0 != RecordKind::Task);
     whole.rejected = ["a/g1", "a/g2"]

@@ -9,7 +9,7 @@ use super::commit_fixture::{
 };
 use crate::*;
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
-use pumice_engine::model::{JobRecord, NodeRecord, Problem, ProblemKind, RecordKind, TaskRecord, TaskStatus};
+use pumice_engine::model::{ErrorCode, JobRecord, NodeRecord, Problem, RecordKind, TaskRecord, TaskStatus};
 
 /// Conflicts of a commit: task, code.
 pub(super) fn rejections(committed: &CommitOutcome) -> Vec<(String, &'static str)> {
@@ -130,7 +130,7 @@ async fn nodes_that_changed_are_rejected() {
     fixture.put(with(&|_| ())).await;
     let session = fixture.open().await;
     let mut delta = batch(fixture.sequence + 1, BatchKind::Delta, Vec::new());
-    let problem = Problem::new(ProblemKind::Invalid, "INVALID", "put.nodes[0]", "malformed");
+    let problem = Problem::new(ErrorCode::QuantityInvalid, "put.nodes[0]", "malformed");
     delta.rejected = vec![RejectedRecord::new(RecordKind::Node, "n1".into(), vec![problem])];
     fixture.state.apply_batch(delta).await.unwrap();
     let committed = fixture.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
@@ -238,7 +238,7 @@ async fn the_newest_policy_admits() {
         .await
         .unwrap();
     // The queue may use 1.2 + 0.3 cores; a task without a job has no queue.
-    assert_eq!(rejections(&committed), [("a/free".to_owned(), "UNKNOWN_JOB")]);
+    assert_eq!(rejections(&committed), [("a/free".to_owned(), "JOB_UNKNOWN")]);
     fixture.put(vec![pending("a/t", "a/solo", 1)]).await;
     let committed = fixture.place(&[("a/t", "n1")]).await;
     assert_eq!(rejection_code(&committed), "InsufficientCPUQuota");
@@ -256,7 +256,7 @@ async fn only_named_jobs_are_committed_in_that_order() {
         allocate("a/g2", "n2"),
     ];
     let twice = fixture.commit(&session, &[], &["a/solo", "a/solo"]).await.unwrap_err();
-    assert_eq!(twice.reason(), "JOBS_REPEATED");
+    assert_eq!(twice.reason(), "JOB_DUPLICATE");
     let committed = fixture
         .commit(&session, &changes, &["", "a/none", "a/solo"])
         .await

@@ -257,7 +257,7 @@ fn part(source: &str, number: u32, connection: &ConnectionShare) -> Batch {
 /// Name of the limit that refuses a batch, or the reason for which it is not taken.
 async fn rejection(state: &SharedState, batch: Batch) -> &'static str {
     match state.apply_batch(batch).await {
-        Ok(outcome) => outcome.resync.map_or("", |resync| resync.reason.code()),
+        Ok(outcome) => outcome.resync.map_or("", |resync| resync.reason.code().name()),
         Err(StateError::Limit { limit, .. }) => limit,
         Err(other) => panic!("{other}"),
     }

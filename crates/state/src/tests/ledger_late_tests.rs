@@ -82,7 +82,10 @@ async fn a_former_incarnation_cannot_take_the_promise_of_the_job_that_is_there()
     assert_eq!(fixture.confirm(job("ns/a", "new", 6), 1).await, (true, 6, ""));
     let mut late = fixture.try_confirm(vec![(job("ns/a", "old", 2), 1)]).await.unwrap();
     let problem = late.items.pop().unwrap().unwrap_err();
-    assert_eq!((problem.reason, &*problem.field), ("UID_MISMATCH", "items[0].job.uid"));
+    assert_eq!(
+        (problem.code.name(), &*problem.field),
+        ("UID_MISMATCH", "items[0].job.uid")
+    );
     assert_eq!(fixture.confirm(job("ns/a", "new", 6), 1).await, (true, 6, ""));
 }
 

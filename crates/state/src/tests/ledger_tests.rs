@@ -296,7 +296,7 @@ async fn after_a_restart_promises_hold_and_leases_restart() {
     let fixture = LedgerFixture::with_store(fixture.store, StateLimits::default(), Compatibility::Corrected).await;
     // Without the queue nothing new is promised; existing promises are known.
     let done = fixture.try_confirm(vec![(job("ns/c", "u", 1), 1)]).await.unwrap();
-    assert_eq!(done.items[0].as_ref().unwrap_err().reason, "UNKNOWN_QUEUE");
+    assert_eq!(done.items[0].as_ref().unwrap_err().code.name(), "QUEUE_UNKNOWN");
     assert_eq!(fixture.confirm(job("ns/a", "u", 6), 3).await, (true, 6, ""));
     fixture.apply(1, BatchKind::FullSyncLast, vec![queue("q", 10)]).await;
     assert_eq!(fixture.account(), (0, 6));
@@ -367,8 +367,8 @@ async fn rows_and_tombstones_are_bounded() {
         .unwrap();
     let refused = done.items[0].as_ref().unwrap_err();
     assert_eq!(
-        (refused.reason, refused.field.as_str()),
-        ("TOO_MANY_RESERVATIONS", "items[0].job")
+        (refused.code.name(), refused.field.as_str()),
+        ("LIMIT_EXCEEDED", "items[0].job")
     );
     assert!(
         done.items[1].as_ref().unwrap().verdict.permitted,

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use crate::*;
 use pumice_engine::model::{
-    NodeRecord, NodeVector, Problem, ProblemKind, RecordKind, ResourceAmounts, ResourceId, TaskFields, TaskRecord,
+    ErrorCode, NodeRecord, NodeVector, Problem, RecordKind, ResourceAmounts, ResourceId, TaskFields, TaskRecord,
     TaskStatus,
 };
 
@@ -249,8 +249,8 @@ async fn sources_own_their_records_and_epochs_fence() {
     let outcome = state.apply_batch(other).await.unwrap();
     assert_eq!(outcome.rejected.len(), 1);
     assert_eq!(
-        (outcome.rejected[0].reason, &*outcome.rejected[0].field),
-        ("OTHER_SOURCE", "batch.put.nodes[0].name")
+        (outcome.rejected[0].code.name(), &*outcome.rejected[0].field),
+        ("RECORD_NOT_OWNED", "batch.put.nodes[0].name")
     );
     assert_eq!(state.snapshot().state.node_count(), 2);
     let newer = Batch {
@@ -282,12 +282,7 @@ async fn a_rejected_record_marks_the_last_good_one() {
         .apply_batch(batch(1, BatchKind::FullSyncLast, vec![node("n1", 1)]))
         .await
         .unwrap();
-    let problem = Problem::new(
-        ProblemKind::Invalid,
-        "INVALID_QUANTITY",
-        "put.nodes[0].allocatable",
-        "`x`",
-    );
+    let problem = Problem::new(ErrorCode::QuantityInvalid, "put.nodes[0].allocatable", "`x`");
     let refused = vec![RejectedRecord::new(
         RecordKind::Node,
         "n1".into(),
@@ -383,9 +378,9 @@ async fn records_are_bounded_and_those_that_are_there_can_change() {
     let refused: Vec<_> = outcome
         .rejected
         .iter()
-        .map(|problem| (problem.reason, &*problem.field))
+        .map(|problem| (problem.code.name(), &*problem.field))
         .collect();
-    assert_eq!(refused, [("TOO_MANY_RECORDS", "batch.put.tasks[2]")]);
+    assert_eq!(refused, [("LIMIT_EXCEEDED", "batch.put.tasks[2]")]);
     let outcome = state
         .apply_batch(batch(2, BatchKind::Delta, vec![node("n2", 7)]))
         .await

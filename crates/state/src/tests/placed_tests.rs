@@ -31,7 +31,8 @@ fn call(hold: &str, of_job: &str, placements: &[(&str, &str)]) -> PlacedCall {
 
 async fn commit(fixture: &CommitFixture, calls: Vec<PlacedCall>) -> Result<CommitOutcome, StateError> {
     let state = Arc::clone(&fixture.state);
-    let calls = PlacedCalls {
+    let calls = PlacementCommit {
+        scope: CommitScope::Calls,
         policy: ("default".into(), Arc::default()),
         calls: Arc::new(calls),
     };

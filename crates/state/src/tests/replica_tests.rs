@@ -197,7 +197,7 @@ async fn an_entry_whose_outcome_was_not_known_counts_if_it_is_in_the_log() {
         let [one, other, _] = three().await;
         one.store.set_error_mode(mode);
         let error = one.try_confirm(vec![(job("ns/a", "u", 6), 1)]).await.unwrap_err();
-        assert_eq!(error.reason(), "UNKNOWN_OUTCOME");
+        assert_eq!(error.reason(), "OUTCOME_UNKNOWN");
         let StateError::UnknownOutcome { key, .. } = &error else {
             panic!("{error}");
         };

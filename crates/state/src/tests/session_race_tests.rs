@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::session_tests::{DOCUMENT, allocate, open_request};
 use super::{batch, node, task};
 use crate::*;
-use pumice_engine::cycle::ChangeOutcome;
+use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
 use pumice_engine::model::{TaskRecord, TaskStatus};
 use pumice_engine::policy::Compatibility;
 
@@ -108,7 +108,10 @@ const CALLS: [(&str, SessionCall); 4] = [
         state.step_session(session, 0, &[allocate("a/x", "n1")]).map(drop)
     }),
     ("a query that changes plugins' state", |state, session| {
-        state.query_session(session, 0, &[], |_, _, _| Ok(WEIGHED)).map(drop)
+        let ask = |cycle: &mut SchedulingCycle, _: &_, _: &mut ChangeOutcome| {
+            cycle.query_plugins(|_, _| Ok::<_, StateError>(WEIGHED))
+        };
+        state.query_cycle(session, 0, &[], ask).map(drop)
     }),
     ("a query that changes the cycle, as Place does", |state, session| {
         let place = |_: &mut _, _: &_, _: &mut ChangeOutcome| Ok::<_, StateError>(WEIGHED);
@@ -173,11 +176,11 @@ fn nobody_else_changes_or_ends_a_session_during_a_change() {
     let (state, _, session) = open();
     let place = [allocate("a/x", "n1")];
     let busy = |ended: Result<(), StateError>| assert_eq!(ended.unwrap_err().reason(), "SESSION_BUSY");
-    let queried = state.query_session(&session, 0, &[], |_, _, _| {
+    let queried = state.query_cycle(&session, 0, &[], |_, _, _| {
         busy(state.step_session(&session, 0, &place).map(drop));
         busy(state.commit_session(&session, 0, &[], &[], || ()).map(drop));
         busy(state.close_session(&session).map(drop));
-        Ok(WEIGHED)
+        Ok::<_, StateError>(WEIGHED)
     });
     drop(queried.unwrap());
     assert_eq!(state.step_session(&session, 1, &place).unwrap().applied_through, 2);

@@ -132,7 +132,7 @@ async fn a_rejected_change_leaves_nothing_of_its_batch() {
     let error = state.step_session(&session, 0, &changes).unwrap_err();
     assert_eq!(
         (error.reason(), error.applied_through()),
-        ("UNKNOWN_SAVEPOINT", Some(0))
+        ("SAVEPOINT_UNKNOWN", Some(0))
     );
     assert_eq!(
         status(&state.peek_session(&session).unwrap(), "a/x").0,
@@ -206,15 +206,15 @@ async fn what_does_not_fit_is_left_out_with_a_warning() {
         .outcome
         .warnings
         .iter()
-        .map(|warning| (warning.reason, &*warning.field))
+        .map(|warning| (warning.code.name(), &*warning.field))
         .collect();
     let expected = [
         ("CHANGE_DOES_NOT_FIT", "changes[0].allocate"),
         ("CHANGE_DOES_NOT_FIT", "changes[1].allocate"),
         ("CHANGE_DOES_NOT_FIT", "changes[2].unevict"),
-        ("UNKNOWN_TASK", "changes[3].evict"),
+        ("TASK_UNKNOWN", "changes[3].evict"),
         ("CHANGE_DOES_NOT_FIT", "changes[4].unpipeline"),
-        ("UNKNOWN_JOB", "changes[5].job_enqueued"),
+        ("JOB_UNKNOWN", "changes[5].job_enqueued"),
     ];
     assert_eq!(warnings, expected);
     assert!(stepped.outcome.nodes.is_empty() && stepped.outcome.events.is_empty());
@@ -335,7 +335,7 @@ async fn a_return_over_several_marks_names_all_that_changed() {
     assert!(late.repeated, "what the first of them did is not in the outcome");
     assert_eq!(
         reason(state.step_session(&session, 8, &[SessionChange::RollbackTo("b".into())])),
-        "UNKNOWN_SAVEPOINT"
+        "SAVEPOINT_UNKNOWN"
     );
 }
 

@@ -17,8 +17,9 @@ use super::shuttle_disk::{DISK_FAILS_LATE, DISK_REJECTS, DISK_WORKS, PowerSwitch
 use super::{FakeClock, batch};
 use crate::ledger::{AdmissionLedger, SharedLeases};
 use crate::policies::writer::PolicyWriter;
-use crate::sessions::assumption_command::{AssumptionCommand, SessionCommit};
+use crate::sessions::assumption_command::AssumptionCommand;
 use crate::sessions::commit_outcome::{ProposedJob, ProposedPlacement};
+use crate::sessions::placed_calls::{CommitScope, PlacedCall, PlacementCommit};
 use crate::store::{Durability, LedgerLog, MemoryStore, Store as _};
 use crate::writer::command::{DurableCommand, WriterCommand};
 use crate::writer::node_table::NodeTable;
@@ -255,8 +256,11 @@ impl FakeServer {
         let outcome = Self::send_and_wait(self.commands.clone(), &self.power, |reply| {
             WriterCommand::Apply(Box::new(batch), reply)
         });
-        let outcome = outcome.unwrap().unwrap();
-        assert!(outcome.resync.is_none() && outcome.rejected.is_empty(), "{outcome:?}");
+        // Without an outcome the writer has panicked, and its message says why.
+        if let Some(outcome) = outcome {
+            let outcome = outcome.unwrap();
+            assert!(outcome.resync.is_none() && outcome.rejected.is_empty(), "{outcome:?}");
+        }
     }
 
     /// Sends all records.
@@ -391,11 +395,17 @@ impl ShuttleFixture {
                 uid: Some("u".into()),
                 placements: (0..tasks).map(placement).collect(),
             };
-            let commit = SessionCommit {
-                session: job.into(),
+            let call = PlacedCall {
+                hold: job.into(),
+                job: wanted,
+            };
+            let commit = PlacementCommit {
                 policy: ("default".into(), Arc::default()),
-                jobs: vec![wanted],
-                withdrawn: Vec::new(),
+                calls: Arc::new(vec![call]),
+                scope: CommitScope::Session {
+                    session: job.into(),
+                    withdrawn: Vec::new(),
+                },
             };
             let request = WriterRequest::new(Box::new(commit), reply);
             DurableCommand::Assume(Box::new(AssumptionCommand::Commit(request)))

@@ -2,10 +2,10 @@
 
 use super::{batch, node, start, task};
 use crate::*;
-use pumice_engine::model::{NodeVector, Problem, ProblemKind, RecordKind, ResourceId};
+use pumice_engine::model::{ErrorCode, NodeVector, Problem, RecordKind, ResourceId};
 
 fn unreadable(task: &str, node: &str) -> RejectedRecord {
-    let problem = Problem::new(ProblemKind::Invalid, "UNREADABLE_RECORD", "unreadable[0]", "`64gi`");
+    let problem = Problem::new(ErrorCode::UnreadableRecord, "unreadable[0]", "`64gi`");
     RejectedRecord {
         node: node.into(),
         ..RejectedRecord::new(RecordKind::Task, task.into(), vec![problem])
@@ -23,7 +23,7 @@ fn stand(state: &SharedState, node: &str) -> (i128, bool) {
 async fn send(state: &SharedState, batch: Batch) -> Vec<&'static str> {
     let outcome = state.apply_batch(batch).await.unwrap();
     assert!(outcome.resync.is_none(), "{outcome:?}");
-    outcome.warnings.iter().map(|warning| warning.reason).collect()
+    outcome.warnings.iter().map(|warning| warning.code.name()).collect()
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn a_node_with_an_uncounted_task_takes_nothing_new() {
         rejected: vec![unreadable("a/x", "n1"), unreadable("a/waits", "")],
         ..whole(1)
     };
-    assert_eq!(send(&state, bad.clone()).await, ["NOT_COUNTED"; 2]);
+    assert_eq!(send(&state, bad.clone()).await, ["RECORD_NOT_COUNTED"; 2]);
     assert_eq!((stand(&state, "n1"), stand(&state, "n2")), ((0, false), (0, true)));
     let delta = |sequence, put| batch(sequence, BatchKind::Delta, put);
     send(&state, delta(2, vec![node("n1", 8_000)])).await;
@@ -71,7 +71,7 @@ async fn a_node_with_an_uncounted_task_takes_nothing_new() {
         rejected: vec![unreadable("a/x", "n2")],
         ..delta(4, vec![])
     };
-    assert_eq!(send(&state, moved).await, ["NOT_COUNTED"]);
+    assert_eq!(send(&state, moved).await, ["RECORD_NOT_COUNTED"]);
     assert_eq!(
         (stand(&state, "n1"), stand(&state, "n2")),
         ((300, true), (0, false)),
@@ -93,12 +93,7 @@ async fn a_node_with_an_uncounted_task_takes_nothing_new() {
 #[tokio::test]
 async fn marks_of_a_node_and_of_its_own_record_stand_side_by_side() {
     let (state, _) = start();
-    let own = Problem::new(
-        ProblemKind::Invalid,
-        "INVALID_QUANTITY",
-        "put.nodes[0].allocatable",
-        "`x`",
-    );
+    let own = Problem::new(ErrorCode::QuantityInvalid, "put.nodes[0].allocatable", "`x`");
     let whole = batch(1, BatchKind::FullSyncLast, vec![node("n1", 4_000)]);
     send(&state, whole).await;
     let bad = Batch {
@@ -115,12 +110,12 @@ async fn marks_of_a_node_and_of_its_own_record_stand_side_by_side() {
         invalid
             .unwrap_or_default()
             .iter()
-            .map(|one| one.reason)
+            .map(|one| one.code.name())
             .collect::<Vec<_>>()
     };
-    assert_eq!(reasons(), ["INVALID_QUANTITY", "UNREADABLE_TASK"]);
+    assert_eq!(reasons(), ["QUANTITY_INVALID", "TASK_UNREADABLE"]);
     send(&state, batch(3, BatchKind::Delta, vec![node("n1", 4_000)])).await;
-    assert_eq!(reasons(), ["UNREADABLE_TASK"]);
+    assert_eq!(reasons(), ["TASK_UNREADABLE"]);
     let foreign = Batch {
         source: "other".into(),
         rejected: vec![unreadable("a/x", "")],

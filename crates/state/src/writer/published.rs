@@ -157,7 +157,7 @@ pub(crate) async fn derive_plugin_states(
     if !policy.policy.has_plugin_state() {
         return Ok(PluginStates::default());
     }
-    tokio::task::spawn_blocking(work)
+    crate::tasks::run_blocking(work)
         .await
         .map_err(|_| StateError::ShuttingDown)
 }

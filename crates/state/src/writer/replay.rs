@@ -79,7 +79,7 @@ impl Writer {
             } => {
                 self.ledger
                     .replay_job(state, job, reservation.as_ref(), tombstone.as_ref());
-                let event = PlacementEvent::Reserve(job);
+                let event = [PlacementEvent::Reserve(job)];
                 self.plugin_states
                     .retain(|_, plugin_states| plugin_states.apply(state, &event).is_ok());
             }

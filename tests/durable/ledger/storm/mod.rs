@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pumice::server::pb;
-use pumice::server::pb::decision_service_client::DecisionServiceClient;
-use pumice::server::pb::state_service_client::StateServiceClient;
+use pumice::server::pb::DecisionServiceClient;
+use pumice::server::pb::StateServiceClient;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};

@@ -376,7 +376,7 @@ class BatchOutcome(_message.Message):
     def refused(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Problem]:
         """Rejected records, by field. The server keeps using the last good record of
         the same name and marks it invalid in lists. The list has at most 1,000
-        problems; one more, MORE_PROBLEMS, has the number of omitted problems.
+        problems; one more, PROBLEMS_OMITTED, has the number of omitted problems.
         """
 
     @_builtins.property
@@ -415,7 +415,7 @@ class Resync(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Stable code: GAP, FENCED, UNKNOWN_SOURCE, EPOCH_CHANGED, LABELS_NEEDED."""
+    """Stable code: GAP, FENCED, SOURCE_UNKNOWN, EPOCH_CHANGED, LABELS_NEEDED."""
     message: _builtins.str
     """Sentence for people."""
     def __init__(

@@ -2754,7 +2754,7 @@ class Problem(_message.Message):
     code: _builtins.int
     """Code of google.rpc.Code, such as INVALID_ARGUMENT (3) or NOT_FOUND (5)."""
     reason: _builtins.str
-    """Stable code, such as INVALID_QUANTITY."""
+    """Stable code, such as QUANTITY_INVALID."""
     message: _builtins.str
     """Sentence for people."""
     field: _builtins.str

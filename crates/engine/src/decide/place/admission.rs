@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::PlaceGroup;
 use crate::decide::admit::{self, AdmitVerdict};
-use crate::model::{ClusterState, NodeSlot, Problem, ProblemKind, TaskRecord, TaskStatus};
+use crate::model::{ClusterState, ErrorCode, NodeSlot, Problem, TaskRecord, TaskStatus};
 use crate::plugin::PluginContext;
 use crate::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use crate::policy::Policy;
@@ -135,7 +135,7 @@ impl<'q> GroupAdmitter<'q> {
         } else {
             format!("there is no job `{job}`: name a stored job, or send the job itself")
         };
-        Problem::new(ProblemKind::NotFound, "UNKNOWN_JOB", self.job_field(), message)
+        Problem::new(ErrorCode::JobUnknown, self.job_field(), message)
     }
 
     /// True if nodes must be evaluated again after each task.
@@ -151,7 +151,7 @@ impl<'q> GroupAdmitter<'q> {
         let queue = &job.record.queue;
         let plugins = self.policy.allocators().iter().flatten();
         let least = plugins
-            .filter(|hook| hook.plugin.judges_tasks())
+            .filter(|hook| !hook.plugin.hooks().abstains_on_tasks)
             .map(|hook| {
                 let quota = hook.plugin.quota();
                 quota.map_or(1, |quota| quota.repeatable_admissions(context, queue, task))
@@ -173,7 +173,11 @@ impl<'q> GroupAdmitter<'q> {
                 status,
                 ..TaskRecord::clone(before)
             };
-            plugin_states.apply_repeated(cluster_state, &placement_event(before, &after, ""), times)?;
+            let moved = TaskTransition {
+                repeated: Some(times),
+                ..TaskTransition::new(before, &after, "")
+            };
+            plugin_states.apply(cluster_state, &[placement_event(moved)])?;
         }
         Ok(())
     }
@@ -209,10 +213,8 @@ impl<'q> GroupAdmitter<'q> {
                 status,
                 ..TaskRecord::clone(&before)
             };
-            plugin_states.apply(
-                cluster_state,
-                &placement_event(&before, &after, card.as_deref().unwrap_or_default()),
-            )?;
+            let moved = TaskTransition::new(&before, &after, card.as_deref().unwrap_or_default());
+            plugin_states.apply(cluster_state, &[placement_event(moved)])?;
         }
         self.placed_count += 1;
         Ok(card)
@@ -228,9 +230,8 @@ pub(super) fn hypothetical_task(group: usize, place: usize, task: &TaskRecord) -
     }
 }
 
-fn placement_event<'a>(before: &'a TaskRecord, after: &'a TaskRecord, card: &'a str) -> PlacementEvent<'a> {
-    let moved = TaskTransition { before, after, card };
-    if after.status == TaskStatus::Pipelined {
+fn placement_event(moved: TaskTransition<'_>) -> PlacementEvent<'_> {
+    if moved.after.status == TaskStatus::Pipelined {
         PlacementEvent::Pipeline(moved)
     } else {
         PlacementEvent::Allocate(moved)

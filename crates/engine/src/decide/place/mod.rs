@@ -35,7 +35,7 @@ use super::query::RejectionGroup;
 use crate::cycle::{ChangeOutcome, PendingPut, PutTarget, SchedulingCycle};
 use crate::devices::DeviceMask;
 use crate::model::{
-    ClusterState, JobRecord, NodeSlot, Problem, ProblemKind, ResourceTable, ResourceTotals, TaskRecord, TaskStatus,
+    ClusterState, ErrorCode, JobRecord, NodeSlot, Problem, ResourceTable, ResourceTotals, TaskRecord, TaskStatus,
     UnevaluatedFields,
 };
 use crate::plugin::{Measurement, Reason, Resolution};
@@ -419,5 +419,5 @@ fn query_too_large(count: usize, nodes: usize, limit: u64) -> Problem {
         "{count} tasks on {nodes} nodes: under this policy every node must be looked at after each task, and limit `pairs` \
          is {limit}"
     );
-    Problem::new(ProblemKind::Exhausted, "QUERY_TOO_LARGE", "count", message)
+    Problem::new(ErrorCode::LimitExceeded, "count", message)
 }

@@ -159,7 +159,7 @@ fn bad_pod_annotations_are_problems() {
     ] {
         let problem = scored(annotations, Corrected).unwrap_err();
         assert_eq!(problem.field, format!("annotations[{field}]"), "{annotations:?}");
-        assert_eq!(problem.reason, "INVALID_ANNOTATION", "{annotations:?}");
+        assert_eq!(problem.code.name(), "ANNOTATION_INVALID", "{annotations:?}");
         assert!(scored(annotations, Upstream).unwrap() <= 0.0, "{annotations:?}");
     }
     assert_eq!(
@@ -180,7 +180,7 @@ fn numbers_beyond_64_bits_are_errors() {
         compile(document, &options).map(|compiled| compiled.effective_document)
     };
     let report = taken(Corrected).unwrap_err();
-    assert_eq!(report.errors().next().unwrap().code, "ARGUMENT_RANGE");
+    assert_eq!(report.errors().next().unwrap().code.name(), "ARGUMENT_RANGE");
     assert!(taken(Upstream).unwrap().contains("resourceStrategyFitWeight: 10"));
 }
 

@@ -24,7 +24,7 @@ fn check(plugin: &str, rows: &[ExpectedDiagnostics<'_>]) {
             let found: Vec<(&str, &str)> = report
                 .diagnostics
                 .iter()
-                .map(|diagnostic| (diagnostic.code, diagnostic.path.strip_prefix(prefix).unwrap()))
+                .map(|diagnostic| (diagnostic.code.name(), diagnostic.path.strip_prefix(prefix).unwrap()))
                 .collect();
             assert_eq!(
                 found, *expected,
@@ -225,7 +225,11 @@ fn old_keys_are_accepted_with_a_warning() {
         ),
     ] {
         let report = diagnostic_report("resource-strategy-fit", arguments, false, Compatibility::Corrected);
-        let found: Vec<&str> = report.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
+        let found: Vec<&str> = report
+            .diagnostics
+            .iter()
+            .map(|diagnostic| diagnostic.code.name())
+            .collect();
         assert_eq!(found, codes, "{arguments}: {:?}", report.diagnostics);
     }
     let report = diagnostic_report(
@@ -234,5 +238,5 @@ fn old_keys_are_accepted_with_a_warning() {
         false,
         Compatibility::Upstream,
     );
-    assert_eq!(report.diagnostics[0].code, UNKNOWN);
+    assert_eq!(report.diagnostics[0].code.name(), UNKNOWN);
 }

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use super::fixtures::{cluster_state, node_query, policy, score_query, task};
 use crate::decide::{self, ScoreSheet};
 use crate::model::{
-    ClusterState, NodeRecord, Problem, ResourceAmounts, ResourceId, ResourceTable, TaskRecord, TaskStatus,
+    ClusterState, ErrorCode, NodeRecord, Problem, ResourceAmounts, ResourceId, ResourceTable, TaskRecord, TaskStatus,
 };
-use crate::policy::{Compatibility, CompileOptions, Policy, Severity, code, compile};
+use crate::policy::{Compatibility, CompileOptions, Policy, Severity, compile};
 
 const GPU: &str = "nvidia.com/gpu";
 const DISK: &str = "ephemeral-storage";
@@ -76,7 +76,7 @@ fn a_score_out_of_range_rejects_the_task() {
             task(request.clone(), &[]),
         )
         .unwrap_err();
-        assert_eq!(problem.reason, "SCORE_OUT_OF_RANGE");
+        assert_eq!(problem.code.name(), "SCORE_OUT_OF_RANGE");
         assert!(
             problem.message.contains("270 on `a`, 270 on `b`"),
             "{}",
@@ -149,41 +149,44 @@ fn likely_mistakes_warn_and_fail_under_strict() {
     let fit = |arguments: &str| (FIT_PLUS, arguments.to_owned());
     let scarce = |arguments: &str| ("ScarceResourceAvoidance", arguments.to_owned());
     for ((plugin, arguments), wanted) in [
-        (fit("{}"), code::ARGUMENT_MUTE),
-        (fit("{resources: {}}"), code::ARGUMENT_MUTE),
-        (fit("{resources: {cpu: {type: MostAllocated}}}"), code::ARGUMENT_WEIGHT),
+        (fit("{}"), ErrorCode::ArgumentMute),
+        (fit("{resources: {}}"), ErrorCode::ArgumentMute),
+        (
+            fit("{resources: {cpu: {type: MostAllocated}}}"),
+            ErrorCode::ArgumentWeight,
+        ),
         (
             fit("{resources: {cpu: {type: MostAllocated, weight: -1}}}"),
-            code::ARGUMENT_WEIGHT,
+            ErrorCode::ArgumentWeight,
         ),
         (
             fit("{resources: {cpu: {type: MostAllocated, weight: 9223372036854775807}}}"),
-            code::ARGUMENT_WEIGHT,
+            ErrorCode::ArgumentWeight,
         ),
         (
             fit("{resources: {cpu: {type: mostAllocated, weight: 1}}}"),
-            code::ARGUMENT_STRATEGY,
+            ErrorCode::ArgumentStrategy,
         ),
-        (fit("{resources: {cpu: {weight: 1}}}"), code::ARGUMENT_STRATEGY),
+        (fit("{resources: {cpu: {weight: 1}}}"), ErrorCode::ArgumentStrategy),
         (
             fit("{resources: {nvidia.com/*: {type: MostAllocated, weight: 1}}}"),
-            code::ARGUMENT_RESOURCE,
+            ErrorCode::ArgumentResource,
         ),
         (
             fit("{resources: {pods: {type: MostAllocated, weight: 1}}}"),
-            code::ARGUMENT_RESOURCE,
+            ErrorCode::ArgumentResource,
         ),
         (
             fit("{resources: {gpu: {type: MostAllocated, weight: 1}}}"),
-            code::ARGUMENT_RESOURCE,
+            ErrorCode::ArgumentResource,
         ),
-        (scarce("{resources: []}"), code::ARGUMENT_MUTE),
+        (scarce("{resources: []}"), ErrorCode::ArgumentMute),
         (
             scarce("{resources: [nvidia.com/gpu, nvidia.com/gpu]}"),
-            code::ARGUMENT_IGNORED,
+            ErrorCode::ArgumentIgnored,
         ),
-        (scarce("{resources: [gpu]}"), code::ARGUMENT_RESOURCE),
-        (scarce("{resources: ['nvidia.com/*']}"), code::ARGUMENT_RESOURCE),
+        (scarce("{resources: [gpu]}"), ErrorCode::ArgumentResource),
+        (scarce("{resources: ['nvidia.com/*']}"), ErrorCode::ArgumentResource),
     ] {
         let document = format!("actions: allocate\ntiers:\n- plugins: [{{name: {plugin}, arguments: {arguments}}}]\n");
         for compatibility in [Compatibility::Upstream, Compatibility::Corrected] {

@@ -2,7 +2,7 @@
 
 use super::fixtures::{amounts, cluster_state, node_query, policy, score_query, task};
 use crate::decide::{self, FilterDetail, FilterVerdict, NodeQuery, ResourceFit, ScoreQuery, ScoreSheet};
-use crate::model::{ClusterState, NodeRecord, Problem, ProblemKind, RecordKind, ResourceTable, TaskStatus};
+use crate::model::{ClusterState, ErrorCode, NodeRecord, Problem, RecordKind, ResourceTable, TaskStatus};
 use crate::plugin::Resolution;
 use crate::policy::Compatibility::Corrected;
 use crate::policy::CompiledPolicy;
@@ -147,7 +147,7 @@ fn the_first_rejection_counts() {
 #[test]
 fn an_outdated_node_takes_nothing_new() {
     let (mut cluster_state, query) = cluster();
-    let problem = Problem::new(ProblemKind::Invalid, "INVALID_QUANTITY", "allocatable", "no number");
+    let problem = Problem::new(ErrorCode::QuantityInvalid, "allocatable", "no number");
     cluster_state.set_invalid(RecordKind::Node, "d-big", Some(vec![problem].into()));
     let verdict = filter(&cluster_state, &policy(PLUGINS, Corrected), &query);
     assert_eq!(groups(&verdict)[0], ("node-state", "NodeInvalid", "", [0].as_slice()));
@@ -192,16 +192,10 @@ fn named_plugins_are_queried_independently() {
 fn unavailable_plugins_fail_the_query() {
     let (cluster_state, mut query) = cluster();
     let compiled = policy(PLUGINS, Corrected);
-    for (name, kind, reason) in [
-        ("pdb", ProblemKind::Unserved, "PLUGIN_NOT_SERVED"),
-        ("drf", ProblemKind::NotFound, "PLUGIN_NOT_FOUND"),
-    ] {
+    for (name, reason) in [("pdb", "PLUGIN_NOT_SERVED"), ("drf", "PLUGIN_UNKNOWN")] {
         query.plugins = vec!["binpack".into(), name.into()];
         let problem = decide::filter(&cluster_state, &compiled.policy, &query).unwrap_err();
-        assert_eq!(
-            (problem.kind, problem.reason, &*problem.field),
-            (kind, reason, "plugins[1]")
-        );
+        assert_eq!((problem.code.name(), &*problem.field), (reason, "plugins[1]"));
         let score = score_query(query.clone());
         assert_eq!(
             decide::score(&cluster_state, &compiled.policy, &score).unwrap_err(),
@@ -321,7 +315,7 @@ fn parts_and_plugins_are_distinguished() {
 fn equal_tasks_are_judged_once_and_items_fail_alone() {
     let (cluster_state, mut query) = cluster();
     let compiled = policy(PLUGINS, Corrected);
-    let problem = Problem::new(ProblemKind::Invalid, "INVALID_QUANTITY", "requests", "no number");
+    let problem = Problem::new(ErrorCode::QuantityInvalid, "requests", "no number");
     query.tasks.push(Err(problem.clone()));
     let mut other = query.tasks[0].clone().unwrap();
     let mut record = (*other.task).clone();

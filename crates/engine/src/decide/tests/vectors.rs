@@ -178,7 +178,7 @@ fn check_family(family: &str) {
             };
             let report = compile(&document, &options).unwrap_err();
             let problem = report.errors().next().unwrap();
-            assert!(problem.code.starts_with("ARGUMENT_"), "{name}: {problem}");
+            assert!(problem.code.name().starts_with("ARGUMENT_"), "{name}: {problem}");
             assert!(
                 problem.line > 0 && problem.path.starts_with("tiers[0].plugins[0].arguments"),
                 "{name}: {problem}"

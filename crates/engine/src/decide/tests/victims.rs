@@ -146,7 +146,7 @@ fn no_victim_of_an_irreducible_set_can_be_left_out() {
         ..group(&cluster_state, &candidates)
     };
     assert_eq!(
-        ask(&cluster_state, &policy, anywhere, true).unwrap_err().reason,
+        ask(&cluster_state, &policy, anywhere, true).unwrap_err().code.name(),
         "NODE_MISSING"
     );
 }

@@ -123,7 +123,7 @@ impl StoredKey {
         let class = &self.class;
         let pod = class.pod.as_ref().map_or(0, |pod| texts(&pod.labels));
         let constraints = class.constraints.iter().chain(&class.template_constraints);
-        let constraints: usize = constraints.map(|own| own.held_bytes()).sum();
+        let constraints: usize = constraints.map(|own| own.text_bytes()).sum();
         self.lineage.len() + size_of_val(&*class.requested) + texts(&class.annotations) + pod + constraints
     }
 }

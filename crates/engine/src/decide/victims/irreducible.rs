@@ -85,16 +85,10 @@ impl VictimSelection<'_> {
         victims: &[VictimCandidate<'c>],
     ) -> Result<BTreeSet<&'c str>, Problem> {
         let mut plugin_states = cycle.plugin_states().clone();
-        for victim in victims {
-            plugin_states.apply(
-                cycle.cluster_state(),
-                &PlacementEvent::Deallocate(unchanged_move(victim.task)),
-            )?;
-        }
-        plugin_states.apply(
-            cycle.cluster_state(),
-            &PlacementEvent::Pipeline(unchanged_move(&self.group.preemptor)),
-        )?;
+        let evicted = victims.iter().map(|victim| unchanged_move(victim.task));
+        let mut events: Vec<PlacementEvent<'_>> = evicted.map(PlacementEvent::Deallocate).collect();
+        events.push(PlacementEvent::Pipeline(unchanged_move(&self.group.preemptor)));
+        plugin_states.apply(cycle.cluster_state(), &events)?;
         let placed = TaskRecord {
             status: TaskStatus::Pipelined,
             node: Arc::clone(&self.group.node),
@@ -169,9 +163,5 @@ impl<'c> ReturnVerdicts<'c> {
 
 /// Transition that only adds or removes the task's requests.
 fn unchanged_move(task: &TaskRecord) -> TaskTransition<'_> {
-    TaskTransition {
-        before: task,
-        after: task,
-        card: "",
-    }
+    TaskTransition::new(task, task, "")
 }

@@ -14,7 +14,7 @@ use super::plugin_selection::named_plugins;
 use super::queue_state::may_queue_reclaim;
 use super::reduce_victims;
 use crate::cycle::{SchedulingCycle, SessionChange};
-use crate::model::{Problem, ProblemKind, TaskRecord, Uid};
+use crate::model::{ErrorCode, Problem, TaskRecord, Uid};
 use crate::plugin::{EvictionOrder, Plugin, PluginContext, VictimKind, VictimQuery};
 use crate::policy::{Compatibility, Policy};
 
@@ -186,7 +186,7 @@ impl VictimSelection<'_> {
         let (cycle, mut warnings) = self.with_assumptions(cycle)?;
         if irreducible && self.group.node.is_empty() {
             let message = "`irreducible` needs a node on which the preemptor must fit: set `node`";
-            return Err(Problem::new(ProblemKind::Invalid, "NODE_MISSING", "node", message));
+            return Err(Problem::new(ErrorCode::NodeMissing, "node", message));
         }
         let mut votes = Vec::new();
         let mut chosen = self.select_by_tiers(
@@ -234,12 +234,7 @@ impl VictimSelection<'_> {
     ) -> bool {
         if cycle.cluster_state().never_preempts(&self.group.preemptor) {
             let message = "its preemptionPolicy, or that of its priority class, is Never: no task is evicted for it";
-            warnings.push(Problem::new(
-                ProblemKind::FailedPrecondition,
-                "NEVER_PREEMPTS",
-                "preemptor",
-                message,
-            ));
+            warnings.push(Problem::new(ErrorCode::TaskNeverPreempts, "preemptor", message));
             return true;
         }
         self.policy.compatibility() == Compatibility::Corrected && queue_may_reclaim == Some(false)

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{VictimCandidate, VictimGroup};
-use crate::model::{ClusterState, NodeVector, Problem, ProblemKind, ResourceId};
+use crate::model::{ClusterState, ErrorCode, NodeVector, Problem, ResourceId};
 use crate::plugin::Shortfall;
 use crate::policy::Compatibility;
 
@@ -33,7 +33,7 @@ impl<'a> PreemptorShortfall<'a> {
         }
         let Some(node) = cluster_state.node_by_name(&group.node) else {
             let message = format!("there is no node `{}`", group.node);
-            return Err(Problem::new(ProblemKind::NotFound, "NODE_NOT_FOUND", "node", message));
+            return Err(Problem::new(ErrorCode::NodeUnknown, "node", message));
         };
         let exact = |id, vector| node.exact(id, vector).unwrap_or(0);
         let idle = |id| match node.upstream {

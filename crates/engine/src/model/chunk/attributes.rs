@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::NodeChunk;
+use crate::held_bytes::{HeldMemory, held_bytes};
 use crate::model::constraints::{NodeSelectorTerm, SelectorRequirement, Taint};
 use crate::model::mask::{CHUNK_SIZE, NodeMask};
 use crate::model::node::NodeEntry;
@@ -23,6 +24,8 @@ pub struct ChunkAttributes {
     names: Vec<(Arc<str>, u8)>,
 }
 
+held_bytes! { ChunkAttributes { labels, taints, names; cordoned } }
+
 /// Values of one attribute in a chunk, each once, and the number of each node's value.
 #[derive(Clone, Debug)]
 struct AttributeColumn<K, V> {
@@ -30,6 +33,12 @@ struct AttributeColumn<K, V> {
     values: Vec<V>,
     present: NodeMask,
     numbers: [u8; CHUNK_SIZE],
+}
+
+impl<K: HeldMemory, V: HeldMemory> HeldMemory for AttributeColumn<K, V> {
+    fn held_bytes(&self, _: Option<&Self>) -> usize {
+        self.key.held_bytes(None) + self.values.held_bytes(None)
+    }
 }
 
 impl<K: Default, V> Default for AttributeColumn<K, V> {
@@ -172,14 +181,6 @@ impl ChunkAttributes {
             && self.taints(offset) == record.taints()
             && self.cordoned.get(offset) == record.unschedulable
             && self.offset_of(&record.name) == Some(number)
-    }
-
-    /// Bytes of the columns, without their texts, which belong to records.
-    pub(in crate::model) fn bytes(&self) -> usize {
-        let text = size_of::<Arc<str>>();
-        let label = size_of::<AttributeColumn<Arc<str>, Arc<str>>>();
-        let labels = self.labels.iter().map(|column| label + column.values.len() * text);
-        size_of::<Self>() + labels.sum::<usize>() + self.names.len() * size_of::<(Arc<str>, u8)>()
     }
 
     fn offset_of(&self, name: &str) -> Option<u8> {

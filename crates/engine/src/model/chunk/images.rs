@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::NodeChunk;
+use crate::held_bytes::held_bytes;
 use crate::model::constraints::NodeProperties;
 use crate::model::mask::NodeMask;
 use crate::model::node::NodeEntry;
@@ -17,6 +18,8 @@ pub struct ChunkImages {
     shown: Vec<(u8, Arc<NodeProperties>)>,
 }
 
+held_bytes! { ChunkImages { images, shown } }
+
 /// Nodes that have an image.
 #[derive(Clone, Debug)]
 struct ImageNodes {
@@ -24,6 +27,8 @@ struct ImageNodes {
     /// Size in bytes at the first of them.
     first_size: i64,
 }
+
+held_bytes! { plain ImageNodes }
 
 /// Properties of a node that has images.
 fn with_images(entry: &NodeEntry) -> Option<&Arc<NodeProperties>> {
@@ -82,11 +87,6 @@ impl ChunkImages {
     pub(in crate::model) fn has(&self, offset: usize) -> bool {
         let number = u8::try_from(offset).unwrap_or(u8::MAX);
         self.shown.binary_search_by_key(&number, |(own, _)| *own).is_ok()
-    }
-
-    /// Bytes of the lists, without texts and properties, which belong to records.
-    pub(in crate::model) fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.images) + size_of_val(&*self.shown)
     }
 
     fn find(&self, name: &str) -> Option<&ImageNodes> {

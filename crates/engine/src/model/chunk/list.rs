@@ -1,84 +1,15 @@
-//! Lists that clones share in groups: a clone costs one pointer per group, and a change copies one group.
+//! Chunks of a cluster state, and the entries of the nodes of a chunk.
 
-use std::iter::FlatMap;
-use std::slice;
 use std::sync::Arc;
 
 use super::NodeChunk;
+use crate::held_bytes::held_bytes;
 use crate::model::mask::CHUNK_SIZE;
 use crate::model::node::NodeEntry;
-
-/// Number of chunks in a group.
-const CHUNKS_PER_GROUP: usize = 16;
+use crate::model::shared_list::SharedList;
 
 /// The chunks of a cluster state, in slot order.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeChunks {
-    /// Groups, all full except the last one.
-    groups: Vec<ChunkGroup>,
-}
-
-impl NodeChunks {
-    /// Number of chunks.
-    pub fn len(&self) -> usize {
-        let last = self.groups.last().map_or(0, |last| last.len());
-        self.groups.len().saturating_sub(1) * CHUNKS_PER_GROUP + last
-    }
-
-    /// True if the list has no chunks.
-    pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
-    /// Chunk of this number.
-    pub fn get(&self, number: usize) -> Option<&Arc<NodeChunk>> {
-        self.groups
-            .get(number / CHUNKS_PER_GROUP)?
-            .get(number % CHUNKS_PER_GROUP)
-    }
-
-    /// First chunk. `None`: the list is empty.
-    pub fn first(&self) -> Option<&Arc<NodeChunk>> {
-        self.get(0)
-    }
-
-    /// All chunks.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<NodeChunk>> {
-        self.into_iter()
-    }
-
-    pub(in crate::model) fn get_mut(&mut self, number: usize) -> Option<&mut Arc<NodeChunk>> {
-        Arc::make_mut(self.groups.get_mut(number / CHUNKS_PER_GROUP)?).get_mut(number % CHUNKS_PER_GROUP)
-    }
-
-    pub(in crate::model) fn push(&mut self, chunk: Arc<NodeChunk>) {
-        match self.groups.last_mut().filter(|last| last.len() < CHUNKS_PER_GROUP) {
-            Some(last) => Arc::make_mut(last).push(chunk),
-            None => self.groups.push(Arc::new(vec![chunk])),
-        }
-    }
-}
-
-type ChunkGroup = Arc<Vec<Arc<NodeChunk>>>;
-
-impl<'a> IntoIterator for &'a NodeChunks {
-    type Item = &'a Arc<NodeChunk>;
-    type IntoIter = FlatMap<
-        slice::Iter<'a, ChunkGroup>,
-        slice::Iter<'a, Arc<NodeChunk>>,
-        fn(&'a ChunkGroup) -> slice::Iter<'a, Arc<NodeChunk>>,
-    >;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.groups.iter().flat_map(|group| group.iter())
-    }
-}
-
-/// Bytes of a node's entry, besides the record.
-fn entry_bytes(entry: &NodeEntry) -> usize {
-    let upstream = entry.upstream.as_ref().map_or(0, |own| own.held_bytes());
-    size_of::<NodeEntry>() + entry.usage.held_bytes() + upstream
-}
+pub type NodeChunks = SharedList<Arc<NodeChunk>, 16>;
 
 /// Number of nodes in a group.
 const NODES_PER_GROUP: usize = 16;
@@ -86,6 +17,8 @@ const NODES_PER_GROUP: usize = 16;
 /// Entries of the nodes of a chunk, by offset.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::model) struct NodeEntries([Arc<[Option<Arc<NodeEntry>>; NODES_PER_GROUP]>; CHUNK_SIZE / NODES_PER_GROUP]);
+
+held_bytes! { NodeEntries { 0 } }
 
 impl Default for NodeEntries {
     fn default() -> Self {
@@ -108,18 +41,5 @@ impl NodeEntries {
         let pairs = self.0.iter().zip(&other.0).enumerate();
         let different = pairs.filter(|(_, (one, next))| !Arc::ptr_eq(one, next));
         different.flat_map(|(group, _)| group * NODES_PER_GROUP..(group + 1) * NODES_PER_GROUP)
-    }
-
-    /// Bytes that these entries do not share with older ones.
-    pub(in crate::model) fn unshared_bytes(&self, older: &Self) -> usize {
-        let groups = self.0.iter().zip(&older.0);
-        let own = groups.filter(|(new, old)| !Arc::ptr_eq(new, old)).map(|(new, old)| {
-            let changed = new.iter().zip(&**old).filter_map(|(new, old)| match (new, old) {
-                (Some(new), Some(old)) if Arc::ptr_eq(new, old) => None,
-                (new, _) => new.as_ref(),
-            });
-            size_of_val(&**new) + changed.map(|entry| entry_bytes(entry)).sum::<usize>()
-        });
-        own.sum()
     }
 }

@@ -19,13 +19,14 @@ pub use self::list::NodeChunks;
 use self::list::NodeEntries;
 use self::ports::ChunkPorts;
 use super::amounts::ResourceId;
-use super::column::{ChunkColumn, ChunkResource, NodeVector, ReciprocalColumn, ResourceColumns};
+use super::column::{ChunkColumn, ChunkResource, NodeVector, ResourceColumns};
 use super::integer_column::{ExactIntegers, WholeVector, read_integers};
 use super::lazy_value::LazyValue;
 use super::mask::{CHUNK_SIZE, NodeMask};
 use super::node::NodeEntry;
 use super::pod_sum_delta::AddedPodSums;
 use super::stored::NodeSlot;
+use crate::held_bytes::HeldMemory;
 
 /// Columns and entries of 256 consecutive slots of the node table.
 #[derive(Clone, Debug)]
@@ -90,6 +91,21 @@ impl Default for NodeChunk {
     }
 }
 
+impl HeldMemory for NodeChunk {
+    fn held_bytes(&self, older: Option<&Self>) -> usize {
+        let columns = self.columns.iter().map(|own| {
+            let mut olds = older.into_iter().flat_map(|older| &older.columns);
+            own.held_bytes(olds.find(|old| old.id == own.id))
+        });
+        size_of_val(&*self.columns)
+            + columns.sum::<usize>()
+            + self.entries.held_bytes(older.map(|older| &older.entries))
+            + self.attributes.held_bytes(older.map(|older| &older.attributes))
+            + self.images.held_bytes(older.map(|older| &older.images))
+            + self.ports.held_bytes(older.map(|older| &older.ports))
+    }
+}
+
 impl NodeChunk {
     /// Empty chunk with its position among the chunks of a cluster state.
     pub fn at(number: u32) -> Self {
@@ -129,42 +145,6 @@ impl NodeChunk {
             None if self.number == Self::DETACHED => None,
             None => NodeSlot::try_from(self.number as usize * CHUNK_SIZE + offset).ok(),
         }
-    }
-
-    /// Bytes that this chunk holds.
-    pub fn bytes(&self) -> usize {
-        self.unshared_bytes(&Self::default())
-    }
-
-    /// Bytes that this chunk holds and does not share with the older one.
-    pub(super) fn unshared_bytes(&self, older: &Self) -> usize {
-        let shared = |column: &Arc<ChunkColumn>| {
-            let olds = older.columns.iter().flat_map(|own| own.vectors.iter().flatten());
-            olds.into_iter().any(|old| Arc::ptr_eq(old, column))
-        };
-        let columns = self.columns.iter().flat_map(|own| own.vectors.iter().flatten());
-        let own = columns.filter(|column| !shared(column)).count();
-        let held = |own: &Arc<ReciprocalColumn>| {
-            let olds = older.columns.iter().filter_map(|own| own.reciprocals.as_ref());
-            olds.into_iter().any(|old| Arc::ptr_eq(old, own))
-        };
-        let reciprocals = self.columns.iter().filter_map(|own| own.reciprocals.as_ref());
-        let reciprocals = reciprocals.filter(|own| !held(own)).count();
-        size_of::<Self>()
-            + size_of_val(&*self.columns)
-            + own * size_of::<ChunkColumn>()
-            + reciprocals * size_of::<ReciprocalColumn>()
-            + self.entries.unshared_bytes(&older.entries)
-            + self.unshared_attributes(older)
-            + self.unshared_port_bytes(older)
-    }
-
-    fn unshared_attributes(&self, older: &Self) -> usize {
-        let is_shared = self.attributes.is_shared_with(&older.attributes);
-        let own = self.attributes.get().filter(|_| !is_shared);
-        let images_shared = self.images.is_shared_with(&older.images);
-        let images = self.images.get().filter(|_| !images_shared);
-        own.map_or(0, ChunkAttributes::bytes) + images.map_or(0, ChunkImages::bytes)
     }
 
     /// Images of the nodes. A detached chunk without entries has none.

@@ -2,6 +2,7 @@
 //! the first query, and again after ports have changed.
 
 use super::NodeChunk;
+use crate::held_bytes::held_bytes;
 use crate::model::constraints::HostPort;
 use crate::model::mask::NodeMask;
 use crate::model::node::NodeEntry;
@@ -14,6 +15,8 @@ pub(in crate::model) struct ChunkPorts {
     /// Nodes with tasks that are being released and take ports.
     releasing: NodeMask,
 }
+
+held_bytes! { ChunkPorts { ports; releasing } }
 
 impl ChunkPorts {
     fn of(chunk: &NodeChunk) -> Self {
@@ -43,10 +46,6 @@ impl ChunkPorts {
             .filter(|(_, nodes)| nodes.get(offset))
             .map(|(port, _)| port);
         shown.eq(ports_of(entry)) && self.releasing.get(offset) == has_releasing_ports(entry)
-    }
-
-    fn bytes(&self) -> usize {
-        size_of::<Self>() + self.ports.len() * size_of::<(HostPort, NodeMask)>()
     }
 }
 
@@ -86,13 +85,6 @@ impl NodeChunk {
         }
         let shown = |own: &ChunkPorts| entry.is_some_and(|entry| own.shows(offset, entry));
         self.ports.retain(shown);
-    }
-
-    /// Bytes of the list of ports.
-    pub(in crate::model) fn unshared_port_bytes(&self, older: &Self) -> usize {
-        let is_shared = self.ports.is_shared_with(&older.ports);
-        let own = self.ports.get().filter(|_| !is_shared);
-        own.map_or(0, ChunkPorts::bytes)
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 pub use super::devices::{DeviceRequest, NodeDevices};
 use super::pod_identity::PodIdentity;
 use super::text_map::TextMap;
+use crate::held_bytes::{HeldMemory, held_bytes};
 pub use node_selector::{NodeLabels, NodeSelectorTerm, PreferredTerm, SelectorRequirement};
 pub use pod_selector::{LabelSelector, PodAffinityTerm, PodTerms, SpreadConstraint, SpreadPolicy, WeightedPodTerm};
 pub use taint::{Taint, TaintEffect, Toleration};
@@ -293,7 +294,7 @@ impl PodConstraints {
     }
 
     /// Bytes of the constraints beside their own structure: texts with their places in lists.
-    pub fn held_bytes(&self) -> usize {
+    pub fn text_bytes(&self) -> usize {
         let mut bytes = 0;
         // The copy shares the texts and takes the lists, which is cheap where constraints are rare.
         self.clone().each_text(&mut |text| bytes += text_weight(text));
@@ -344,9 +345,25 @@ impl PodConstraints {
     }
 }
 
+impl HeldMemory for PodConstraints {
+    const IS_INTERNED: bool = true;
+
+    fn held_bytes(&self, _: Option<&Self>) -> usize {
+        self.text_bytes()
+    }
+}
+
+impl HeldMemory for NodeProperties {
+    const IS_INTERNED: bool = true;
+
+    fn held_bytes(&self, _: Option<&Self>) -> usize {
+        self.text_bytes()
+    }
+}
+
 impl NodeProperties {
     /// Bytes of the properties beside their own structure.
-    pub fn held_bytes(&self) -> usize {
+    pub fn text_bytes(&self) -> usize {
         let taints = self.taints.iter().flat_map(|taint| [&taint.key, &taint.value]);
         let names = self.images.iter().flat_map(|image| &image.names);
         let model = self.devices.iter().map(|devices| &devices.model);
@@ -396,6 +413,8 @@ pub struct HostPort {
     /// Number of the port.
     pub port: i32,
 }
+
+held_bytes! { HostPort { protocol, host_ip; port } }
 
 /// Address that conflicts with every other one.
 const EVERY_ADDRESS: &str = "0.0.0.0";

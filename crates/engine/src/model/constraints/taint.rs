@@ -1,5 +1,6 @@
 //! Taints of nodes, and tolerations of pods.
 
+use crate::held_bytes::held_bytes;
 use std::sync::Arc;
 
 /// Effect of a taint on pods that do not tolerate it.
@@ -48,6 +49,8 @@ pub struct Taint {
     /// Effect on pods that do not tolerate the taint.
     pub effect: TaintEffect,
 }
+
+held_bytes! { Taint { key, value; effect } }
 
 impl Taint {
     /// True if the taint keeps away pods that do not tolerate it.

@@ -121,6 +121,11 @@ impl Quantity {
         Self::from_parts(whole.into(), 0, format)
     }
 
+    /// Largest number of 38 digits, beyond every amount.
+    pub fn largest() -> Self {
+        Self::from_parts(i128::MAX, 0, QuantityFormat::DecimalSi)
+    }
+
     /// Quantity `value`·10^`exponent`, of at most 38 digits. The exponent must be small, since it is written out.
     pub(in crate::model) fn from_parts(value: i128, exponent: i32, format: QuantityFormat) -> Self {
         let fits = i64::try_from(value).is_ok();
@@ -310,21 +315,6 @@ impl fmt::Display for Quantity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&text::render(self, MissingSuffix::Exponent))
     }
-}
-
-/// Thousandths as quantity text: 1500 is `1500m`, 2000 is `2`.
-pub fn format_milli(milli: i128) -> String {
-    Quantity::from_parts(milli, -3, QuantityFormat::DecimalSi).to_string()
-}
-
-/// Whole units as quantity text: 3000 is `3k`.
-pub fn format_count(count: i128) -> String {
-    Quantity::from_parts(count, 0, QuantityFormat::DecimalSi).to_string()
-}
-
-/// Bytes as quantity text: 1073741824 is `1Gi`.
-pub fn format_bytes(bytes: i128) -> String {
-    Quantity::from_parts(bytes, 0, QuantityFormat::BinarySi).to_string()
 }
 
 /// Bytes for people, in the largest unit that leaves at most three digits after the point: binary (`64Gi`), or decimal

@@ -2,7 +2,7 @@
 
 use super::{QuantityError, QuantityFormat, clip};
 
-/// Largest length of a text that is read; it bounds the work, and no amount needs more.
+/// Largest length of a text whose number is computed; it bounds the work, and no amount needs more.
 pub(super) const MAX_LABEL_BYTES: usize = 4096;
 
 /// Parts of a quantity, before any arithmetic.
@@ -28,9 +28,6 @@ pub(super) struct QuantitySuffix {
 
 /// Splits `text` into its parts, as far as the grammar allows.
 pub(super) fn scan(text: &str) -> Result<ScannedQuantity<'_>, QuantityError> {
-    if text.len() > MAX_LABEL_BYTES {
-        return Err(QuantityError::TooLarge(clip(text)));
-    }
     let rest = text.as_bytes();
     if rest.is_empty() {
         return Err(QuantityError::Format(clip(text)));
@@ -46,6 +43,9 @@ pub(super) fn scan(text: &str) -> Result<ScannedQuantity<'_>, QuantityError> {
     let suffix = read_suffix(rest, text)?;
     if zeros.is_empty() && whole.is_empty() && fraction.is_empty() {
         return Err(QuantityError::NoDigits(clip(text)));
+    }
+    if text.len() > MAX_LABEL_BYTES {
+        return Err(QuantityError::TooLarge(clip(text)));
     }
     Ok(ScannedQuantity {
         negative: sign == b"-",

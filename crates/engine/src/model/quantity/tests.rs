@@ -189,12 +189,13 @@ fn compares_without_writing_out_powers() {
 
 #[test]
 fn formats_integers() {
-    assert_eq!(format_milli(1500), "1500m");
-    assert_eq!(format_milli(-2_000_000), "-2k");
-    assert_eq!(format_count(3000), "3k");
-    assert_eq!(format_bytes(1 << 34), "16Gi");
-    assert_eq!(format_bytes(1000), "1k");
-    assert_eq!(format_bytes(0), "0");
+    let whole = |amount, format| Quantity::from_whole(amount, format).to_string();
+    assert_eq!(Quantity::from_milli(1500).to_string(), "1500m");
+    assert_eq!(Quantity::from_milli(-2_000_000).to_string(), "-2k");
+    assert_eq!(whole(3000, QuantityFormat::DecimalSi), "3k");
+    assert_eq!(whole(1 << 34, QuantityFormat::BinarySi), "16Gi");
+    assert_eq!(whole(1000, QuantityFormat::BinarySi), "1k");
+    assert_eq!(whole(0, QuantityFormat::BinarySi), "0");
 }
 
 /// A text of a sign, digits, a fraction and a suffix, with the number of nanos in it, rounded away from zero as the

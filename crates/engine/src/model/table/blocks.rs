@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::super::COUNT_BYTES;
 use super::{BlockTable, TableBlock, TableLeaf, last_block_not_after};
+use crate::held_bytes::{COUNT_BYTES, HeldMemory};
 
 /// Bytes of a shared block besides its items: two reference counts and the list's header.
 const BLOCK_HEAD: usize = COUNT_BYTES + size_of::<Vec<usize>>();
@@ -58,6 +58,17 @@ impl<V: Clone, const ITEMS: usize> BlockTable<V, ITEMS> {
                 }
             }
         }
+    }
+}
+
+/// Names belong to records.
+impl<V: Clone + HeldMemory, const ITEMS: usize> HeldMemory for BlockTable<V, ITEMS> {
+    fn held_bytes(&self, older: Option<&Self>) -> usize {
+        let empty = Self::default();
+        let older = older.unwrap_or(&empty);
+        let mut sum = self.unshared_bytes(older);
+        self.unshared_entries(older, |own, before| sum += own.held_bytes(before));
+        sum
     }
 }
 

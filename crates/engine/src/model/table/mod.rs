@@ -80,6 +80,13 @@ impl<V, const ITEMS: usize> Default for BlockTable<V, ITEMS> {
     }
 }
 
+/// Equal names and values, in whatever blocks.
+impl<V: Clone + PartialEq, const ITEMS: usize> PartialEq for BlockTable<V, ITEMS> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.iter().eq(other.iter())
+    }
+}
+
 /// Order of two names, byte by byte. Eight bytes are compared at once, which avoids a call for short names.
 pub(crate) fn name_order(name: &str, other: &str) -> Ordering {
     let (name, other) = (name.as_bytes(), other.as_bytes());

@@ -1,7 +1,7 @@
 //! Arguments of the plugin.
 
 use super::PLUGIN;
-use crate::policy::{DiagnosticReport, PluginArguments, code};
+use crate::policy::{DiagnosticReport, ErrorCode, PluginArguments};
 
 const RECLAIM_LEVEL: &str = "ancestorReclaimLevel";
 /// Switches of device classes, which no record carries.
@@ -31,7 +31,7 @@ impl QuotaTreeConfig {
                 .filter(|argument| argument.lenient_bool() == Some(true))
             {
                 let message = "device classes of resource claims are not counted";
-                report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+                report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
             }
         }
         let Some(argument) = arguments.get(RECLAIM_LEVEL).filter(|argument| !argument.is_null()) else {
@@ -40,7 +40,7 @@ impl QuotaTreeConfig {
         let level = argument.lenient_int().and_then(|level| usize::try_from(level).ok());
         if level.is_none() {
             let message = "expected an integer of at least 0; the default 0 counts";
-            report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+            report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
         }
         Self {
             reclaim_level: level.unwrap_or(0),

@@ -1,10 +1,9 @@
 //! Whether a queue may take from others at all (Volcano's Preemptive): by its limits, those of the queues above it, and what it
 //! deserves.
 
-use super::super::queue_accounts::{IntegerAmounts, QueueTotals, QuotaState, missing_amount, sum_with};
+use super::super::queue_accounts::{IntegerAmounts, QueueTotals, QuotaState, is_reclaimable, missing_amount, sum_with};
 use super::state::QueueCapacityState;
 use super::tree::ROOT;
-use super::victims::is_reclaimable;
 use crate::model::{ClusterState, Problem, ResourceId, ResourceVector, TaskRecord};
 use crate::policy::Compatibility;
 

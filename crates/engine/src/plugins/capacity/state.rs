@@ -8,7 +8,8 @@ use super::PLUGIN;
 use super::config::QuotaTreeConfig;
 use super::limits::{flat_bounds, tree_bounds, unlimited};
 use super::tree::QuotaTree;
-use crate::model::{ClusterState, Problem, StateDiff};
+use crate::held_bytes::held_bytes;
+use crate::model::{ClusterState, Problem, ResourceVector, StateDiff};
 use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
 
@@ -26,6 +27,8 @@ pub struct QueueCapacityState {
     /// Queues with negative amounts, which cannot count, under `corrected`.
     negatives: Arc<BTreeMap<Arc<str>, Problem>>,
 }
+
+held_bytes! { QueueCapacityState { accounts, total; config, tree, inner_with_jobs, negatives } }
 
 impl QueueCapacityState {
     /// State of a cluster state.
@@ -118,13 +121,6 @@ impl QueueCapacityState {
         }
     }
 
-    /// Accounts of a queue and of those above it, from below, with their names.
-    pub(super) fn chain<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = (&'a str, &'a Arc<QueueTotals>)> {
-        let above = self.accounts.ancestors(queue).iter().map(|name| &**name);
-        let names = std::iter::once(queue).chain(above);
-        names.filter_map(|name| Some((name, self.accounts.account(name)?)))
-    }
-
     fn rebuild_tree(&mut self, cluster_state: &ClusterState) {
         if self.tree.is_none() {
             return;
@@ -157,10 +153,6 @@ impl QuotaState for QueueCapacityState {
         &mut self.accounts
     }
 
-    fn node_totals(&self) -> &PresentTotals {
-        &self.total
-    }
-
     fn own_problem(&self, queue: &str) -> Option<&Problem> {
         let place = self.tree.as_ref().and_then(|tree| tree.problems.get(queue));
         place.or_else(|| self.negatives.get(queue))
@@ -170,14 +162,13 @@ impl QuotaState for QueueCapacityState {
         self.tree.is_some()
     }
 
+    fn task_limit(account: &QueueTotals) -> &ResourceVector {
+        &account.limits.real_capability
+    }
+
     /// Under `upstream` the shares of the queues above stay.
-    fn follow_tasks(
-        &mut self,
-        moved: &[TaskTransition<'_>],
-        holds: bool,
-        times: u64,
-    ) -> Result<Vec<Arc<str>>, Problem> {
-        let Some(place) = self.accounts.apply_tasks(moved, holds, times)? else {
+    fn follow_tasks(&mut self, moved: &[(TaskTransition<'_>, bool)]) -> Result<Vec<Arc<str>>, Problem> {
+        let Some(place) = self.accounts.apply_tasks(moved)? else {
             return Ok(Vec::new());
         };
         if self.compatibility() == Compatibility::Corrected {
@@ -193,42 +184,38 @@ impl QuotaState for QueueCapacityState {
         Ok(above.unwrap_or_default().to_vec())
     }
 
-    fn advanced(&self, changes: &StateDiff<'_>) -> Option<Self> {
-        if !changes.same_slots() {
-            return None;
-        }
-        let mut next = self.clone();
+    fn step(&mut self, changes: &StateDiff<'_>) {
         let nodes = changes.nodes();
-        next.total.follow(&nodes);
-        let touched = next.accounts.advance(changes);
+        let before = self.total.clone();
+        self.total.follow(&nodes);
+        let touched = self.accounts.advance(changes);
         let queues = changes.queues();
         // The root of a tree limits nothing that its record does not limit, however much the cluster has.
-        let limits_stay = match next.tree {
+        let limits_stay = match self.tree {
             _ if nodes.is_empty() => true,
             Some(_) => {
                 let names = changes.new.resources();
-                unlimited(&next.total.counted_vector(names)) == unlimited(&self.total.counted_vector(names))
+                unlimited(&self.total.counted_vector(names)) == unlimited(&before.counted_vector(names))
             }
             None => false,
         };
         if !queues.is_empty() {
-            next.rebuild_tree(changes.new);
+            self.rebuild_tree(changes.new);
             if queues
                 .iter()
                 .any(|queue| queue.before.is_none() || queue.after.is_none())
             {
-                next.accounts.add_up(changes.new);
+                self.accounts.add_up(changes.new);
             }
         }
         if touched.requests || !queues.is_empty() {
-            next.inner_with_jobs = None;
-            next.find_inner_with_jobs();
+            self.inner_with_jobs = None;
+            self.find_inner_with_jobs();
         }
         if limits_stay && queues.is_empty() {
-            next.accounts.by_queue.update_at(&touched.places, update_share);
+            self.accounts.by_queue.update_at(&touched.places, update_share);
         } else {
-            next.set_limits(changes.new);
+            self.set_limits(changes.new);
         }
-        Some(next)
     }
 }

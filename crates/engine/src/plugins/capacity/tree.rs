@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::super::queue_accounts::QueueAncestors;
-use crate::model::{ClusterState, Problem, ProblemKind};
+use crate::model::{ClusterState, ErrorCode, Problem};
 use crate::policy::Compatibility;
 
 /// Queue above all.
@@ -105,7 +105,7 @@ fn place_problem(
 ) -> Option<Problem> {
     let problem = |reason, message| {
         let field = format!("queues[{name}].parent");
-        Some(Problem::new(ProblemKind::Invalid, reason, field, message))
+        Some(Problem::new(reason, field, message))
     };
     let mut seen = BTreeSet::from([name]);
     let mut at = name;
@@ -116,13 +116,13 @@ fn place_problem(
         if !exists(parent) {
             let message =
                 format!("there is no queue `{parent}`, the parent of `{at}`; create it or set another parent");
-            return problem("QUEUE_PARENT_UNKNOWN", message);
+            return problem(ErrorCode::QueueParentUnknown, message);
         }
         if !seen.insert(parent) {
             let message = format!(
                 "the parents of queue `{name}` come to `{parent}` again and never to `{ROOT}`; set another parent"
             );
-            return problem("QUEUE_PARENT_CYCLE", message);
+            return problem(ErrorCode::QueueParentCycle, message);
         }
         at = parent;
     }

@@ -4,21 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::super::queue_accounts::{
-    IntegerAmounts, QueueTotals, QuotaState, missing_amount, reference_panics, sum_with,
+    ChargedTask, IntegerAmounts, QueueTotals, QuotaState, is_reclaimable, reference_panics,
 };
 use super::state::QueueCapacityState;
 use super::tree::ROOT;
-use crate::model::{ClusterState, Problem, ResourceId, ResourceVector, TaskRecord};
-use crate::plugin::{Shortfall, VictimQuery};
+use crate::model::{ClusterState, Problem, ResourceId, ResourceVector};
+use crate::plugin::VictimQuery;
 use crate::policy::Compatibility;
-
-/// Candidate with the queue that it is taken from.
-struct QuotaCandidate<'a> {
-    queue: &'a Arc<str>,
-    account: &'a Arc<QueueTotals>,
-    requests: IntegerAmounts,
-    vector: ResourceVector,
-}
 
 /// Amounts that queues still hold after the victims chosen so far.
 #[derive(Default)]
@@ -37,17 +29,6 @@ fn share_names(one: &ResourceVector, other: &ResourceVector, counts: impl Fn(Res
 }
 
 impl QueueCapacityState {
-    fn candidate(&self, task: &TaskRecord) -> Option<QuotaCandidate<'_>> {
-        let queue = &self.accounts.job(&task.job)?.queue;
-        let requests = IntegerAmounts::from(&task.requests);
-        Some(QuotaCandidate {
-            queue,
-            account: self.accounts.account(queue)?,
-            vector: ResourceVector::from(&requests),
-            requests,
-        })
-    }
-
     /// Candidates that may be reclaimed, in the order in which they would be evicted, those before gone.
     ///
     /// # Errors
@@ -60,7 +41,7 @@ impl QueueCapacityState {
         if self.unready_reason().is_some() {
             return Ok(Vec::new());
         }
-        let Some(reclaimer) = self.candidate(query.preemptor) else {
+        let Some(reclaimer) = self.charged_task(query.preemptor) else {
             return Ok(Vec::new());
         };
         let corrected = self.compatibility() == Compatibility::Corrected;
@@ -69,7 +50,7 @@ impl QueueCapacityState {
             let Some(task) = query.candidates.get(position) else {
                 continue;
             };
-            let Some(candidate) = self.candidate(task) else {
+            let Some(candidate) = self.charged_task(task) else {
                 continue;
             };
             if corrected {
@@ -109,7 +90,7 @@ impl QueueCapacityState {
             return Ok(victims);
         }
         for (position, task) in query.candidates.iter().enumerate() {
-            let Some(candidate) = self.candidate(task) else {
+            let Some(candidate) = self.charged_task(task) else {
                 continue;
             };
             if self.is_above_deserved(&mut left, &candidate)?.is_some() {
@@ -126,7 +107,7 @@ impl QueueCapacityState {
     fn is_above_deserved<'a>(
         &self,
         left: &mut RemainingAmounts<'a>,
-        candidate: &QuotaCandidate<'a>,
+        candidate: &ChargedTask<'a>,
     ) -> Result<Option<bool>, Problem> {
         let (account, queue) = (candidate.account, candidate.queue);
         let held = left.of(queue, account);
@@ -149,7 +130,7 @@ impl QueueCapacityState {
 
     /// True if reclaimer and candidate have a queue other than the root in common within the levels that count, and the
     /// reclaimer's own queue deserves nothing of what the reclaimer requests.
-    fn is_beside_undeserved(&self, reclaimer: &QuotaCandidate<'_>, candidate: &QuotaCandidate<'_>) -> bool {
+    fn is_beside_undeserved(&self, reclaimer: &ChargedTask<'_>, candidate: &ChargedTask<'_>) -> bool {
         let near = |queue: &str| {
             let above = self.accounts.ancestors(queue).iter().take(self.config.reclaim_level);
             above.filter(|name| ***name != *ROOT).cloned().collect::<Vec<_>>()
@@ -170,8 +151,8 @@ impl QueueCapacityState {
     fn levels_above_deserved<'a>(
         &'a self,
         left: &mut RemainingAmounts<'a>,
-        reclaimer: &QuotaCandidate<'_>,
-        candidate: &QuotaCandidate<'a>,
+        reclaimer: &ChargedTask<'_>,
+        candidate: &ChargedTask<'a>,
     ) -> Option<Vec<(&'a str, &'a Arc<QueueTotals>)>> {
         let (own, other) = (
             self.accounts.ancestors(candidate.queue),
@@ -211,40 +192,4 @@ impl QueueCapacityState {
         }
         held.exceeds_partly(deserved, requests).then_some(false)
     }
-
-    /// Amounts that the preemptor's queue, and those above it, would hold beyond their limits, each with the gains from
-    /// candidates below the same queue; under `corrected` only.
-    pub(super) fn shortfalls(&self, query: &VictimQuery<'_>) -> Vec<Shortfall> {
-        let Some(preemptor) = self.candidate(query.preemptor) else {
-            return Vec::new();
-        };
-        if self.compatibility() == Compatibility::Upstream {
-            return Vec::new();
-        }
-        let mut shortfalls = Vec::new();
-        for (queue, account) in self.chain(preemptor.queue) {
-            let limit = &account.limits.real_capability;
-            let sum = sum_with(account, &preemptor.requests);
-            for id in sum.misfits(limit, &preemptor.vector) {
-                let gains = query.candidates.iter().map(|task| {
-                    let own = self
-                        .candidate(task)
-                        .filter(|own| self.chain(own.queue).any(|(name, _)| name == queue));
-                    own.map_or(0, |own| own.requests.get(id))
-                });
-                let held = account.allocated.get(id) + preemptor.requests.get(id);
-                shortfalls.push(Shortfall {
-                    missing: missing_amount(held, limit.amount(id)),
-                    gains: gains.collect(),
-                });
-            }
-        }
-        shortfalls
-    }
-}
-
-/// True if others may reclaim from a queue.
-pub(super) fn is_reclaimable(cluster_state: &ClusterState, queue: &str) -> bool {
-    let stored = cluster_state.queues().get(queue);
-    stored.is_some_and(|stored| stored.record.reclaimable != Some(false))
 }

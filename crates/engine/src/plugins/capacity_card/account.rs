@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::amounts::QuotaAmounts;
 use super::limits::QueueLimits;
 use super::pieces::Pieces;
+use crate::held_bytes::held_bytes;
 
 /// A queue's account. A clone shares the limits.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +25,8 @@ pub struct QueueAccount {
     /// Number of its jobs; under `upstream` a queue without any has no account.
     pub job_count: u32,
 }
+
+held_bytes! { QueueAccount { limits, request, allocated, inqueue, elastic, pieces; job_count } }
 
 /// A share, and what sets it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -151,25 +151,14 @@ impl CapacityState {
                 .jobs()
                 .get(job)
                 .map(|stored| self.stored_job_entry(cluster_state, stored));
-            let old = match &entry {
-                Some(entry) => self.jobs.insert(Arc::clone(job), entry.clone()),
-                None => self.jobs.remove(job),
-            };
             if !book {
+                match entry {
+                    Some(entry) => drop(self.jobs.insert(Arc::clone(job), entry)),
+                    None => drop(self.jobs.remove(job)),
+                }
                 continue;
             }
-            if let Some(old) = old {
-                self.update_accounts(&old.queue, |level, account| {
-                    account.remove_job(level, &old);
-                    account.remove_request(&old);
-                });
-            }
-            if let Some(entry) = entry {
-                self.update_accounts(&entry.queue, |level, account| {
-                    account.add_job(level, &entry);
-                    account.add_request(&entry);
-                });
-            }
+            self.replace_job(job, entry);
             if let Some(row) = cluster_state.reservations().get(job) {
                 self.add_detached_reservation(cluster_state, row);
             }

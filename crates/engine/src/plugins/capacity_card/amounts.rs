@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::held_bytes::held_bytes;
 use smallvec::SmallVec;
 
 /// Between acceptable cards.
@@ -20,6 +21,8 @@ pub struct QuotaAmounts {
     cards: SmallVec<[(Arc<str>, i128); 2]>,
 }
 
+held_bytes! { QuotaAmounts { cards; cpu, memory } }
+
 impl QuotaAmounts {
     /// Processor time and memory only.
     pub fn new(cpu: impl Into<i128>, memory: impl Into<i128>) -> Self {
@@ -27,15 +30,6 @@ impl QuotaAmounts {
             cpu: cpu.into(),
             memory: memory.into(),
             cards: SmallVec::new(),
-        }
-    }
-
-    /// Bytes beyond the value's own: the list of many cards.
-    pub(super) fn bytes_beyond(&self) -> usize {
-        if self.cards.spilled() {
-            self.cards.capacity() * size_of::<(Arc<str>, i128)>()
-        } else {
-            0
         }
     }
 
@@ -173,7 +167,7 @@ impl QuotaAmounts {
         self.cpu == 0 && self.memory == 0 && self.cards.iter().all(|(_, amount)| *amount == 0)
     }
 
-    /// Forgets cards of which there is nothing.
+    /// Forgets cards without an amount.
     pub fn drop_zero_cards(&mut self) {
         self.cards.retain(|(_, amount)| *amount != 0);
     }

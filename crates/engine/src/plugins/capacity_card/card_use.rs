@@ -1,5 +1,6 @@
 //! Cards that tasks of a job use, of those that they may use.
 
+use crate::held_bytes::held_bytes;
 use std::sync::Arc;
 
 /// A card that tasks of a job use, of those that they may use, and how many tasks.
@@ -10,3 +11,5 @@ pub(super) struct CardUse {
     pub(super) card: Arc<str>,
     pub(super) task_count: u32,
 }
+
+held_bytes! { CardUse { choice, card; task_count } }

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
-use super::held_bytes::{map_bytes, text_bytes};
 use super::node_kinds::{NodeKinds, card_set};
 use crate::cards::NodeCards;
-use crate::model::{
-    COUNT_BYTES, ClusterState, NodeRecord, NodeSlot, ResourceAmounts, ResourceId, ResourceTable, SortedTable,
-};
+use crate::held_bytes::held_bytes;
+use crate::model::{ClusterState, NodeRecord, NodeSlot, ResourceAmounts, ResourceId, ResourceTable, SortedTable};
 use crate::policy::Compatibility;
 
 /// A node's share of the cluster's cards.
@@ -20,12 +18,16 @@ struct NodeCardCapacity {
     memory: i64,
 }
 
+held_bytes! { NodeCardCapacity { cards; cpu, memory } }
+
 /// A kind of card in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct CardResources {
     /// Resources that stand for it, with the number of nodes that say so.
     resources: BTreeMap<Arc<str>, (ResourceId, u32)>,
 }
+
+held_bytes! { CardResources { resources } }
 
 /// Kinds of cards, the resources that stand for them, and the capacity of each node.
 #[derive(Clone, Debug, Default)]
@@ -38,38 +40,9 @@ pub struct ClusterCards {
     total: QuotaAmounts,
 }
 
-impl NodeCardCapacity {
-    fn held_bytes(&self) -> usize {
-        let cards = self.cards.cards.keys().map(text_bytes).sum::<usize>();
-        let diagnostics = self.cards.diagnostics.iter().map(String::capacity).sum::<usize>();
-        size_of::<Self>()
-            + COUNT_BYTES
-            + map_bytes(&self.cards.cards)
-            + cards
-            + self.cards.texts().map(text_bytes).iter().sum::<usize>()
-            + self.cards.diagnostics.capacity() * size_of::<String>()
-            + diagnostics
-    }
-}
+held_bytes! { ClusterCards { nodes, node_kinds, resources_by_card, cards_by_resource, total } }
 
 impl ClusterCards {
-    /// Bytes beyond the value's own.
-    pub(super) fn held_bytes(&self) -> usize {
-        let nodes = self.nodes.iter().map(|(_, node)| node.held_bytes()).sum::<usize>();
-        let resources = self.resources_by_card.values().map(|card| map_bytes(&card.resources));
-        let cards = self.cards_by_resource.values();
-        self.nodes.unshared_bytes(&SortedTable::default())
-            + nodes
-            + self.node_kinds.held_bytes()
-            + map_bytes(&self.resources_by_card)
-            + resources.sum::<usize>()
-            + map_bytes(&self.cards_by_resource)
-            + cards
-                .map(|cards| cards.capacity() * size_of::<Arc<str>>())
-                .sum::<usize>()
-            + self.total.bytes_beyond()
-    }
-
     /// The cards of all nodes of a cluster state.
     pub fn of(cluster_state: &ClusterState, compatibility: Compatibility) -> Self {
         let mut cards = Self::default();

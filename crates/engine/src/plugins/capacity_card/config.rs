@@ -1,6 +1,6 @@
 //! The plugin's arguments.
 
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, Severity, YamlValue, code};
+use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArguments, Severity, YamlValue};
 
 /// `true`: cpu and memory of tasks with cards are not counted.
 pub(super) const UNLIMITED_CPU_MEMORY: &str = "cardUnlimitedCpuMemory";
@@ -66,7 +66,7 @@ impl CapacityConfig {
             *on = read_switch(arguments, name, report);
             if let (true, Compatibility::Upstream, Some(argument)) = (*on, compatibility, arguments.get(name)) {
                 let message = "the reference has no such switch; it has no effect under `compatibility: upstream`";
-                report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+                report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
                 *on = false;
             }
         }
@@ -75,7 +75,7 @@ impl CapacityConfig {
                 Some(weight) if weight > 0.0 && weight.is_finite() => config.node_order_weight = weight,
                 _ => {
                     let message = "expected a number above 0; the default 1 counts";
-                    report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+                    report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
                 }
             }
         }
@@ -126,6 +126,6 @@ fn read_switch(arguments: &PluginArguments, name: &str, report: &mut DiagnosticR
         report.suggestion(Severity::Warning, text, &["true", "false"])
     });
     let message = format!("expected a bool, found {found}; the default false counts{hint}");
-    report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+    report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
     false
 }

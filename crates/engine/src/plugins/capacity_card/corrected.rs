@@ -62,60 +62,36 @@ impl QueueLimits {
 }
 
 impl QueueAccount {
-    /// Takes a job in. `level`: how far its queue is below this one.
-    pub(super) fn add_job(&mut self, level: usize, job: &JobEntry) {
-        self.job_count += u32::from(level == 0);
-        self.allocated.add(&job.allocated);
-        self.add_contribution(&job.contribution());
-    }
-
-    /// Takes a job out.
-    pub(super) fn remove_job(&mut self, level: usize, job: &JobEntry) {
-        self.job_count = self.job_count.saturating_sub(u32::from(level == 0));
-        self.remove_contribution(&job.contribution());
-        self.allocated.subtract(&job.allocated);
-        self.allocated.drop_zero_cards();
-    }
-
-    /// Takes in what a job holds and waits for.
-    pub(super) fn add_request(&mut self, job: &JobEntry) {
-        let request = Arc::make_mut(&mut self.request);
-        request.add(&job.allocated);
-        request.add(&job.pending);
-    }
-
-    /// Takes out what a job held and waited for.
-    pub(super) fn remove_request(&mut self, job: &JobEntry) {
-        let request = Arc::make_mut(&mut self.request);
-        request.subtract(&job.allocated);
-        request.subtract(&job.pending);
-        request.drop_zero_cards();
-    }
-
     /// Keeps so much more back; of choices these pieces.
-    pub(super) fn reserve(&mut self, amounts: &QuotaAmounts, pieces: &Pieces) {
+    fn reserve(&mut self, amounts: &QuotaAmounts, pieces: &Pieces) {
         self.limits.charge(&mut self.inqueue, amounts);
         self.pieces.join(pieces);
     }
 
-    /// Keeps so much less back.
-    pub(super) fn release_reserve(&mut self, amounts: &QuotaAmounts, pieces: &Pieces) {
-        self.limits.uncharge(&mut self.inqueue, amounts);
-        self.pieces.leave(pieces);
-    }
-
-    /// Takes a job's contribution in.
-    pub(super) fn add_contribution(&mut self, contribution: &JobContribution) {
-        self.reserve(&contribution.inqueue, &contribution.pieces);
+    /// Adds a job's contribution.
+    pub(super) fn add(&mut self, contribution: &JobContribution) {
+        self.allocated.add(&contribution.allocated);
+        if !contribution.request.is_empty() {
+            Arc::make_mut(&mut self.request).add(&contribution.request);
+        }
         self.elastic.add(&contribution.elastic);
+        self.reserve(&contribution.inqueue, &contribution.pieces);
     }
 
-    /// Takes a job's contribution out.
-    pub(super) fn remove_contribution(&mut self, contribution: &JobContribution) {
-        self.release_reserve(&contribution.inqueue, &contribution.pieces);
+    /// Subtracts a job's contribution.
+    pub(super) fn subtract(&mut self, contribution: &JobContribution) {
+        self.allocated.subtract(&contribution.allocated);
+        if !contribution.request.is_empty() {
+            let request = Arc::make_mut(&mut self.request);
+            request.subtract(&contribution.request);
+            request.drop_zero_cards();
+        }
         self.elastic.subtract(&contribution.elastic);
-        self.inqueue.drop_zero_cards();
-        self.elastic.drop_zero_cards();
+        self.limits.uncharge(&mut self.inqueue, &contribution.inqueue);
+        self.pieces.leave(&contribution.pieces);
+        for amounts in [&mut self.allocated, &mut self.elastic, &mut self.inqueue] {
+            amounts.drop_zero_cards();
+        }
     }
 }
 
@@ -296,33 +272,15 @@ impl CapacityState {
                 tentative,
                 ..entry
             };
-            self.replace_entry(&job.name, admitted);
+            self.replace_job(&job.name, Some(admitted));
         }
     }
 
-    /// A job is admitted, or no longer: what is kept back for it changes, and nothing else.
+    /// A job is admitted, or no longer.
     pub(super) fn set_admitted(&mut self, job: &Arc<str>, admitted: bool) {
-        let Some(entry) = self.jobs.get(job).filter(|entry| entry.admitted != admitted) else {
-            return;
-        };
-        let next = JobEntry {
-            admitted,
-            ..entry.clone()
-        };
-        if next.reserved.is_some() {
-            return self.replace_entry(job, next);
-        }
-        let (left, pieces) = entry.remaining_reserve();
-        self.update_accounts(&next.queue, |_, account| {
-            if admitted {
-                account.reserve(&left, &pieces);
-            } else {
-                account.release_reserve(&left, &pieces);
-                account.inqueue.drop_zero_cards();
-            }
-        });
-        if let Some(entry) = self.jobs.get_mut(job) {
-            entry.admitted = admitted;
+        if let Some(entry) = self.jobs.get(job).filter(|entry| entry.admitted != admitted) {
+            let entry = entry.clone();
+            self.replace_job(job, Some(JobEntry { admitted, ..entry }));
         }
     }
 
@@ -337,13 +295,38 @@ impl CapacityState {
         }
     }
 
-    /// Puts a job's figures in the place of the former ones; its queue's account follows.
-    pub(super) fn replace_entry(&mut self, job: &Arc<str>, entry: JobEntry) {
-        if let Some(old) = self.jobs.get(job).cloned() {
-            self.update_accounts(&old.queue, |level, account| account.remove_job(level, &old));
+    /// Puts a job's figures in the place of the former ones, or removes them (`None`); the accounts of its queues follow.
+    pub(super) fn replace_job(&mut self, job: &Arc<str>, next: Option<JobEntry>) {
+        let charged = |entry: &JobEntry| (Arc::clone(&entry.queue), entry.contribution());
+        let mut added = next.as_ref().map(charged);
+        let old = match next {
+            Some(next) => self.jobs.insert(Arc::clone(job), next),
+            None => self.jobs.remove(job),
+        };
+        let mut taken = old.as_ref().map(charged);
+        if let (Some((queue, added)), Some((former, taken))) = (&mut added, &mut taken)
+            && queue == former
+        {
+            if added.request == taken.request {
+                (added.request, taken.request) = Default::default();
+            }
+            return self.update_accounts(queue, |_, account| {
+                account.subtract(taken);
+                account.add(added);
+            });
         }
-        self.update_accounts(&entry.queue, |level, account| account.add_job(level, &entry));
-        self.jobs.insert(Arc::clone(job), entry);
+        if let Some((queue, taken)) = taken {
+            self.update_accounts(&queue, |level, account| {
+                account.job_count = account.job_count.saturating_sub(u32::from(level == 0));
+                account.subtract(&taken);
+            });
+        }
+        if let Some((queue, added)) = added {
+            self.update_accounts(&queue, |level, account| {
+                account.job_count += u32::from(level == 0);
+                account.add(&added);
+            });
+        }
     }
 
     /// The check of a task: every reason against it, or the cards that would do.
@@ -399,16 +382,7 @@ impl CapacityState {
 
     /// Amounts that a task holds, as it is counted now; `None`: it does not count.
     pub(super) fn task_holding(&self, task: &str) -> Option<Arc<QuotaAmounts>> {
-        self.context(task).holds
-    }
-
-    /// Status of a task in the accounts, as it is counted now.
-    fn context(&self, task: &str) -> HoldingStatus {
-        if let Some(context) = self.task_holdings.get(task) {
-            return context.clone();
-        }
-        let stored = self.opening_state.tasks().get(task);
-        stored.map_or_else(HoldingStatus::default, |stored| self.holding_status_of(&stored.record))
+        self.holding_status_near(task, &mut Default::default()).holds
     }
 
     /// Status of a task by its record, before anything was reported of it.
@@ -420,65 +394,18 @@ impl CapacityState {
         }
     }
 
-    /// A task now holds what it needs on a node (`Some`), or nothing any more; with `waits` it asks for it again. The queue
-    /// whose account moved.
-    pub(super) fn set_task_holding(
-        &mut self,
-        cluster_state: &ClusterState,
-        task: &TaskRecord,
-        on: Option<(&str, &str)>,
-        waits: bool,
-    ) -> Option<Arc<str>> {
-        let before = self.context(&task.name);
-        let after = HoldingStatus {
-            holds: on.map(|(node, card)| {
-                Arc::new(TaskNeed::on_node(self.need_context(cluster_state), task, node, card).amounts())
-            }),
-            waits,
-        };
-        if before == after {
-            return None;
-        }
-        let entry = self.jobs.get(&task.job)?.clone();
-        let mut moved = Moved::default();
-        moved.add(self.need_context(cluster_state), task, &before, &after);
-        self.move_job(&task.job, &entry, &moved);
-        let context = self.need_context(cluster_state);
-        let of_task = [&before, &after].iter().any(|own| own.changes_least(context, task));
-        self.task_holdings.insert(Arc::clone(&task.name), after);
-        if of_task || entry.has_request_errors {
-            self.renew_least(cluster_state, &task.job);
-        }
-        Some(Arc::clone(&entry.queue))
-    }
-
     /// A job holds and waits for something else than before; its queue's account follows.
-    pub(super) fn move_job(&mut self, job: &Arc<str>, entry: &JobEntry, moved: &Moved) {
-        let mut next = entry.clone();
-        next.allocated.add(&moved.held);
-        next.allocated.drop_zero_cards();
+    pub(super) fn move_job(&mut self, job: &Arc<str>, mut entry: JobEntry, moved: &Moved) {
+        entry.allocated.add(&moved.held);
+        entry.allocated.drop_zero_cards();
         if !moved.pending.is_zero() {
-            let pending = Arc::make_mut(&mut next.pending);
+            let pending = Arc::make_mut(&mut entry.pending);
             pending.add(&moved.pending);
             pending.drop_zero_cards();
         }
         for (choices, held, holds) in &moved.choices {
-            next.update_card_use(choices, held, *holds);
+            entry.update_card_use(choices, held, *holds);
         }
-        let (taken, added) = (entry.contribution(), next.contribution());
-        let mut asked = moved.held.clone();
-        asked.add(&moved.pending);
-        self.update_accounts(&entry.queue, |_, account| {
-            account.remove_contribution(&taken);
-            account.allocated.add(&moved.held);
-            account.allocated.drop_zero_cards();
-            account.add_contribution(&added);
-            if !asked.is_zero() {
-                let request = Arc::make_mut(&mut account.request);
-                request.add(&asked);
-                request.drop_zero_cards();
-            }
-        });
-        self.jobs.insert(Arc::clone(job), next);
+        self.replace_job(job, Some(entry));
     }
 }

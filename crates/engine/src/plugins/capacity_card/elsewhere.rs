@@ -48,7 +48,7 @@ impl CapacityState {
         next.has_request_errors = computed.has_request_errors;
         next.behind_gates.clone_from(&computed.behind_gates);
         if next != entry {
-            self.replace_entry(job, next);
+            self.replace_job(job, Some(next));
         }
     }
 }

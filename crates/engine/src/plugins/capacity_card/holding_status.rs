@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
 use super::task_need::{CardDemand, NeedContext, TaskNeed, choices_of};
+use crate::held_bytes::held_bytes;
 use crate::model::TaskRecord;
 
 /// Status of a task in the accounts.
@@ -14,6 +15,8 @@ pub(super) struct HoldingStatus {
     /// True if the task waits for what it needs.
     pub(super) waits: bool,
 }
+
+held_bytes! { HoldingStatus { holds; waits } }
 
 /// Changes of what the tasks of a job hold and wait for.
 #[derive(Clone, Debug, Default)]

@@ -13,6 +13,7 @@ use super::pieces::{Pieces, Sizes};
 use super::problems::JobProblem;
 use super::task_need::{NeedContext, TaskNeed};
 use super::task_need::{choices_of, holds_resources};
+use crate::held_bytes::held_bytes;
 use crate::model::{JobPhase, JobRecord, StoredRecord, TaskRecord, TaskStatus};
 
 /// A job in figures, and what becomes of it. It reads, and is changed, as if its figures were its own; permits change
@@ -26,6 +27,8 @@ pub struct JobEntry {
     /// True if the job is admitted by a permit that ends with the next vote, unless it is confirmed.
     pub(super) tentative: bool,
 }
+
+held_bytes! { JobEntry { amounts; admitted, tentative } }
 
 /// Amounts that a job needs, holds, and was promised.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,6 +63,13 @@ pub struct JobAmounts {
     pub(super) is_of_stored: bool,
 }
 
+held_bytes! {
+    JobAmounts {
+        min, finished, sizes, behind_gates, allocated, in_use, pending, reserved; queue, annotation_error,
+        has_request_errors, has_detached_reservation, stored, is_of_stored
+    }
+}
+
 impl Deref for JobEntry {
     type Target = JobAmounts;
 
@@ -77,6 +87,10 @@ impl DerefMut for JobEntry {
 /// Contribution of a job to its queue's account.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobContribution {
+    /// Held.
+    pub(super) allocated: QuotaAmounts,
+    /// Held or waited for.
+    pub(super) request: QuotaAmounts,
     /// Kept back.
     pub inqueue: QuotaAmounts,
     /// Held beyond the least.
@@ -187,6 +201,17 @@ impl JobEntry {
 
     /// Contribution to its queue's account now.
     pub fn contribution(&self) -> JobContribution {
+        let mut request = self.allocated.clone();
+        request.add(&self.pending);
+        JobContribution {
+            allocated: self.allocated.clone(),
+            request,
+            ..self.promise_and_rest()
+        }
+    }
+
+    /// Parts of its contribution that are kept back, or held beyond the least.
+    pub(super) fn promise_and_rest(&self) -> JobContribution {
         if self.allocated.is_empty() && !self.admitted && self.reserved.is_none() {
             return JobContribution::default();
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
 use super::annotations::{self, CardsError, QUOTA};
+use crate::held_bytes::held_bytes;
 use crate::model::{QueueRecord, QueueState, ResourceAmounts, ResourceId};
 use crate::policy::Compatibility;
 
@@ -80,19 +81,14 @@ pub struct QueueLimits {
     pub quota_error: Option<CardsError>,
 }
 
-impl QueueLimits {
-    /// Bytes beyond the value's own: the lists of many cards.
-    pub(super) fn bytes_beyond(&self) -> usize {
-        let lists = [
-            &self.capability,
-            &self.declared_deserved,
-            &self.deserved,
-            &self.guarantee,
-            &self.real_capability,
-        ];
-        lists.map(QuotaAmounts::bytes_beyond).iter().sum()
+held_bytes! {
+    QueueLimits {
+        capability, declared_deserved, deserved, guarantee, real_capability; state, priority, cpu_limited,
+        memory_limited, cards_configured, configured, cpu_most, memory_most, bound, quota_error
     }
+}
 
+impl QueueLimits {
     /// The limits of a queue in a cluster with `total`, of which all queues together are guaranteed `guaranteed`.
     ///
     /// Under `upstream` a ceiling that is not said is 0; under `corrected` there is none.

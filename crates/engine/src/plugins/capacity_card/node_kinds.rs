@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::held_bytes::map_bytes;
 use crate::cards::NodeCards;
+use crate::held_bytes::held_bytes;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeSlot, ResourceId};
 
 /// The cards of a node with their resources, sorted; how many there are does not matter here.
@@ -24,6 +24,8 @@ pub(super) struct NodeKinds {
     columns: Vec<Arc<[u32; CHUNK_SIZE]>>,
 }
 
+held_bytes! { NodeKinds { kinds, columns, numbers } }
+
 /// The cards of a node.
 pub(super) fn card_set(cards: &NodeCards) -> CardSet {
     let cards = cards.cards.iter();
@@ -31,16 +33,6 @@ pub(super) fn card_set(cards: &NodeCards) -> CardSet {
 }
 
 impl NodeKinds {
-    /// Bytes beyond the value's own.
-    pub(super) fn held_bytes(&self) -> usize {
-        let set_bytes =
-            |set: &Arc<CardSet>| size_of::<CardSet>() + set.capacity() * size_of::<(Arc<str>, ResourceId)>();
-        self.kinds.capacity() * size_of::<(Arc<CardSet>, u32)>()
-            + self.kinds.iter().map(|(set, _)| set_bytes(set)).sum::<usize>()
-            + map_bytes(&self.numbers)
-            + self.columns.len() * size_of::<[u32; CHUNK_SIZE]>()
-    }
-
     /// Puts a node at a slot, in the place of what stood there; `None` takes it away.
     pub(super) fn set_node(&mut self, slot: NodeSlot, cards: Option<CardSet>) {
         let (chunk, offset) = (slot as usize / CHUNK_SIZE, slot as usize % CHUNK_SIZE);

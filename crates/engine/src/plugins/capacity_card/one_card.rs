@@ -156,7 +156,7 @@ impl Asking<'_, '_, '_> {
 
 /// Leaves the cards that the quota would give and that others need not be given.
 fn keep_to_sparing(asking: &Asking<'_, '_, '_>, key: &str, demand: &mut CardDemand) {
-    let pieces = asking.job.contribution().pieces;
+    let pieces = asking.job.promise_and_rest().pieces;
     let of_size = |piece: &&Piece| *piece.choice == *key && piece.size == demand.max_amount();
     let own = pieces.iter().find(of_size).map(|piece| Piece {
         count: 1,
@@ -238,7 +238,7 @@ impl CapacityState {
             let own = on_nodes.iter().find(|(own, _)| **own == *card);
             own.is_some_and(|(_, room)| room.get(which) == Some(&true))
         };
-        let pieces = job.contribution().pieces;
+        let pieces = job.promise_and_rest().pieces;
         let own = || pieces.iter().find(|piece| *piece.choice == *key).cloned();
         let sparing = |amount: i128| asking.sparing(demand, own(), |each| amount.max(each));
         let (spare_all, spare_least) = (sparing(all), sparing(least));

@@ -1,7 +1,7 @@
 //! The order of queues: larger priority first, then smaller share.
 
 use super::state::CapacityState;
-use crate::model::{Problem, ProblemKind};
+use crate::model::{ErrorCode, Problem};
 use crate::policy::Compatibility;
 
 impl CapacityState {
@@ -12,7 +12,7 @@ impl CapacityState {
     pub fn order_key(&self, queue: &str) -> Result<[f64; 2], Problem> {
         let Some(stored) = self.opening_state.queues().get(queue) else {
             return Err(super::state::not_found_problem(
-                "UNKNOWN_QUEUE",
+                ErrorCode::QueueUnknown,
                 format!("there is no queue `{queue}`"),
             ));
         };
@@ -39,12 +39,7 @@ impl CapacityState {
         let without = [left, right].into_iter().find(|queue| self.account(queue).is_none());
         if let (Compatibility::Upstream, Some(queue)) = (self.compatibility, without) {
             let message = format!("queue `{queue}` has no jobs; the reference panics here");
-            return Err(Problem::new(
-                ProblemKind::FailedPrecondition,
-                "REFERENCE_PANICS",
-                "",
-                message,
-            ));
+            return Err(Problem::new(ErrorCode::ReferencePanics, "", message));
         }
         Ok(match left_share.total_cmp(&right_share) {
             std::cmp::Ordering::Less => -1,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
 use super::matching::key_of;
+use crate::held_bytes::held_bytes;
 
 /// One card, in thousandths.
 const CARD: i128 = 1000;
@@ -24,6 +25,8 @@ pub(super) struct Piece {
     pub(super) count: i128,
 }
 
+held_bytes! { Piece { choice, queue; size, count } }
+
 /// Sizes of the tasks of a job that wait for a choice: its name, the size, and how many tasks in a row have it.
 pub(super) type Sizes = Vec<(Arc<str>, i128, i128)>;
 
@@ -31,12 +34,9 @@ pub(super) type Sizes = Vec<(Arc<str>, i128, i128)>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pieces(Vec<Piece>);
 
-impl Pieces {
-    /// Bytes of the list.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.0.capacity() * size_of::<Piece>()
-    }
+held_bytes! { Pieces { 0 } }
 
+impl Pieces {
     /// The pieces of the choices among amounts. `sizes`: of the tasks that they are for; `None`: each choice is one.
     pub(super) fn of(queue: &Arc<str>, amounts: &QuotaAmounts, sizes: Option<&Sizes>) -> Self {
         let mut pieces = Self::default();

@@ -1,6 +1,5 @@
 //! `capacity-card` as a plugin of a policy.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::effective_values::value_map;
@@ -11,17 +10,18 @@ use super::node_order::node_order;
 use super::record_rules::CardRules;
 use super::reservations;
 use super::state::{CapacityState, TaskEvent};
+use super::task_moves::HoldingChange;
 use super::votes::QuotaVerdict;
 use crate::cards::{CARD_NAME_ANNOTATION, NodeCards};
 use crate::model::{
-    CHUNK_SIZE, ClusterState, JobRecord, NodeChunk, Problem, ProblemKind, ResourceAmounts, ResourceId, ResourceTable,
-    StateDiff, TaskClass, TaskRecord, TaskStatus, TextMap, find_text,
+    CHUNK_SIZE, ClusterState, ErrorCode, JobRecord, NodeChunk, Problem, ResourceAmounts, ResourceId, ResourceTable,
+    TaskClass, TaskRecord, TaskStatus, TextMap, find_text,
 };
 use crate::plugin::{
     AdmitOpinion, ChunkScores, NodeFilter, NodeScorer, OrderKey, Plugin, PluginAccounts, PluginContext, PluginDef,
     PluginHooks, PreparedHook, QuotaPlugin, Shortfall, VictimKind, VictimQuery,
 };
-use crate::plugin_state::{PlacementEvent, PluginState, PluginStates, TaskTransition, older_as};
+use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, PluginStates};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
 
 /// Row of the plugin in the registry.
@@ -238,7 +238,7 @@ fn capacity_state(context: PluginContext<'_>) -> Result<&CapacityState, Problem>
 
 fn missing_state() -> Problem {
     let message = "there is no state of `capacity-card` for this question";
-    Problem::new(ProblemKind::Unserved, "PLUGIN_STATE_MISSING", "", message)
+    Problem::new(ErrorCode::PluginStateMissing, "", message)
 }
 
 fn admit_opinion(verdict: QuotaVerdict) -> AdmitOpinion {
@@ -259,92 +259,48 @@ impl PluginState for CapacityState {
         Some(self)
     }
 
-    fn apply(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
-        let node = |moved: &TaskTransition<'_>| Arc::clone(&moved.after.node);
-        match event {
-            PlacementEvent::Allocate(moved) => {
-                let step = TaskEvent::Allocate {
-                    node: &node(moved),
-                    card: moved.card,
-                };
-                CapacityState::apply_task_event(self, cluster_state, moved.after, step)?;
+    fn apply(&mut self, change: &PluginStateChange<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        let (cluster_state, events) = match change {
+            PluginStateChange::Events(cluster_state, events) => (cluster_state, events),
+            PluginStateChange::Step(changes) => {
+                *self = self.advanced(changes).ok_or_else(PluginStateChange::unfollowed)?;
+                return Ok(Vec::new());
             }
-            PlacementEvent::Pipeline(moved) => {
-                let step = TaskEvent::Pipeline {
-                    node: &node(moved),
-                    card: moved.card,
-                };
-                CapacityState::apply_task_event(self, cluster_state, moved.after, step)?;
-            }
-            PlacementEvent::Deallocate(moved) if self.compatibility == Compatibility::Corrected => {
-                self.set_task_holding(
-                    cluster_state,
-                    moved.before,
-                    None,
-                    moved.after.status == TaskStatus::Pending,
-                );
-            }
-            PlacementEvent::Deallocate(moved) => {
-                CapacityState::apply_task_event(self, cluster_state, moved.before, TaskEvent::Deallocate)?;
-            }
-            PlacementEvent::Enqueue(job) => self.confirm_permit(job),
-            PlacementEvent::Dequeue(job) => self.revoke_admission(job),
-            PlacementEvent::Reserve(job) => return Ok(self.update_reservation(cluster_state, job)),
-        }
-        Ok(Vec::new())
-    }
-
-    fn apply_batch(
-        &mut self,
-        cluster_state: &ClusterState,
-        events: &[PlacementEvent<'_>],
-    ) -> Result<BTreeSet<Arc<str>>, Problem> {
-        let mut queues = BTreeSet::new();
-        for row in events.chunk_by(PlacementEvent::counts_same_job) {
-            if row.len() > 1 && self.compatibility == Compatibility::Corrected {
-                self.hold_batch(cluster_state, row.iter().filter_map(PlacementEvent::counted_task));
-            } else {
-                for event in row {
-                    queues.extend(PluginState::apply(self, cluster_state, event)?);
+        };
+        let mut queues = Vec::new();
+        for of_job in events.chunk_by(PlacementEvent::moves_same_job) {
+            self.apply_changes(cluster_state, of_job.iter().filter_map(holding_change))?;
+            for event in of_job {
+                match event {
+                    PlacementEvent::Enqueue(job) => self.confirm_permit(job),
+                    PlacementEvent::Dequeue(job) => self.revoke_admission(job),
+                    PlacementEvent::Reserve(job) => queues.append(&mut self.update_reservation(cluster_state, job)),
+                    PlacementEvent::Allocate(_) | PlacementEvent::Pipeline(_) | PlacementEvent::Deallocate(_) => {}
                 }
             }
         }
         Ok(queues)
     }
+}
 
-    fn apply_repeated(
-        &mut self,
-        cluster_state: &ClusterState,
-        event: &PlacementEvent<'_>,
-        times: u64,
-    ) -> Result<(), Problem> {
-        match event {
-            PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) => {
-                self.hold_repeated(cluster_state, moved.after, times);
-            }
-            PlacementEvent::Deallocate(_)
-            | PlacementEvent::Enqueue(_)
-            | PlacementEvent::Dequeue(_)
-            | PlacementEvent::Reserve(_) => {
-                for _ in 0..times {
-                    PluginState::apply(self, cluster_state, event)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
-        Some(Arc::new(self.advanced(changes)?))
-    }
-
-    fn held_bytes(&self, older: Option<&dyn PluginState>) -> usize {
-        self.bytes_beside(older_as(older))
-    }
-
-    fn copy(&self) -> Arc<dyn PluginState> {
-        Arc::new(self.clone())
-    }
+/// Change of what a task holds by an event.
+fn holding_change<'a>(event: &PlacementEvent<'a>) -> Option<HoldingChange<'a>> {
+    let (moved, _) = event.moved_task()?;
+    let (node, card) = (&*moved.after.node, moved.card);
+    let (task, change) = match event {
+        PlacementEvent::Allocate(_) => (moved.after, TaskEvent::Allocate { node, card }),
+        PlacementEvent::Pipeline(_) => (moved.after, TaskEvent::Pipeline { node, card }),
+        PlacementEvent::Deallocate(_)
+        | PlacementEvent::Enqueue(_)
+        | PlacementEvent::Dequeue(_)
+        | PlacementEvent::Reserve(_) => (moved.before, TaskEvent::Deallocate),
+    };
+    Some(HoldingChange {
+        task,
+        event: change,
+        waits: change == TaskEvent::Deallocate && moved.after.status == TaskStatus::Pending,
+        repeated: moved.repeated,
+    })
 }
 
 /// Scores nodes by the first acceptable card that they have.

@@ -7,7 +7,7 @@ use super::PLUGIN;
 use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
 use super::annotations::{QUOTA, REQUEST, normalize_choice, read_cards};
 use crate::cards::{CARD_NAME_ANNOTATION, NodeCards};
-use crate::model::{ClusterState, Problem, ProblemKind, QueueRecord, RecordKind, TextMap, find_text};
+use crate::model::{ClusterState, ErrorCode, Problem, QueueRecord, RecordKind, TextMap, find_text};
 use crate::plugin::{RecordRules, RecordWarning, RecordWarningKind};
 use crate::policy::{Compatibility, Policy};
 
@@ -27,7 +27,7 @@ impl RecordRules for CardRules {
         let error = read_cards(&queue.annotations, QUOTA, Compatibility::Corrected).err()?;
         let field = format!("queues[{}].annotations[{QUOTA}]", queue.name);
         let message = error.to_string();
-        Some(Problem::new(ProblemKind::Invalid, "CARD_QUOTA_INVALID", field, message))
+        Some(Problem::new(ErrorCode::CardQuotaInvalid, field, message))
     }
 
     /// A quota that cannot be read counts as empty.

@@ -48,19 +48,10 @@ impl CapacityState {
         let all = QuotaAmounts::new(each.cpu * i128::from(times), each.memory * i128::from(times));
         match self.compatibility {
             Compatibility::Corrected => {
-                let Some(entry) = self.jobs.get(&task.job).cloned() else {
-                    return;
-                };
-                let mut next = entry.clone();
-                next.allocated.add(&all);
-                let (taken, added) = (entry.contribution(), next.contribution());
-                self.update_accounts(&entry.queue, |_, account| {
-                    account.remove_contribution(&taken);
-                    account.allocated.add(&all);
-                    account.allocated.drop_zero_cards();
-                    account.add_contribution(&added);
-                });
-                self.jobs.insert(Arc::clone(&task.job), next);
+                if let Some(mut entry) = self.jobs.get(&task.job).cloned() {
+                    entry.allocated.add(&all);
+                    self.replace_job(&task.job, Some(entry));
+                }
             }
             Compatibility::Upstream => {
                 let queue = cluster_state.jobs().get(&task.job).map(|job| &job.record.queue);

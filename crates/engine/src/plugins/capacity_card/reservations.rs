@@ -78,29 +78,20 @@ impl CapacityState {
     pub(super) fn update_reservation(&mut self, cluster_state: &ClusterState, job: &Arc<str>) -> Vec<Arc<str>> {
         let mut moved = Vec::new();
         let row = cluster_state.reservations().get(job);
-        let (mut aside, mut taken, mut shifted) = (true, false, None);
-        if let Some(own) = self.jobs.get_mut(job) {
-            aside = own.has_detached_reservation;
-            let before = own.contribution();
-            if own.set_reservation(row) {
-                shifted = Some((Arc::clone(&own.queue), before, own.contribution()));
-            }
-            taken = own.reserved.is_some();
-        }
-        if let Some(old) = if aside {
-            self.detached_reservations.remove(job)
-        } else {
-            None
-        } {
+        let own = self.jobs.get(job).cloned();
+        if own.as_ref().is_none_or(|own| own.has_detached_reservation)
+            && let Some(old) = self.detached_reservations.remove(job)
+        {
             self.charge_detached(&old, false);
             moved.push(Arc::clone(&old.queue));
         }
-        if let Some((queue, before, after)) = shifted {
-            self.update_accounts(&queue, |_, account| {
-                account.remove_contribution(&before);
-                account.add_contribution(&after);
-            });
-            moved.push(queue);
+        let mut taken = false;
+        if let Some(mut own) = own {
+            if own.set_reservation(row) {
+                moved.push(Arc::clone(&own.queue));
+            }
+            taken = own.reserved.is_some();
+            self.replace_job(job, Some(own));
         }
         if let Some(row) = row.filter(|_| !taken) {
             moved.extend(self.add_detached_reservation(cluster_state, row));
@@ -150,8 +141,8 @@ impl CapacityState {
     pub(super) fn charge_detached(&mut self, entry: &JobEntry, add: bool) {
         let compatibility = self.compatibility;
         self.update_accounts(&entry.queue, |_, account| match (compatibility, add) {
-            (Compatibility::Corrected, true) => account.add_contribution(&entry.contribution()),
-            (Compatibility::Corrected, false) => account.remove_contribution(&entry.contribution()),
+            (Compatibility::Corrected, true) => account.add(&entry.contribution()),
+            (Compatibility::Corrected, false) => account.subtract(&entry.contribution()),
             (Compatibility::Upstream, true) => account.inqueue.add(&entry.min),
             (Compatibility::Upstream, false) => account.inqueue.subtract(&entry.min),
         });
@@ -187,13 +178,13 @@ impl CapacityState {
         };
         let entries = own.into_iter().chain(row);
         for entry in entries.filter(|entry| entry.admitted || entry.reserved.is_some()) {
-            let contribution = entry.contribution();
+            let contribution = entry.promise_and_rest();
             less.counts.push(contribution.inqueue);
             less.pieces.join(&contribution.pieces);
         }
         if let Some(own) = own.filter(|own| !own.allocated.is_empty()) {
             let mut no_longer = QuotaAmounts::default();
-            no_longer.subtract(&own.contribution().elastic.saturating_sub(&asks.split_min().elastic));
+            no_longer.subtract(&own.promise_and_rest().elastic.saturating_sub(&asks.split_min().elastic));
             less.counts.push(no_longer);
         }
         less

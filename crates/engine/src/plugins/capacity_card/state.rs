@@ -14,9 +14,11 @@ use super::job_entry::{JobContribution, JobEntry};
 use super::limits::{CardQuota, QueueLimits};
 use super::problems::CardRequestError;
 use super::request::{TaskPod, task_request};
+use super::task_moves::HoldingChange;
 use super::upstream_job::UpstreamJobAmounts;
+use crate::held_bytes::held_bytes;
 use crate::model::{
-    ClusterState, JobRecord, Problem, ProblemKind, QueueRecord, SortedTable, StoredRecord, TaskRecord, TaskStatus,
+    ClusterState, ErrorCode, JobRecord, Problem, QueueRecord, SortedTable, StoredRecord, TaskRecord, TaskStatus,
 };
 use crate::policy::Compatibility;
 
@@ -47,6 +49,13 @@ pub struct CapacityState {
     pub(super) detached_reservations: SortedTable<JobEntry>,
     /// Under `corrected`: jobs whose permits end with the next vote, unless they were kept since.
     pub(super) tentative_jobs: Arc<Vec<Arc<str>>>,
+}
+
+held_bytes! {
+    CapacityState {
+        cards, total_guaranteed, guaranteed_by, tasks_by_job, accounts, pod_nodes, jobs, task_holdings,
+        detached_reservations, tentative_jobs; config, compatibility, opening_state
+    }
 }
 
 /// A job in figures.
@@ -83,6 +92,16 @@ pub enum TaskEvent<'a> {
     },
     /// The task no longer counts.
     Deallocate,
+}
+
+impl<'a> TaskEvent<'a> {
+    /// Node that the task holds resources on now, and the card; `None`: it holds none.
+    pub(super) fn node_and_card(self) -> Option<(&'a str, &'a str)> {
+        match self {
+            Self::Allocate { node, card } | Self::Pipeline { node, card } => Some((node, card)),
+            Self::Deallocate => None,
+        }
+    }
 }
 
 impl CapacityState {
@@ -157,10 +176,11 @@ impl CapacityState {
             accounts.insert(Arc::clone(name), self.empty_account(&queue.record));
         }
         for (_, entry) in self.jobs.iter() {
+            let contribution = entry.contribution();
             for (level, queue) in self.queue_chain(&entry.queue).0.into_iter().enumerate() {
                 if let Some(account) = accounts.get_mut(queue) {
-                    account.add_job(level, entry);
-                    account.add_request(entry);
+                    account.job_count += u32::from(level == 0);
+                    account.add(&contribution);
                 }
             }
         }
@@ -254,7 +274,7 @@ impl CapacityState {
         match self.opening_state.queues().get(queue) {
             Some(stored) => Ok(Cow::Owned(Arc::new(self.empty_account(&stored.record)))),
             None => Err(not_found_problem(
-                "UNKNOWN_QUEUE",
+                ErrorCode::QueueUnknown,
                 format!("there is no queue `{queue}`"),
             )),
         }
@@ -365,9 +385,7 @@ impl CapacityState {
         self.set_admitted(job, false);
     }
 
-    /// Follows what happened to a task; the queue whose account moved.
-    ///
-    /// Under `corrected` a task counts once, even if it is reported several times.
+    /// Follows what happened to a task.
     ///
     /// # Errors
     /// Only under `upstream`: the reference panics here, because more would be given back than was ever counted.
@@ -375,18 +393,37 @@ impl CapacityState {
         &mut self,
         cluster_state: &ClusterState,
         task: &TaskRecord,
-        step: TaskEvent<'_>,
-    ) -> Result<Option<Arc<str>>, Problem> {
-        match (self.compatibility, step) {
-            (Compatibility::Upstream, _) => self.apply_task_event_upstream(cluster_state, task, step),
-            (Compatibility::Corrected, TaskEvent::Allocate { node, card } | TaskEvent::Pipeline { node, card }) => {
-                Ok(self.set_task_holding(cluster_state, task, Some((node, card)), false))
-            }
-            (Compatibility::Corrected, TaskEvent::Deallocate) => {
-                let waits = task.status == TaskStatus::Pending;
-                Ok(self.set_task_holding(cluster_state, task, None, waits))
-            }
+        event: TaskEvent<'_>,
+    ) -> Result<(), Problem> {
+        let change = HoldingChange {
+            task,
+            event,
+            waits: event == TaskEvent::Deallocate && task.status == TaskStatus::Pending,
+            repeated: None,
+        };
+        self.apply_changes(cluster_state, std::iter::once(change))
+    }
+
+    /// Follows changes of tasks of one job.
+    ///
+    /// # Errors
+    /// The errors of [`Self::apply_task_event`].
+    pub(super) fn apply_changes<'m>(
+        &mut self,
+        cluster_state: &ClusterState,
+        mut changes: impl Iterator<Item = HoldingChange<'m>>,
+    ) -> Result<(), Problem> {
+        if self.compatibility == Compatibility::Corrected {
+            self.move_tasks(cluster_state, changes);
+            return Ok(());
         }
+        changes.try_for_each(|change| {
+            if let Some(times) = change.repeated {
+                self.hold_repeated(cluster_state, change.task, times);
+                return Ok(());
+            }
+            self.apply_task_event_upstream(cluster_state, change.task, change.event)
+        })
     }
 
     fn apply_task_event_upstream(
@@ -394,16 +431,16 @@ impl CapacityState {
         cluster_state: &ClusterState,
         task: &TaskRecord,
         step: TaskEvent<'_>,
-    ) -> Result<Option<Arc<str>>, Problem> {
+    ) -> Result<(), Problem> {
         if let TaskEvent::Allocate { node, .. } = step {
             self.pod_nodes.insert(Arc::clone(&task.name), Arc::from(node));
         }
         let Some(job) = cluster_state.jobs().get(&task.job) else {
-            return Ok(None);
+            return Ok(());
         };
         let queue = Arc::clone(&job.record.queue);
         let (Some(account), Ok(request)) = (self.accounts.get(&queue), self.task_request_amounts(task)) else {
-            return Ok(None);
+            return Ok(());
         };
         let mut account = QueueAccount::clone(account);
         if matches!(step, TaskEvent::Deallocate) {
@@ -412,24 +449,19 @@ impl CapacityState {
                     "task `{}` would give back more than is counted for queue `{queue}`; the reference panics here",
                     task.name
                 );
-                return Err(Problem::new(
-                    ProblemKind::FailedPrecondition,
-                    "REFERENCE_PANICS",
-                    "",
-                    message,
-                ));
+                return Err(Problem::new(ErrorCode::ReferencePanics, "", message));
             }
             account.allocated.subtract(&request);
         } else {
             account.allocated.add(&request);
         }
-        self.accounts.insert(Arc::clone(&queue), Arc::new(account));
-        Ok(Some(queue))
+        self.accounts.insert(queue, Arc::new(account));
+        Ok(())
     }
 }
 
-pub(super) fn not_found_problem(reason: &'static str, message: String) -> Problem {
-    Problem::new(ProblemKind::NotFound, reason, "", message)
+pub(super) fn not_found_problem(code: ErrorCode, message: String) -> Problem {
+    Problem::new(code, "", message)
 }
 
 fn group_tasks_by_job(cluster_state: &ClusterState) -> SortedTable<Arc<Vec<Arc<str>>>> {

@@ -13,7 +13,7 @@ use crate::model::{
     ClusterState, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, Reservation, ResourceAmounts, ResourceId,
     ResourceTable, SortedTable, StateDiff, TaskFields, TaskRecord, TaskStatus, TextMap,
 };
-use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition};
+use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, TaskTransition};
 use crate::policy::Compatibility;
 
 const NODES: u32 = 5;
@@ -378,7 +378,7 @@ fn apply_batched_and_single(cluster_state: &ClusterState, state: &CapacityState)
     let mut events = Vec::new();
     for (at, (before, after)) in waiting.iter().zip(&put).enumerate() {
         let card = ["", "A", "B", "C"][at % 4];
-        let moved = TaskTransition { before, after, card };
+        let moved = TaskTransition::new(before, after, card);
         let event = if at % 3 == 0 {
             PlacementEvent::Pipeline(moved)
         } else {
@@ -387,9 +387,13 @@ fn apply_batched_and_single(cluster_state: &ClusterState, state: &CapacityState)
         events.extend(std::iter::repeat_n(event, 1 + usize::from(at % 5 == 2)));
     }
     let [mut together, mut alone] = [state.clone(), state.clone()];
-    together.apply_batch(cluster_state, &events).unwrap();
+    together
+        .apply(&PluginStateChange::Events(cluster_state, &events))
+        .unwrap();
     for event in &events {
-        PluginState::apply(&mut alone, cluster_state, event).unwrap();
+        alone
+            .apply(&PluginStateChange::Events(cluster_state, &[*event]))
+            .unwrap();
     }
     [together, alone].map(|state| {
         let mut lines = describe_state(&state, cluster_state);

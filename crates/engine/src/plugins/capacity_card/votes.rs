@@ -9,7 +9,7 @@ use super::job_entry::JobEntry;
 use super::pieces::Pieces;
 use super::rejection::{self, QuotaComparison, QuotaDimension, QuotaRejection, QuotaRequester, insufficient_upstream};
 use super::state::CapacityState;
-use crate::model::{ClusterState, JobRecord, Problem, ProblemKind, TaskRecord};
+use crate::model::{ClusterState, ErrorCode, JobRecord, Problem, TaskRecord};
 use crate::policy::Compatibility;
 
 /// A verdict on a job or a task.
@@ -68,12 +68,7 @@ impl CapacityState {
                 "more is elastic in queue `{}` than it holds with job `{}`; the reference panics here",
                 job.queue, job.name
             );
-            return Err(Problem::new(
-                ProblemKind::FailedPrecondition,
-                "REFERENCE_PANICS",
-                "",
-                message,
-            ));
+            return Err(Problem::new(ErrorCode::ReferencePanics, "", message));
         }
         total.subtract(&account.elastic);
         if let Some(rejection) = first_rejection(&job.queue, min, &total, &account, QuotaRequester::Job) {

@@ -31,7 +31,7 @@ impl DrfState {
                 continue;
             };
             let Some(known) = self.accounts.get(job) else { continue };
-            let account = accounts.entry(job).or_insert_with(|| known.clone());
+            let account = accounts.entry(job).or_insert_with(|| JobAccount::clone(known));
             let (requests, _) = self.layout.dimensions.by_position(&after.requests);
             if self.is_held(before) {
                 subtract_amounts(&mut account.held, &requests);

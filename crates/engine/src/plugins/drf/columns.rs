@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::saturation::{SaturationRules, rule_bit};
 use super::share::{FloatAmounts, dominant_share};
+use crate::held_bytes::held_bytes;
 
 /// Number of nodes that one change copies; small in tests, so that their trees use several blocks.
 const BLOCK_NODES: usize = if cfg!(test) { 4 } else { 256 };
@@ -31,6 +32,8 @@ pub(super) struct NodeColumns {
     blocks: Vec<Arc<ColumnBlock>>,
 }
 
+held_bytes! { NodeColumns { blocks; width } }
+
 #[derive(Clone, Debug, Default)]
 struct ColumnBlock {
     shares: Vec<f64>,
@@ -43,6 +46,8 @@ struct ColumnBlock {
     other_rules_met: Vec<u64>,
     other_held: Vec<f64>,
 }
+
+held_bytes! { ColumnBlock { shares, saturated, held, rules_used, other_rules_met, other_held } }
 
 /// Outlook of a node of jobs: its saturation rules, and its holdings if others of them were met.
 #[derive(Debug)]
@@ -73,33 +78,7 @@ pub(super) struct SaturationChange<'a> {
     pub(super) divisors_changed: bool,
 }
 
-impl ColumnBlock {
-    fn held_bytes(&self) -> usize {
-        let words = [&self.shares, &self.held, &self.other_held]
-            .map(Vec::capacity)
-            .iter()
-            .sum::<usize>()
-            + self.rules_used.capacity()
-            + self.other_rules_met.capacity();
-        size_of::<Self>() + self.saturated.capacity() + words * size_of::<u64>()
-    }
-}
-
 impl NodeColumns {
-    /// Bytes that the columns hold and the older ones do not share.
-    pub(super) fn held_bytes(&self, older: Option<&Self>) -> usize {
-        let shared = |number: usize, block| {
-            let old = older.and_then(|older| older.blocks.get(number));
-            old.is_some_and(|old| Arc::ptr_eq(old, block))
-        };
-        let blocks = self
-            .blocks
-            .iter()
-            .enumerate()
-            .filter(|(number, block)| !shared(*number, block));
-        blocks.map(|(_, block)| block.held_bytes()).sum()
-    }
-
     /// Columns of `nodes` nodes that hold nothing.
     pub(super) fn new(nodes: usize, width: usize) -> Self {
         let block = |len: usize| ColumnBlock {

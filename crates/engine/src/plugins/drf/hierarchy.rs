@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::go_float;
-use crate::model::{Problem, ProblemKind, QueueRecord, find_text};
+use crate::model::{ErrorCode, Problem, QueueRecord, find_text};
 
 /// Annotation with the path of a queue: `root/eng/dev`.
 pub const HIERARCHY: &str = "volcano.sh/hierarchy";
@@ -60,13 +60,23 @@ pub(super) fn strict_path(queue: &QueueRecord) -> Result<HierarchyPath, Problem>
             queue.name,
             names.len() + 1
         );
-        return Err(annotation_problem(queue, WEIGHTS, "HIERARCHY_WEIGHTS_COUNT", message));
+        return Err(annotation_problem(
+            queue,
+            WEIGHTS,
+            ErrorCode::HierarchyWeightsCount,
+            message,
+        ));
     }
     let weights = written.split('/').skip(1).map(|weight| match go_float::parse(weight) {
         Some(weight) if weight > 0.0 && weight.is_finite() => Ok(weight),
         _ => {
             let message = format!("weight `{weight}` of queue `{}` is not a number above 0", queue.name);
-            Err(annotation_problem(queue, WEIGHTS, "HIERARCHY_WEIGHT_INVALID", message))
+            Err(annotation_problem(
+                queue,
+                WEIGHTS,
+                ErrorCode::HierarchyWeightInvalid,
+                message,
+            ))
         }
     });
     Ok(HierarchyPath {
@@ -89,18 +99,18 @@ fn check_depth(queue: &QueueRecord, names: &[Arc<str>]) -> Result<(), Problem> {
         queue.name,
         names.len()
     );
-    Err(annotation_problem(queue, HIERARCHY, "HIERARCHY_TOO_DEEP", message))
+    Err(annotation_problem(
+        queue,
+        HIERARCHY,
+        ErrorCode::HierarchyTooDeep,
+        message,
+    ))
 }
 
 /// Problem of a queue's annotation.
-pub(super) fn annotation_problem(
-    queue: &QueueRecord,
-    annotation: &str,
-    reason: &'static str,
-    message: String,
-) -> Problem {
+pub(super) fn annotation_problem(queue: &QueueRecord, annotation: &str, code: ErrorCode, message: String) -> Problem {
     let field = format!("queues[{}].annotations[{annotation}]", queue.name);
-    Problem::new(ProblemKind::Invalid, reason, field, message)
+    Problem::new(code, field, message)
 }
 
 /// Claim of earlier queues on a node.
@@ -172,7 +182,7 @@ fn check_claim(
         return Err(annotation_problem(
             queue,
             WEIGHTS,
-            "HIERARCHY_WEIGHTS_CONFLICT",
+            ErrorCode::HierarchyWeightsConflict,
             message,
         ));
     }
@@ -191,7 +201,7 @@ fn check_claim(
     Err(annotation_problem(
         queue,
         HIERARCHY,
-        "HIERARCHY_INNER_AND_LEAF",
+        ErrorCode::HierarchyInnerAndLeaf,
         message,
     ))
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::hierarchy::{self, HierarchyPath, WEIGHTS};
 use super::share::{ExactAmounts, ShareDimensions, add_amounts, to_floats};
-use crate::model::{ClusterState, Problem, ProblemKind, QueueRecord, TaskStatus};
+use crate::held_bytes::held_bytes;
+use crate::model::{ClusterState, ErrorCode, Problem, QueueRecord, TaskStatus};
 use crate::plugin::EVERY_QUEUE;
 use crate::policy::Compatibility;
 
@@ -26,6 +27,8 @@ pub(super) struct TreeJob {
     pub(super) leaf: Result<Option<LeafPosition>, Problem>,
 }
 
+held_bytes! { TreeJob { requested, leaf; name, queue } }
+
 /// Position of a job below an inner node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeafPosition {
@@ -34,6 +37,8 @@ pub(super) struct LeafPosition {
     /// Position among its jobs.
     pub(super) at: usize,
 }
+
+held_bytes! { plain LeafPosition }
 
 /// Inner node. The root has number 0, a parent has a lower number than its children, and the children of one parent
 /// have consecutive numbers.
@@ -55,6 +60,8 @@ pub(super) struct InnerNode {
     pub(super) deserved: f64,
 }
 
+held_bytes! { InnerNode { path, jobs, children; parent, inner_children, weight, deserved } }
+
 /// Position of a queue in the tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct QueuePosition {
@@ -63,6 +70,8 @@ pub(super) struct QueuePosition {
     /// Number of levels of its path below the root.
     pub(super) depth: usize,
 }
+
+held_bytes! { QueuePosition { nodes; depth } }
 
 /// Positions of queues and jobs in the hierarchy.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,6 +92,12 @@ pub(super) struct TreeLayout {
     pub(super) queues: BTreeMap<Arc<str>, Result<QueuePosition, Problem>>,
     /// Queues by the first node of their path.
     pub(super) queues_by_top_node: BTreeMap<usize, Vec<Arc<str>>>,
+}
+
+held_bytes! {
+    TreeLayout {
+        dimensions, jobs, nodes, weights, branching_nodes, queues, queues_by_top_node; compatibility
+    }
 }
 
 impl TreeLayout {
@@ -343,12 +358,7 @@ fn water_fill(amount: f64, mut claims: Vec<(usize, f64, f64)>) -> Vec<(usize, f6
 fn unknown_queue_problem(job: Option<&TreeJob>, queue: &str) -> Problem {
     let job = job.map_or("", |job| &*job.name);
     let message = format!("job `{job}` is in queue `{queue}`, which is not there");
-    Problem::new(
-        ProblemKind::NotFound,
-        "UNKNOWN_QUEUE",
-        format!("jobs[{job}].queue"),
-        message,
-    )
+    Problem::new(ErrorCode::QueueUnknown, format!("jobs[{job}].queue"), message)
 }
 
 fn missing_weights_problem(path: &HierarchyPath, queue: Option<&QueueRecord>) -> Problem {
@@ -357,8 +367,8 @@ fn missing_weights_problem(path: &HierarchyPath, queue: Option<&QueueRecord>) ->
     match queue {
         Some(queue) => {
             let message = format!("queue `{}`: {message}", queue.name);
-            hierarchy::annotation_problem(queue, WEIGHTS, "HIERARCHY_WEIGHTS_COUNT", message)
+            hierarchy::annotation_problem(queue, WEIGHTS, ErrorCode::HierarchyWeightsCount, message)
         }
-        None => Problem::new(ProblemKind::Invalid, "HIERARCHY_WEIGHTS_COUNT", "", message),
+        None => Problem::new(ErrorCode::HierarchyWeightsCount, "", message),
     }
 }

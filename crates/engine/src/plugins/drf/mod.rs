@@ -2,7 +2,6 @@
 //! pkg/scheduler/plugins/drf; the paper on H-DRF of 2013 for `compatibility: corrected`).
 
 mod advance;
-mod chunked_list;
 mod columns;
 mod go_float;
 mod hierarchy;
@@ -18,12 +17,9 @@ mod share;
 mod tests;
 mod tree;
 mod victims;
-mod weight;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use chunked_list::ChunkedList;
 use layout::{LeafPosition, TreeLayout};
 use resource_set::ResourceSet;
 use saturation::SaturationRule;
@@ -34,12 +30,14 @@ pub use hierarchy::{HIERARCHY, WEIGHTS};
 pub(super) use plugin::DEF;
 pub use plugin::NAME;
 
-use crate::model::{
-    ClusterState, MIN_AMOUNT, Problem, ProblemKind, ResourceAmounts, StateDiff, TaskRecord, TaskStatus,
-};
+use crate::held_bytes::held_bytes;
+use crate::model::{ClusterState, ErrorCode, MIN_AMOUNT, Problem, ResourceAmounts, SharedList, TaskShape, TaskStatus};
 use crate::plugin::PluginAccounts;
-use crate::plugin_state::{PlacementEvent, PluginState, older_as};
+use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, TaskTransition};
 use crate::policy::Compatibility;
+
+/// List of shared items, with an item for each job or node.
+type DrfList<T> = SharedList<Arc<T>, 64>;
 
 /// Account of a job: its holdings, and the requests of its waiting tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,18 +47,22 @@ struct JobAccount {
     waiting_kinds: Vec<(ResourceSet, u32)>,
 }
 
+held_bytes! { JobAccount { held, waiting_kinds } }
+
 /// Shares of all jobs and, with hierarchy, of the tree over them. Events change it; clones share what they have in
 /// common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DrfState {
     layout: Arc<TreeLayout>,
-    accounts: ChunkedList<JobAccount>,
+    accounts: DrfList<JobAccount>,
     /// Amounts that all jobs hold.
     allocated: ExactAmounts,
     /// Amounts that the jobs below each inner node hold, not rescaled.
-    held_below: ChunkedList<ExactAmounts>,
+    held_below: DrfList<ExactAmounts>,
     tree: Option<ShareTree>,
 }
+
+held_bytes! { DrfState { layout, accounts, allocated, held_below, tree } }
 
 impl DrfState {
     /// Computes the shares of a cluster state; with `hierarchy` also the tree of its queues.
@@ -100,8 +102,9 @@ impl DrfState {
             held_below: shape
                 .sum_by_node(|job| accounts.get(job).map(|account| &account.held))
                 .into_iter()
+                .map(Arc::new)
                 .collect(),
-            accounts: accounts.into_iter().collect(),
+            accounts: accounts.into_iter().map(Arc::new).collect(),
             layout: Arc::new(shape),
             allocated,
             tree,
@@ -113,68 +116,59 @@ impl DrfState {
         self.tree.is_some()
     }
 
-    /// Adds a task's requests to the holdings of its job, or subtracts them. Tasks of unknown jobs do not count.
-    /// Returns the queues whose keys changed.
+    /// Adds the requests of tasks of one job to its holdings, or subtracts them, one after the other. Tasks of unknown
+    /// jobs do not count. Returns the queues whose keys changed at any of them.
     ///
     /// # Errors
     /// The job would hold less than nothing; the reference panics there.
-    fn apply_task(&mut self, task: &TaskRecord, add_them: bool) -> Result<Vec<Arc<str>>, Problem> {
-        let Some(job) = self.layout.job_number(&task.job) else {
+    fn apply_tasks<'t>(
+        &mut self,
+        tasks: impl Iterator<Item = (TaskTransition<'t>, bool)> + Clone,
+    ) -> Result<Vec<Arc<str>>, Problem> {
+        let job = tasks
+            .clone()
+            .next()
+            .and_then(|(first, _)| self.layout.job_number(&first.after.job));
+        let Some((job, mut account)) = job.and_then(|job| Some((job, JobAccount::clone(self.accounts.get(job)?))))
+        else {
             return Ok(Vec::new());
         };
-        let Some(mut account) = self.accounts.get(job).cloned() else {
-            return Ok(Vec::new());
-        };
-        let (requests, _) = self.layout.dimensions.by_position(&task.requests);
         let mut allocated = self.allocated.clone();
-        if add_them {
-            add_amounts(&mut account.held, &requests);
-            add_amounts(&mut allocated, &requests);
-        } else {
-            self.subtract_requests(&mut account.held, &task.requests, &task.job)?;
-            subtract_amounts(&mut allocated, &requests);
-        }
-        if self.layout.compatibility == Compatibility::Corrected && !task.gated {
-            account.count_waiting(&requests, !add_them);
-        }
-        let everywhere = self.update_job(job, account, allocated);
-        Ok(self.layout.moved_queues(job, everywhere))
-    }
-
-    /// Adds tasks of one job, one after the other. Returns the queues whose keys changed at any of them.
-    fn apply_tasks<'t>(&mut self, mut tasks: impl Iterator<Item = &'t TaskRecord>) -> BTreeSet<Arc<str>> {
-        let Some(first) = tasks.next() else {
-            return BTreeSet::new();
-        };
-        let job = self.layout.job_number(&first.job);
-        let Some((job, mut account)) = job.and_then(|job| Some((job, self.accounts.get(job)?.clone()))) else {
-            return BTreeSet::new();
-        };
-        let mut allocated = self.allocated.clone();
-        let mut exhausted = self.layout.dimensions.exhausted(&allocated);
+        let mut exhausted = self.tree.as_ref().map(|tree| tree.rules().exhausted().clone());
         let (mut here, mut everywhere) = (false, false);
-        let (mut of, mut requests) = (&first.shape, self.layout.dimensions.by_position(&first.requests).0);
-        for task in std::iter::once(first).chain(tasks) {
-            if !Arc::ptr_eq(of, &task.shape) {
-                (of, requests) = (&task.shape, self.layout.dimensions.by_position(&task.requests).0);
+        let mut template: Option<(&Arc<TaskShape>, ExactAmounts)> = None;
+        for (moved, adds) in tasks {
+            let task = moved.after;
+            let known = template.take().filter(|(shape, _)| Arc::ptr_eq(shape, &task.shape));
+            let (shape, requests) =
+                known.unwrap_or_else(|| (&task.shape, self.layout.dimensions.by_position(&task.requests).0));
+            for _ in 0..moved.count() {
+                if adds {
+                    add_amounts(&mut account.held, &requests);
+                    add_amounts(&mut allocated, &requests);
+                } else {
+                    self.subtract_requests(&mut account.held, &task.requests, &task.job)?;
+                    subtract_amounts(&mut allocated, &requests);
+                }
+                if self.layout.compatibility == Compatibility::Corrected && !task.gated {
+                    account.count_waiting(&requests, !adds);
+                }
+                let now = exhausted
+                    .is_some()
+                    .then(|| self.layout.dimensions.exhausted(&allocated));
+                let flipped = now != exhausted;
+                (here, everywhere) = (here || !flipped, everywhere || flipped);
+                exhausted = now;
             }
-            add_amounts(&mut account.held, &requests);
-            add_amounts(&mut allocated, &requests);
-            if self.layout.compatibility == Compatibility::Corrected && !task.gated {
-                account.count_waiting(&requests, false);
-            }
-            let now = self.layout.dimensions.exhausted(&allocated);
-            let flipped = self.tree.is_some() && now != exhausted;
-            (here, everywhere) = (here || !flipped, everywhere || flipped);
-            exhausted = now;
+            template = Some((shape, requests));
         }
         self.update_job(job, account, allocated);
-        let moved = [(here, false), (everywhere, true)]
-            .into_iter()
-            .filter(|(moved, _)| *moved);
-        moved
-            .flat_map(|(_, everywhere)| self.layout.moved_queues(job, everywhere))
-            .collect()
+        let queues = |everywhere| self.layout.moved_queues(job, everywhere);
+        Ok(match (here, everywhere) {
+            (false, false) => Vec::new(),
+            (true, true) => [queues(false), queues(true)].concat(),
+            (_, everywhere) => queues(everywhere),
+        })
     }
 
     /// Subtracts a task's requests from the holdings of its job.
@@ -190,42 +184,35 @@ impl DrfState {
             let message = format!(
                 "job `{job}` would give back more {resource} than is counted for it; the reference panics here"
             );
-            return Err(Problem::new(
-                ProblemKind::FailedPrecondition,
-                "REFERENCE_PANICS",
-                "",
-                message,
-            ));
+            return Err(Problem::new(ErrorCode::ReferencePanics, "", message));
         }
         subtract_amounts(held, &placed);
         Ok(())
     }
 
-    /// Sets the holdings of a job and of all jobs. True if a resource ran out or was freed.
-    fn update_job(&mut self, job: usize, account: JobAccount, allocated: ExactAmounts) -> bool {
+    /// Sets the holdings of a job and of all jobs.
+    fn update_job(&mut self, job: usize, account: JobAccount, allocated: ExactAmounts) {
         self.allocated = allocated;
-        let mut flipped = false;
         if let Some(tree) = &mut self.tree {
             if let Some(Ok(Some(place))) = self.layout.jobs.get(job).map(|job| &job.leaf) {
                 tree.set_leaf(&self.layout, *place, job_leaf(&self.layout, job, &account));
             }
-            flipped = tree.set_exhausted(&self.layout, &self.layout.dimensions.exhausted(&self.allocated));
+            tree.set_exhausted(&self.layout, &self.layout.dimensions.exhausted(&self.allocated));
         }
         self.set_account(job, account);
-        flipped
     }
 
     /// Sets the account of a job, and updates the nodes above it.
     fn set_account(&mut self, job: usize, account: JobAccount) {
         let mut above = self.leaf_position(job).map(|place| place.node);
-        let Some(entry) = self.accounts.get_mut(job) else {
+        let Some(entry) = self.accounts.get_mut(job).map(Arc::make_mut) else {
             return;
         };
         let mut more = account.held.clone();
         subtract_amounts(&mut more, &entry.held);
         *entry = account;
         while let Some(number) = above {
-            if let Some(held) = self.held_below.get_mut(number) {
+            if let Some(held) = self.held_below.get_mut(number).map(Arc::make_mut) {
                 add_amounts(held, &more);
             }
             above = self
@@ -248,42 +235,25 @@ impl PluginState for DrfState {
         Some(self)
     }
 
-    fn apply(&mut self, _: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
-        match event {
-            PlacementEvent::Allocate(task) | PlacementEvent::Pipeline(task) => self.apply_task(task.after, true),
-            PlacementEvent::Deallocate(task) => self.apply_task(task.after, false),
-            PlacementEvent::Enqueue(_) | PlacementEvent::Dequeue(_) | PlacementEvent::Reserve(_) => Ok(Vec::new()),
-        }
-    }
-
-    fn apply_batch(
-        &mut self,
-        cluster_state: &ClusterState,
-        events: &[PlacementEvent<'_>],
-    ) -> Result<BTreeSet<Arc<str>>, Problem> {
-        let mut moved = BTreeSet::new();
-        for row in events.chunk_by(PlacementEvent::counts_same_job) {
-            if row.len() > 1 {
-                moved.extend(self.apply_tasks(row.iter().filter_map(|event| Some(event.counted_task()?.after))));
-                continue;
+    fn apply(&mut self, change: &PluginStateChange<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        match change {
+            PluginStateChange::Events(_, events) => {
+                let mut moved = Vec::new();
+                for of_job in events.chunk_by(PlacementEvent::moves_same_job) {
+                    let queues = self.apply_tasks(of_job.iter().filter_map(PlacementEvent::moved_task))?;
+                    if moved.is_empty() {
+                        moved = queues;
+                    } else {
+                        moved.extend(queues);
+                    }
+                }
+                Ok(moved)
             }
-            for event in row {
-                moved.extend(self.apply(cluster_state, event)?);
+            PluginStateChange::Step(changes) => {
+                *self = self.advanced(changes).ok_or_else(PluginStateChange::unfollowed)?;
+                Ok(Vec::new())
             }
         }
-        Ok(moved)
-    }
-
-    fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
-        Some(Arc::new(self.advanced(changes)?))
-    }
-
-    fn held_bytes(&self, older: Option<&dyn PluginState>) -> usize {
-        self.bytes_beside(older_as(older))
-    }
-
-    fn copy(&self) -> Arc<dyn PluginState> {
-        Arc::new(self.clone())
     }
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::DrfState;
 use super::layout::QueuePosition;
-use crate::model::{Problem, ProblemKind};
+use crate::model::{ErrorCode, Problem};
 
 /// Level of a queue's key.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,7 +48,7 @@ impl DrfState {
             Some(Err(problem)) => Err(problem.clone()),
             None => {
                 let message = format!("there is no queue `{queue}`");
-                Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_QUEUE", "", message))
+                Err(Problem::new(ErrorCode::QueueUnknown, "", message))
             }
         }
     }

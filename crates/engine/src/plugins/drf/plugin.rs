@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::effective_values::value_map;
 use super::record_rules::HierarchyRules;
 use super::{DrfState, HIERARCHY, WEIGHTS};
-use crate::model::{ClusterState, Problem, ProblemKind};
+use crate::model::{ClusterState, ErrorCode, Problem};
 use crate::plugin::{
     OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef, PluginHooks, VictimKind, VictimQuery,
 };
@@ -68,7 +68,7 @@ impl Plugin for DrfPlugin {
             (None, Some(share)) => Ok(vec![share]),
             (None, None) => {
                 let message = format!("there is no job `{job}`");
-                Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_JOB", "", message))
+                Err(Problem::new(ErrorCode::JobUnknown, "", message))
             }
         };
         Some(jobs.iter().map(key).collect())

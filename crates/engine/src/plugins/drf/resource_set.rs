@@ -1,10 +1,13 @@
 //! Small sets of resources, by position in the tree's order of resources.
 
+use crate::held_bytes::held_bytes;
 use smallvec::{SmallVec, smallvec};
 
 /// Set of resources. Sets of one tree have equal lengths, and so compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ResourceSet(SmallVec<[u64; 2]>);
+
+held_bytes! { ResourceSet { 0 } }
 
 impl ResourceSet {
     /// Empty set over `len` resources.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::resource_set::ResourceSet;
+use crate::held_bytes::{HeldMemory, held_bytes};
 
 /// Condition under which a leaf is saturated.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +27,16 @@ impl SaturationRule {
     }
 }
 
+impl HeldMemory for SaturationRule {
+    fn held_bytes(&self, _: Option<&Self>) -> usize {
+        match self {
+            Self::Always => 0,
+            Self::AnyExhausted(resources) => resources.held_bytes(None),
+            Self::EachExhausted(kinds) => kinds.held_bytes(None),
+        }
+    }
+}
+
 /// Rules by number, as bits of a word.
 #[derive(Clone, Debug)]
 pub(super) struct SaturationRules {
@@ -33,6 +44,8 @@ pub(super) struct SaturationRules {
     rules: Arc<Vec<SaturationRule>>,
     met_bits: u64,
 }
+
+held_bytes! { SaturationRules { rules; met_bits } }
 
 impl SaturationRules {
     /// Number of every rule beyond the table; each of its leaves is judged by itself.

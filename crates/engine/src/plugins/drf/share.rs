@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::resource_set::ResourceSet;
+use crate::held_bytes::held_bytes;
 use crate::model::{ClusterState, MIN_AMOUNT, NodeVector, ResourceAmounts, ResourceId, ResourceTotals};
 use crate::policy::Compatibility;
 
@@ -26,6 +27,8 @@ pub(super) struct ShareDimensions {
     /// 0.
     divisors: FloatAmounts,
 }
+
+held_bytes! { ShareDimensions { resources, position_by_id, total, divisors } }
 
 impl ShareDimensions {
     /// Resources of all nodes that count and of these tasks' requests.

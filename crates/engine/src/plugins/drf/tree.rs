@@ -1,14 +1,17 @@
 //! Tree of shares. An event costs its path and the rows on it; a resource that runs out or is freed costs a scan of the
 //! inner nodes.
 
+use std::sync::Arc;
+
 use smallvec::{SmallVec, smallvec};
 
-use super::chunked_list::ChunkedList;
+use super::DrfList;
 use super::columns::{ChildShare, NodeColumns, SaturationChange, SaturationOutlook};
 use super::layout::{InnerNode, LeafPosition, TreeLayout};
 use super::resource_set::ResourceSet;
 use super::saturation::{SaturationRule, SaturationRules, rule_bit};
 use super::share::{FloatAmounts, dominant_share};
+use crate::held_bytes::held_bytes;
 use crate::policy::Compatibility;
 
 /// Share and held amounts of a job, with the condition of its saturation.
@@ -33,6 +36,8 @@ struct LeafColumns {
     rule_numbers: Vec<u8>,
 }
 
+held_bytes! { LeafColumns { shares, held, saturation, rule_numbers } }
+
 /// Inputs of the formulas apart from the rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ShareRules {
@@ -42,6 +47,8 @@ pub(super) struct ShareRules {
     /// Resources of which nothing is left.
     exhausted: ResourceSet,
 }
+
+held_bytes! { ShareRules { divisors, exhausted; compatibility } }
 
 impl ShareRules {
     pub(super) fn of(shape: &TreeLayout, exhausted: ResourceSet) -> Self {
@@ -57,6 +64,11 @@ impl ShareRules {
         }
     }
 
+    /// Resources of which nothing is left.
+    pub(super) fn exhausted(&self) -> &ResourceSet {
+        &self.exhausted
+    }
+
     /// Divisors of an inner node's dominant share.
     pub(super) fn divisors(&self) -> &FloatAmounts {
         &self.divisors
@@ -67,12 +79,14 @@ impl ShareRules {
 #[derive(Clone, Debug)]
 pub(super) struct ShareTree {
     /// Jobs by node.
-    leaves: ChunkedList<LeafColumns>,
+    leaves: DrfList<LeafColumns>,
     /// Columns of all nodes except the root. No parent reads the root, so it is computed on demand.
     nodes: NodeColumns,
     saturation_rules: SaturationRules,
     rules: ShareRules,
 }
+
+held_bytes! { ShareTree { leaves, nodes, saturation_rules, rules } }
 
 /// Numbers of rules depend on the order of their first use, so equality ignores them.
 impl PartialEq for ShareTree {
@@ -94,7 +108,7 @@ impl ShareTree {
             leaves
         };
         let mut tree = Self {
-            leaves: shape.nodes.iter().map(&mut leaves).collect(),
+            leaves: shape.nodes.iter().map(|node| Arc::new(leaves(node))).collect(),
             nodes: NodeColumns::new(shape.nodes.len(), width),
             saturation_rules: known,
             rules,
@@ -103,17 +117,6 @@ impl ShareTree {
             tree.update_node(shape, number);
         }
         tree
-    }
-
-    /// Bytes that the tree holds and the older one does not share.
-    pub(super) fn held_bytes(&self, older: Option<&Self>) -> usize {
-        let leaves = |leaves: &LeafColumns| {
-            (leaves.shares.capacity() + leaves.held.capacity()) * size_of::<f64>()
-                + leaves.saturation.capacity() * size_of::<SaturationRule>()
-                + leaves.rule_numbers.capacity()
-        };
-        self.leaves.held_bytes(older.map(|older| &older.leaves), leaves)
-            + self.nodes.held_bytes(older.map(|older| &older.nodes))
     }
 
     /// Inputs of the formulas apart from the rows.
@@ -155,7 +158,7 @@ impl ShareTree {
 
     /// Sets the values of a leaf, and updates its path.
     pub(super) fn set_leaf(&mut self, shape: &TreeLayout, place: LeafPosition, leaf: JobLeaf) {
-        if let Some(leaves) = self.leaves.get_mut(place.node) {
+        if let Some(leaves) = self.leaves.get_mut(place.node).map(Arc::make_mut) {
             leaves.put_leaf(place.at, leaf, &mut self.saturation_rules, &self.rules.exhausted);
         }
         let mut number = place.node;

@@ -9,8 +9,9 @@ use super::resource_set::ResourceSet;
 use super::saturation::SaturationRule;
 use super::share::{ExactAmounts, add_amounts, subtract_amounts};
 use super::tree::JobLeaf;
-use super::{DrfState, job_leaf};
+use super::{DrfState, JobAccount, job_leaf};
 use crate::model::{Problem, TaskRecord};
+use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
 
 /// Difference up to which shares of jobs count as equal in preemption (Volcano ed72c7c81, `drf.go`).
@@ -163,7 +164,7 @@ impl DrfState {
 
     /// Changes the holdings of a job, and of all jobs.
     fn set_held(&mut self, job: usize, change: impl FnOnce(&mut ExactAmounts, &mut ExactAmounts)) {
-        let Some(mut account) = self.accounts.get(job).cloned() else {
+        let Some(mut account) = self.accounts.get(job).map(|own| JobAccount::clone(own)) else {
             return;
         };
         let mut allocated = self.allocated.clone();
@@ -181,7 +182,7 @@ impl DrfState {
                 .map_or(Ok(()), |job| job.leaf.clone().map(|_| ()))?;
         }
         let mut moved = self.clone();
-        let Some(mut account) = self.accounts.get(job).cloned() else {
+        let Some(mut account) = self.accounts.get(job).map(|own| JobAccount::clone(own)) else {
             return Ok(VictimTrial { state: moved, job });
         };
         add_amounts(
@@ -275,13 +276,14 @@ impl VictimTrial {
             let Some(job) = job.filter(|job| *job != self.job) else {
                 return false;
             };
-            if self.state.apply_task(candidate, false).is_err() {
+            let moved = TaskTransition::new(candidate, candidate, "");
+            if self.state.apply_tasks(std::iter::once((moved, false))).is_err() {
                 return false;
             }
             let goes = judge(&self, job, candidate);
             if !goes {
                 // Integers are restored exactly, and an addition never fails.
-                let _ = self.state.apply_task(candidate, true);
+                let _ = self.state.apply_tasks(std::iter::once((moved, true)));
             } else if named {
                 gone.insert(&candidate.name);
             }

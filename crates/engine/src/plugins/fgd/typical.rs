@@ -6,7 +6,7 @@ use crate::devices::DeviceTask;
 use crate::devices::fragmentation::{MAX_TYPICAL_MODELS, MAX_TYPICAL_TASKS, TypicalTask};
 use crate::plugins::device_scores::read_int;
 use crate::plugins::effective_values::{map_entry, value_map};
-use crate::policy::{ArgumentMap, DiagnosticReport, PluginArgument, PluginArguments, YamlNode, YamlValue, code};
+use crate::policy::{ArgumentMap, DiagnosticReport, ErrorCode, PluginArgument, PluginArguments, YamlNode, YamlValue};
 
 /// Argument with the list of classes.
 pub(super) const TASKS: &str = "typicalTasks";
@@ -35,17 +35,17 @@ pub(super) struct TypicalClasses {
 pub(super) fn read(arguments: &PluginArguments, report: &mut DiagnosticReport) -> TypicalClasses {
     let Some(list) = arguments.get(TASKS).filter(|argument| !argument.is_null()) else {
         let message = format!("`{TASKS}` is missing: the plugin measures fragmentation by the tasks that it lists");
-        report.error(code::ARGUMENT_INVALID, &arguments.at(), message);
+        report.error(ErrorCode::ArgumentInvalid, &arguments.at(), message);
         return TypicalClasses::default();
     };
     let Some(items) = list.items() else {
         let message = format!("expected a list of classes of tasks, found {}", list.value().kind());
-        report.error(code::ARGUMENT_TYPE, &list.at(), message);
+        report.error(ErrorCode::ArgumentType, &list.at(), message);
         return TypicalClasses::default();
     };
     if items.is_empty() || items.len() > MAX_TYPICAL_TASKS {
         let message = format!("expected 1 to {MAX_TYPICAL_TASKS} classes, found {}", items.len());
-        report.error(code::ARGUMENT_RANGE, &list.at(), message);
+        report.error(ErrorCode::ArgumentRange, &list.at(), message);
         return TypicalClasses::default();
     }
     let classes: Vec<FrequentClass> = items.iter().filter_map(|item| read_class(item, report)).collect();
@@ -57,7 +57,7 @@ pub(super) fn read(arguments: &PluginArguments, report: &mut DiagnosticReport) -
             "the classes name {} models; at most {MAX_TYPICAL_MODELS} are counted",
             models.len()
         );
-        report.error(code::ARGUMENT_RANGE, &list.at(), message);
+        report.error(ErrorCode::ArgumentRange, &list.at(), message);
     }
     let listed = classes.iter().map(|class| class.tasks).sum();
     let total = read_int(arguments, TOTAL, listed, (listed.max(1), MAX_NUMBER), report);
@@ -95,7 +95,7 @@ fn number(
         .filter(|number| (least..=greatest).contains(number));
     if number.is_none() {
         let message = format!("expected an integer from {least} to {greatest}");
-        report.error(code::ARGUMENT_INVALID, &argument.at(), message);
+        report.error(ErrorCode::ArgumentInvalid, &argument.at(), message);
     }
     number
 }

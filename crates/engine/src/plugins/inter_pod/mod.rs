@@ -23,7 +23,7 @@ pub(super) use spread_defaults::{NO_SPREAD_DEFAULTS, SpreadDefaults};
 pub(super) use spread_score::SpreadScore;
 
 use crate::model::constraints::{PodAffinityTerm, PodConstraints};
-use crate::model::{ClusterState, NodeSlot, PodClass, PodIdentity, Problem, ProblemKind};
+use crate::model::{ClusterState, ErrorCode, NodeSlot, PodClass, PodIdentity, Problem};
 use crate::policy::Compatibility;
 
 /// Task class that looks for a node, and the pods that it sees.
@@ -103,8 +103,7 @@ fn unknown_namespaces(view: &PodView<'_>, other: &PodClass, kind: &str, effect: 
         view.pod.namespace
     );
     Problem::new(
-        ProblemKind::FailedPrecondition,
-        "NAMESPACE_LABELS_UNKNOWN",
+        ErrorCode::NamespaceLabelsUnknown,
         "constraints.pod_anti_affinity",
         message,
     )

@@ -3,7 +3,7 @@
 use super::arguments::{Located, MAX_HUNDRED, fields, integer, items, map_fields, text};
 use crate::model::constraints::{NodeSelectorTerm, PreferredTerm, SelectorRequirement};
 use crate::plugins::effective_values::{map_entry, value_map};
-use crate::policy::{DiagnosticReport, PluginArguments, YamlValue, code};
+use crate::policy::{DiagnosticReport, ErrorCode, PluginArguments, YamlValue};
 
 const ADDED: &str = "addedAffinity";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -37,7 +37,7 @@ pub(super) fn read_node_affinity(arguments: &PluginArguments, report: &mut Diagn
                 }
                 if terms.is_empty() {
                     let message = "without a term no node matches: add one, or leave the list out".to_owned();
-                    report.error(code::ARGUMENT_INVALID, &rules.1, message);
+                    report.error(ErrorCode::ArgumentInvalid, &rules.1, message);
                 }
                 added.required = Some(terms);
             } else {
@@ -62,7 +62,7 @@ fn read_preferred(item: &Located<'_>, report: &mut DiagnosticReport) -> Preferre
     }
     if preferred.weight == 0 {
         let message = format!("a preference needs a `weight` from 1 to {MAX_HUNDRED}");
-        report.error(code::ARGUMENT_INVALID, &item.1, message);
+        report.error(ErrorCode::ArgumentInvalid, &item.1, message);
     }
     preferred
 }
@@ -80,7 +80,7 @@ fn read_term(item: &Located<'_>, report: &mut DiagnosticReport) -> NodeSelectorT
     }
     if !term.is_valid() {
         let message = "the term is invalid: correct its operators, keys and values".to_owned();
-        report.error(code::ARGUMENT_INVALID, &item.1, message);
+        report.error(ErrorCode::ArgumentInvalid, &item.1, message);
     }
     term
 }

@@ -7,7 +7,7 @@ use crate::model::constraints::is_qualified_name;
 use crate::plugins::effective_values::{map_entry, value_map};
 use crate::plugins::inter_pod::ExistingPodTerms;
 use crate::plugins::strict_arguments::{report_type_mismatch, report_unknown_key};
-use crate::policy::{DiagnosticReport, DocumentLocation, PluginArguments, YamlNode, YamlValue, code};
+use crate::policy::{DiagnosticReport, DocumentLocation, ErrorCode, PluginArguments, YamlNode, YamlValue};
 
 /// Largest weight of a resource and of a required term, and largest use of a shape in percent.
 pub(super) const MAX_HUNDRED: i64 = 100;
@@ -100,7 +100,7 @@ pub(super) fn integer(
     };
     if *number < least || *number > most {
         report.error(
-            code::ARGUMENT_RANGE,
+            ErrorCode::ArgumentRange,
             at,
             format!("{number} is not from {least} to {most}"),
         );
@@ -121,7 +121,7 @@ pub(super) fn text<'a>((value, at): &Located<'a>, report: &mut DiagnosticReport)
 pub(super) fn read_none(arguments: &PluginArguments, report: &mut DiagnosticReport) {
     if !arguments.is_empty() {
         let message = "the plugin reads no arguments".to_owned();
-        report.warning(code::ARGUMENT_IGNORED, &arguments.at(), message);
+        report.warning(ErrorCode::ArgumentIgnored, &arguments.at(), message);
     }
 }
 
@@ -164,7 +164,7 @@ pub(super) fn read_balanced(
         for (number, own) in resources.iter().enumerate() {
             if resources.iter().take(number).any(|other| other.name == own.name) {
                 let message = format!("`{}` is listed twice", own.name);
-                report.error(code::ARGUMENT_INVALID, &located.1, message);
+                report.error(ErrorCode::ArgumentInvalid, &located.1, message);
             }
         }
     }
@@ -265,7 +265,7 @@ fn read_ignored(located: &Located<'_>, is_group: bool, report: &mut DiagnosticRe
             Some(format!("`{name}` is no name of a resource"))
         };
         if let Some(message) = message {
-            report.error(code::ARGUMENT_INVALID, &item.1, message);
+            report.error(ErrorCode::ArgumentInvalid, &item.1, message);
         }
         names.push(Arc::from(name));
     }
@@ -351,13 +351,13 @@ fn read_strategy(
             let line = line.unwrap_or_default();
             if line.is_empty() {
                 let message = "the strategy needs `requestedToCapacityRatio.shape` with a point or more".to_owned();
-                report.error(code::ARGUMENT_INVALID, &located.1, message);
+                report.error(ErrorCode::ArgumentInvalid, &located.1, message);
             }
             NodeFitStrategy::Ratio(line)
         }
         other => {
             let message = format!("`{other}` is no strategy of NodeResourcesFit");
-            report.error(code::ARGUMENT_STRATEGY, &located.1, message);
+            report.error(ErrorCode::ArgumentStrategy, &located.1, message);
             NodeFitStrategy::Least
         }
     };
@@ -379,7 +379,7 @@ fn read_shape(located: &Located<'_>, report: &mut DiagnosticReport) -> Vec<(i64,
         }
         if line.last().is_some_and(|(before, _)| *before >= percent) {
             let message = "`utilization` must rise from point to point".to_owned();
-            report.error(code::ARGUMENT_INVALID, &item.1, message);
+            report.error(ErrorCode::ArgumentInvalid, &item.1, message);
         }
         line.push((percent, score * (MAX_HUNDRED / MAX_SHAPE_SCORE)));
     }

@@ -292,23 +292,17 @@ impl Plugin for KubePlugin {
         PluginHooks {
             filter: self.checks.is_some(),
             score: !matches!(self.score, KubeScore::None),
+            filter_evaluates: self.checks.map_or(ConstraintSet::NONE, |checks| checks.evaluates()),
+            score_evaluates: match &self.score {
+                KubeScore::Part(rules) => rules.weights.evaluates(),
+                KubeScore::None | KubeScore::Allocation(_) => ConstraintSet::NONE,
+            },
             ..PluginHooks::default()
         }
     }
 
     fn effective_arguments(&self) -> YamlValue {
         self.effective.clone()
-    }
-
-    fn filter_evaluates(&self) -> ConstraintSet {
-        self.checks.map_or(ConstraintSet::NONE, |checks| checks.evaluates())
-    }
-
-    fn score_evaluates(&self) -> ConstraintSet {
-        match &self.score {
-            KubeScore::Part(rules) => rules.weights.evaluates(),
-            KubeScore::None | KubeScore::Allocation(_) => ConstraintSet::NONE,
-        }
     }
 
     fn ignores_resource(&self, name: &str) -> bool {

@@ -4,7 +4,7 @@ use super::arguments::{Located, fields, integer, items, map_fields, text};
 use crate::model::constraints::{SpreadConstraint, SpreadPolicy, is_qualified_name};
 use crate::plugins::effective_values::{map_entry, value_map};
 use crate::plugins::inter_pod::SpreadDefaults;
-use crate::policy::{DiagnosticReport, PluginArguments, YamlNode, YamlValue, code};
+use crate::policy::{DiagnosticReport, ErrorCode, PluginArguments, YamlNode, YamlValue};
 
 const DEFAULTS: &str = "defaultConstraints";
 const KIND: &str = "defaultingType";
@@ -33,13 +33,13 @@ pub(super) fn read_topology_spread(
             Some(own @ ("System" | "List")) => kind = own,
             Some(other) => {
                 let message = format!("`{other}` is neither `System` nor `List`");
-                report.error(code::ARGUMENT_INVALID, &located.1, message);
+                report.error(ErrorCode::ArgumentInvalid, &located.1, message);
             }
         }
     }
     if kind == "System" && !written.is_empty() {
         let message = format!("`{DEFAULTS}` need `{KIND}: List`");
-        report.error(code::ARGUMENT_INVALID, &arguments.key_at(DEFAULTS), message);
+        report.error(ErrorCode::ArgumentInvalid, &arguments.key_at(DEFAULTS), message);
     }
     let mut effective = vec![map_entry(KIND, YamlValue::String(kind.to_owned()))];
     if !written.is_empty() {
@@ -69,7 +69,7 @@ fn read_constraints(written: &[Located<'_>], report: &mut DiagnosticReport) -> V
             |own: &SpreadConstraint| own.topology_key == constraint.topology_key && own.is_hard == constraint.is_hard;
         if constraints.iter().any(repeats) {
             let message = "another constraint has the same `topologyKey` and `whenUnsatisfiable`".to_owned();
-            report.error(code::ARGUMENT_INVALID, &item.1, message);
+            report.error(ErrorCode::ArgumentInvalid, &item.1, message);
         }
         constraints.push(constraint);
     }
@@ -112,7 +112,7 @@ fn read_constraint(item: &Located<'_>, report: &mut DiagnosticReport) -> SpreadC
             "nodeTaintsPolicy" => constraint.node_taints_policy = policy(&located, report),
             "labelSelector" => {
                 let message = "a default constraint has no selector: that of the pod's owners counts".to_owned();
-                report.error(code::ARGUMENT_INVALID, &located.1, message);
+                report.error(ErrorCode::ArgumentInvalid, &located.1, message);
             }
             _ => drop(items(&located, report)),
         }
@@ -124,11 +124,11 @@ fn read_constraint(item: &Located<'_>, report: &mut DiagnosticReport) -> SpreadC
     ];
     for (name, _) in missing.iter().filter(|(_, is_missing)| *is_missing) {
         let message = format!("a default constraint needs `{name}`");
-        report.error(code::ARGUMENT_INVALID, &item.1, message);
+        report.error(ErrorCode::ArgumentInvalid, &item.1, message);
     }
     if !constraint.topology_key.is_empty() && !is_qualified_name(&constraint.topology_key) {
         let message = format!("`{}` is no name of a label", constraint.topology_key);
-        report.error(code::ARGUMENT_INVALID, &item.1, message);
+        report.error(ErrorCode::ArgumentInvalid, &item.1, message);
     }
     constraint
 }
@@ -145,7 +145,7 @@ fn choice(located: &Located<'_>, choices: [&str; 2], report: &mut DiagnosticRepo
     if found.is_none() {
         let [one, other] = choices;
         let message = format!("`{word}` is neither `{one}` nor `{other}`");
-        report.error(code::ARGUMENT_INVALID, &located.1, message);
+        report.error(ErrorCode::ArgumentInvalid, &located.1, message);
     }
     found
 }

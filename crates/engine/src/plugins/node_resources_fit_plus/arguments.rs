@@ -4,7 +4,7 @@ use super::super::allocation::AllocationStrategy;
 use super::super::strict_arguments::{check_kubernetes_name, read_resources, report_type_mismatch, report_unknown_key};
 use super::score::{FitPlusStrategy, MAX_SCORE};
 use crate::policy::{
-    DiagnosticReport, DocumentLocation, PluginArgument, PluginArguments, Severity, YamlNode, YamlValue, code,
+    DiagnosticReport, DocumentLocation, ErrorCode, PluginArgument, PluginArguments, Severity, YamlNode, YamlValue,
 };
 
 /// Entry of `resources`.
@@ -134,14 +134,14 @@ fn warn_resource(
             "`{}` is neither `MostAllocated` nor `LeastAllocated`: the resource scores 0, and its weight still counts{hint}",
             read.strategy_name
         );
-        report.warning(code::ARGUMENT_STRATEGY, strategy_at, message);
+        report.warning(ErrorCode::ArgumentStrategy, strategy_at, message);
     }
     if read.weight == 0 {
         let message = "a `weight` that is 0 or missing: the resource has no effect; write one above 0";
-        report.warning(code::ARGUMENT_WEIGHT, weight_at, message);
+        report.warning(ErrorCode::ArgumentWeight, weight_at, message);
     } else if read.weight < 0 {
         let message = "a negative `weight`: scores may leave 0 to 100, and then the task is rejected";
-        report.warning(code::ARGUMENT_WEIGHT, weight_at, message);
+        report.warning(ErrorCode::ArgumentWeight, weight_at, message);
     }
 }
 
@@ -150,14 +150,14 @@ fn check_weights(read: &[WeightedResource], at: &DocumentLocation, report: &mut 
     let absolute: i128 = read.iter().map(|resource| i128::from(resource.weight).abs()).sum();
     if absolute == 0 {
         let message = "no resource has a weight: every node scores 100 for every task";
-        report.warning(code::ARGUMENT_MUTE, at, message);
+        report.warning(ErrorCode::ArgumentMute, at, message);
     } else if sum == 0 {
         let message = "the weights cancel out: a task that requests all of these scores 100 on every node";
-        report.warning(code::ARGUMENT_WEIGHT, at, message);
+        report.warning(ErrorCode::ArgumentWeight, at, message);
     }
     if absolute > i128::from(i64::MAX / MAX_SCORE) {
         let message = "the weights are so large that the reference's sums overflow";
-        report.warning(code::ARGUMENT_WEIGHT, at, message);
+        report.warning(ErrorCode::ArgumentWeight, at, message);
     }
 }
 
@@ -186,7 +186,7 @@ fn read_integer(value: &YamlValue, at: &DocumentLocation, report: &mut Diagnosti
         YamlValue::Int(value) => Some(*value),
         YamlValue::UInt(_) => {
             let message = "the number does not fit a signed 64-bit integer";
-            report.error(code::ARGUMENT_RANGE, at, message);
+            report.error(ErrorCode::ArgumentRange, at, message);
             None
         }
         #[expect(clippy::cast_possible_truncation, reason = "checked to be an integer that fits")]

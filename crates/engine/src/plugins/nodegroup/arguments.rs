@@ -1,7 +1,7 @@
 //! Arguments of the plugin.
 
 use super::NAME;
-use crate::policy::{DiagnosticReport, PluginArguments, code};
+use crate::policy::{DiagnosticReport, ErrorCode, PluginArguments};
 
 pub(super) const STRICT: &str = "strict";
 pub(super) const PREFERRED_ORDER: &str = "enablePreferredOrder";
@@ -24,7 +24,7 @@ impl NodeGroupArguments {
             };
             argument.lenient_bool().unwrap_or_else(|| {
                 let message = format!("`{key}` is no bool and has no effect; the default is {default}");
-                report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+                report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
                 default
             })
         };

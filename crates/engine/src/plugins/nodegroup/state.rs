@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::model::{ClusterState, Problem, StateDiff};
-use crate::plugin_state::{PlacementEvent, PluginState};
+use crate::held_bytes::held_bytes;
+use crate::model::Problem;
+use crate::plugin_state::{PluginState, PluginStateChange};
 use crate::policy::{PluginSwitches, Switch};
 
 /// Switch of the policy that lets queues inherit, which no cluster state changes.
@@ -12,6 +13,8 @@ pub(super) struct InheritanceState {
     /// True if a queue without an affinity inherits the affinity of its nearest ancestor.
     pub(super) inherits: bool,
 }
+
+held_bytes! { plain InheritanceState }
 
 impl InheritanceState {
     pub(super) fn of(switches: &PluginSwitches) -> Self {
@@ -22,23 +25,7 @@ impl InheritanceState {
 }
 
 impl PluginState for InheritanceState {
-    fn apply(&mut self, _: &ClusterState, _: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
+    fn apply(&mut self, _: &PluginStateChange<'_>) -> Result<Vec<Arc<str>>, Problem> {
         Ok(Vec::new())
-    }
-
-    fn apply_repeated(&mut self, _: &ClusterState, _: &PlacementEvent<'_>, _: u64) -> Result<(), Problem> {
-        Ok(())
-    }
-
-    fn advance(&self, _: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
-        Some(self.copy())
-    }
-
-    fn held_bytes(&self, _: Option<&dyn PluginState>) -> usize {
-        size_of::<Self>()
-    }
-
-    fn copy(&self) -> Arc<dyn PluginState> {
-        Arc::new(self.clone())
     }
 }

@@ -3,7 +3,7 @@
 use super::NAME;
 use crate::model::constraints::{ConstraintKind, ConstraintSet};
 use crate::plugins::effective_values::{map_entry, value_map};
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
+use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArguments, YamlValue};
 
 /// Keys of the weights, in the order of the reference, with their defaults.
 const WEIGHTS: [(&str, i64); 8] = [
@@ -146,12 +146,12 @@ fn weight(
     let Some(weight) = argument.lenient_int() else {
         let found = argument.value().kind();
         let message = format!("expected an integer, found {found}; the default {default} counts");
-        report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+        report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
         return default;
     };
     if compatibility == Compatibility::Corrected && weight.unsigned_abs() > MAX_EXACT_WEIGHT {
         let message = format!("a weight is at most {MAX_EXACT_WEIGHT}: with a larger one sums of scores are not exact");
-        report.error(code::ARGUMENT_RANGE, &argument.at(), message);
+        report.error(ErrorCode::ArgumentRange, &argument.at(), message);
         return default;
     }
     let message = if weight < 0 {
@@ -161,6 +161,6 @@ fn weight(
     } else {
         return weight;
     };
-    report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+    report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
     weight
 }

@@ -18,7 +18,6 @@ pub(super) use node_scorer::{PodScorer, ScoreRules};
 pub(super) use resources::{allocatable, truncate};
 
 use crate::model::TaskClass;
-use crate::model::constraints::ConstraintSet;
 use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
 use crate::plugins::inter_pod::{ExistingPodTerms, SpreadDefaults};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
@@ -69,16 +68,13 @@ impl Plugin for NodeOrder {
     fn hooks(&self) -> PluginHooks {
         PluginHooks {
             score: true,
+            score_evaluates: self.rules.weights.evaluates(),
             ..PluginHooks::default()
         }
     }
 
     fn effective_arguments(&self) -> YamlValue {
         self.rules.weights.effective()
-    }
-
-    fn score_evaluates(&self) -> ConstraintSet {
-        self.rules.weights.evaluates()
     }
 
     fn score_bounds(&self) -> Option<(f64, f64)> {

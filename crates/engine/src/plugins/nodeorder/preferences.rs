@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::{MAX_SCORE, ScoreRules};
 use crate::model::constraints::{PodConstraints, PreferredTerm, Taint, TaintEffect, Toleration};
-use crate::model::{ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, ProblemKind};
+use crate::model::{ClusterState, ErrorCode, NodeChunk, NodeMask, NodeSlot, Problem};
 use crate::plugin::{ChunkScores, PeerHook, PeerKey, PeerScorer};
 use crate::plugins::record_values::RecordValues;
 
@@ -98,12 +98,7 @@ impl ValueExtremes {
              preferred terms no negative weights"
         );
         let field = "constraints.affinity.node_affinity.preferred";
-        Err(Problem::new(
-            ProblemKind::FailedPrecondition,
-            "SCORE_OUT_OF_RANGE",
-            field,
-            message,
-        ))
+        Err(Problem::new(ErrorCode::ScoreOutOfRange, field, message))
     }
 }
 
@@ -185,12 +180,7 @@ impl<'a> RelativePreference<'a> {
                 "`{plugin}` cannot score the task: the preferred term is invalid; correct its operator, key and values, or \
                  give it weight 0"
             );
-            return Err(Problem::new(
-                ProblemKind::Invalid,
-                "PREFERRED_TERM_INVALID",
-                field,
-                message,
-            ));
+            return Err(Problem::new(ErrorCode::PreferredTermInvalid, field, message));
         }
         if terms.is_empty() {
             // Without terms that count, each node has the same score, 0.

@@ -12,7 +12,7 @@ use crate::model::{
     ClusterState, NodeRecord, PodSum, Problem, ResourceAmounts, ResourceId, ResourceTable, TaskFields, TaskRecord,
     TaskStatus,
 };
-use crate::policy::{Compatibility, CompileOptions, DiagnosticReport, code, compile};
+use crate::policy::{Compatibility, CompileOptions, DiagnosticReport, ErrorCode, compile};
 
 /// Weights of all parts that are 0 unless a document names them.
 const OFF: [&str; 6] = [
@@ -114,13 +114,13 @@ fn invalid_preferences_are_refused_by_name() {
     let nodes = vec![node("n-1", "a", &[]), node("n-2", "b", &[])];
     let state = fixtures::cluster_state(ResourceTable::default(), nodes);
     let problem = totals(&state, "nodeaffinity", preferring(&[(1, "In", "a"), (5, "Near", "b")])).unwrap_err();
-    assert_eq!(problem.reason, "PREFERRED_TERM_INVALID");
+    assert_eq!(problem.code.name(), "PREFERRED_TERM_INVALID");
     assert!(problem.field.ends_with("preferred[1]"), "{}", problem.field);
     let ignored = preferring(&[(1, "In", "a"), (0, "Near", "b")]);
     assert_eq!(totals(&state, "nodeaffinity", ignored), Ok(vec![100.0, 0.0]));
     let negative = preferring(&[(-10, "In", "a"), (5, "In", "b")]);
     let problem = totals(&state, "nodeaffinity", negative).unwrap_err();
-    assert_eq!(problem.reason, "SCORE_OUT_OF_RANGE");
+    assert_eq!(problem.code.name(), "SCORE_OUT_OF_RANGE");
     assert!(problem.message.contains("-200"), "{}", problem.message);
     // A term that does not count is judged by nobody.
     let invalid = preferring(&[(5, "Near", "b")]);
@@ -229,7 +229,7 @@ fn parts_of_all_candidates_are_added_after_the_scores_of_all_plugins() {
 
 #[test]
 fn weights_are_integers_that_do_not_wrap() {
-    let codes = |weight: &str, compatibility| -> Result<Vec<&str>, Vec<&str>> {
+    let codes = |weight: &str, compatibility| -> Result<Vec<ErrorCode>, Vec<ErrorCode>> {
         let document = format!(
             "actions: allocate\ntiers: [{{plugins: [{{name: nodeorder, arguments: {{leastrequested.weight: {weight}}}}}]}}]\n"
         );
@@ -247,7 +247,7 @@ fn weights_are_integers_that_do_not_wrap() {
         for ignored in ["2.0", "\"2\"", "true", "-3"] {
             assert_eq!(
                 codes(ignored, compatibility),
-                Ok(vec![code::ARGUMENT_IGNORED]),
+                Ok(vec![ErrorCode::ArgumentIgnored]),
                 "{ignored}"
             );
         }
@@ -257,7 +257,7 @@ fn weights_are_integers_that_do_not_wrap() {
     for weight in [((1_i64 << 43) + 1).to_string(), i64::MAX.to_string()] {
         assert_eq!(
             codes(&weight, Compatibility::Corrected),
-            Err(vec![code::ARGUMENT_RANGE])
+            Err(vec![ErrorCode::ArgumentRange])
         );
         assert!(codes(&weight, Compatibility::Upstream).is_ok());
     }

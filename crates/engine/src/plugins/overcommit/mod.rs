@@ -11,12 +11,12 @@ use std::sync::Arc;
 pub use self::state::OvercommitState;
 use super::effective_values::{map_entry, value_map};
 use super::queue_accounts::IntegerAmounts;
-use crate::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind, ResourceVector};
+use crate::model::{ClusterState, JobRecord, NamedAmounts, Problem, ResourceVector};
 use crate::plugin::{
     AdmitOpinion, Measurement, Plugin, PluginContext, PluginDef, PluginHooks, QuotaPlugin, Reason, Resolution,
 };
 use crate::plugin_state::{PluginState, PluginStates};
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue, code};
+use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArguments, PluginSwitches, YamlValue};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -51,7 +51,7 @@ fn compile(
         given.filter(is_usable).unwrap_or_else(|| {
             let found = given.map_or_else(|| argument.value().kind().to_string(), |factor| factor.to_string());
             let message = format!("expected a number from 1, found {found}; the default {DEFAULT_FACTOR} counts");
-            report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+            report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
             DEFAULT_FACTOR
         })
     });
@@ -60,7 +60,7 @@ fn compile(
 
 fn missing_state() -> Problem {
     let message = "the state of plugin overcommit is missing";
-    Problem::new(ProblemKind::Unserved, "PLUGIN_STATE_MISSING", "", message)
+    Problem::new(ErrorCode::PluginStateMissing, "", message)
 }
 
 /// Names of amounts for the ledger.
@@ -78,6 +78,7 @@ impl Plugin for Overcommit {
     fn hooks(&self) -> PluginHooks {
         PluginHooks {
             admit: true,
+            abstains_on_tasks: true,
             ..PluginHooks::default()
         }
     }
@@ -127,10 +128,6 @@ impl Plugin for Overcommit {
             reserve,
             ..AdmitOpinion::default()
         }))
-    }
-
-    fn judges_tasks(&self) -> bool {
-        false
     }
 
     fn quota(&self) -> Option<&dyn QuotaPlugin> {

@@ -6,20 +6,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::super::queue_accounts::IntegerAmounts;
+use super::super::queue_accounts::{IntegerAmounts, JobRules};
 use super::nodes::{has_scalars, requests_without_room, resources_of};
+use crate::held_bytes::held_bytes;
 use crate::model::{
-    ClusterState, JobPhase, JobRecord, NodeChunk, NodeVector, Problem, ResourceId, ResourceTotals, ResourceVector,
-    SortedTable, StateDiff, TaskRecord, TaskStatus,
+    ClusterState, JobPhase, JobRecord, NodeChunk, NodeVector, Problem, RecordChange, ResourceId, ResourceTotals,
+    ResourceVector, SortedTable, StateDiff, TaskRecord, TaskStatus,
 };
-use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition, older_as};
+use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, TaskTransition};
 use crate::policy::Compatibility;
 
-/// Resource that the reference leaves out of what a job still needs.
-const LEFT_OUT: &str = "ephemeral-storage";
-
 /// State of the plugin.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct OvercommitState {
     factor: f64,
     compatibility: Compatibility,
@@ -44,26 +42,9 @@ pub struct OvercommitState {
     tentative: Arc<Vec<(Arc<str>, IntegerAmounts)>>,
 }
 
-impl PartialEq for OvercommitState {
-    fn eq(&self, other: &Self) -> bool {
-        let own = (
-            &self.total,
-            self.scalar_nodes,
-            &self.used,
-            &self.unknown,
-            &self.inqueue,
-            &self.tentative,
-        );
-        own == (
-            &other.total,
-            other.scalar_nodes,
-            &other.used,
-            &other.unknown,
-            &other.inqueue,
-            &other.tentative,
-        ) && self.binding.iter().eq(other.binding.iter())
-            && self.jobs.iter().eq(other.jobs.iter())
-            && self.gated.iter().eq(other.gated.iter())
+held_bytes! {
+    OvercommitState {
+        total, used, binding, unknown, inqueue, jobs, gated, tentative; factor, compatibility, scalar_nodes
     }
 }
 
@@ -256,16 +237,11 @@ impl OvercommitState {
         }
     }
 
-    /// Amounts without the requests of gated tasks, if these request more than pods. Scalars that no gated task requests stay.
+    /// Amounts without the requests of a job's gated tasks.
     fn ungated(&self, job: &str, amounts: IntegerAmounts) -> IntegerAmounts {
-        let gated = self.gated.get(job).map(|totals| IntegerAmounts::from(&**totals));
-        match gated {
-            Some(gated) if gated.iter().any(|(id, _)| id != ResourceId::PODS) => {
-                let mut left = amounts.above(&gated);
-                left.add(&amounts.negative_beside(&gated, ResourceId::MEMORY));
-                left
-            }
-            _ => amounts,
+        match self.gated.get(job) {
+            Some(gated) => amounts.ungated(&IntegerAmounts::from(&**gated)),
+            None => amounts,
         }
     }
 
@@ -291,35 +267,23 @@ impl OvercommitState {
         let Some(row) = cluster_state.reservations().get(name) else {
             return IntegerAmounts::default();
         };
-        let names = cluster_state.resources();
-        let known = row
-            .amounts
-            .iter()
-            .filter_map(|(name, amount)| Some((names.get(name)?, *amount)));
-        let promised: IntegerAmounts = known.collect();
+        let promised = IntegerAmounts::of_names(cluster_state.resources(), &row.amounts);
         promised.above(&held(cluster_state, name))
     }
 
     /// Amounts of a job's minimum that it does not hold yet, without those of gated tasks.
     fn rest(&self, cluster_state: &ClusterState, job: &JobRecord) -> IntegerAmounts {
-        let (minimum, held) = (self.minimum(job), held(cluster_state, &job.name));
-        let mut rest = minimum.above(&held);
-        // A scalar that the job does not hold counts as it is written.
-        rest.add(&minimum.negative_beside(&held, ResourceId::PODS));
-        if let (Compatibility::Upstream, Some(id)) = (self.compatibility, cluster_state.resources().get(LEFT_OUT)) {
-            rest.change(id, -rest.get(id));
-        }
+        let rules = JobRules::of(self.compatibility, cluster_state.resources());
+        let rest = rules.rest(&self.minimum(job), &held(cluster_state, &job.name));
         self.ungated(&job.name, rest)
     }
 
-    /// Least that a job needs. Negative amounts count under `upstream` only.
     fn minimum(&self, job: &JobRecord) -> IntegerAmounts {
-        job.min_resources
-            .as_ref()
-            .map_or_else(IntegerAmounts::default, |min| match self.compatibility {
-                Compatibility::Upstream => IntegerAmounts::from(min),
-                Compatibility::Corrected => IntegerAmounts::from(&min.without_negatives()),
-            })
+        let rules = JobRules {
+            compatibility: self.compatibility,
+            left_out: None,
+        };
+        rules.minimum(job).unwrap_or_default()
     }
 
     /// Computes the promise to a job again.
@@ -339,12 +303,14 @@ impl OvercommitState {
     /// Follows a task of a cycle, without the promise to its job.
     fn move_task(&mut self, cluster_state: &ClusterState, moved: &TaskTransition<'_>) {
         for (task, joins) in [(moved.before, false), (moved.after, true)] {
-            let is_counted = task.status.is_used()
-                && cluster_state
-                    .node_by_name(&task.node)
-                    .is_some_and(|node| node.record.is_ready(self.compatibility));
-            if is_counted {
-                self.used.add_record(&task.requests, if joins { 1 } else { -1 });
+            let is_ready = || {
+                let node = cluster_state.node_by_name(&task.node);
+                node.is_some_and(|node| node.record.is_ready(self.compatibility))
+            };
+            // Repeated tasks name no nodes, but every placement is on a ready node.
+            if task.status.is_used() && (moved.repeated.is_some() || is_ready()) {
+                let times = i128::from(moved.count());
+                self.used.add_record(&task.requests, if joins { times } else { -times });
             }
             self.count_gated(task, joins);
         }
@@ -359,129 +325,78 @@ fn held(cluster_state: &ClusterState, job: &str) -> IntegerAmounts {
 }
 
 impl PluginState for OvercommitState {
-    fn apply(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
-        match event {
-            PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) | PlacementEvent::Deallocate(moved) => {
+    /// The promise to a job is computed once for its tasks: it depends on what the job holds after all of them.
+    fn apply(&mut self, change: &PluginStateChange<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        let (cluster_state, events) = match change {
+            PluginStateChange::Events(cluster_state, events) => (cluster_state, events),
+            PluginStateChange::Step(changes) => {
+                self.step(changes)?;
+                return Ok(Vec::new());
+            }
+        };
+        for of_job in events.chunk_by(PlacementEvent::moves_same_job) {
+            let mut tasks = of_job.iter().filter_map(PlacementEvent::moved_task).peekable();
+            if let Some((first, _)) = tasks.peek().copied() {
                 if self.compatibility == Compatibility::Corrected {
-                    self.move_task(cluster_state, moved);
-                    self.update_job(cluster_state, &moved.after.job);
+                    tasks.for_each(|(moved, _)| self.move_task(cluster_state, &moved));
+                    self.update_job(cluster_state, &first.after.job);
+                }
+                continue;
+            }
+            for event in of_job {
+                match event {
+                    PlacementEvent::Enqueue(job) => {
+                        self.release_tentative_of(job);
+                        self.update_job(cluster_state, &Arc::from(*job));
+                    }
+                    PlacementEvent::Dequeue(job) | PlacementEvent::Reserve(job) => self.update_job(cluster_state, job),
+                    PlacementEvent::Allocate(_) | PlacementEvent::Pipeline(_) | PlacementEvent::Deallocate(_) => {}
                 }
             }
-            PlacementEvent::Enqueue(job) => {
-                self.release_tentative_of(job);
-                self.update_job(cluster_state, &Arc::from(*job));
-            }
-            PlacementEvent::Dequeue(job) | PlacementEvent::Reserve(job) => self.update_job(cluster_state, job),
         }
         Ok(Vec::new())
     }
+}
 
-    fn apply_repeated(
-        &mut self,
-        cluster_state: &ClusterState,
-        event: &PlacementEvent<'_>,
-        times: u64,
-    ) -> Result<(), Problem> {
-        if let (Some(moved), Compatibility::Corrected) = (event.counted_task(), self.compatibility) {
-            // The nodes are not named, but ready, as those of all placements.
-            for (task, sign) in [(moved.before, -1), (moved.after, 1)] {
-                if task.status.is_used() {
-                    self.used.add_record(&task.requests, i128::from(times) * sign);
-                }
-            }
-            self.update_job(cluster_state, &moved.after.job);
-        }
-        Ok(())
-    }
-
-    /// The promise to a job is computed once for its tasks: it depends on what the job holds after all of them.
-    fn apply_batch(
-        &mut self,
-        cluster_state: &ClusterState,
-        events: &[PlacementEvent<'_>],
-    ) -> Result<BTreeSet<Arc<str>>, Problem> {
-        for of_job in events.chunk_by(PlacementEvent::counts_same_job) {
-            let Some(first) = of_job.first().and_then(PlacementEvent::counted_task) else {
-                for event in of_job {
-                    self.apply(cluster_state, event)?;
-                }
-                continue;
-            };
-            if self.compatibility == Compatibility::Corrected {
-                for moved in of_job.iter().filter_map(PlacementEvent::counted_task) {
-                    self.move_task(cluster_state, moved);
-                }
-                self.update_job(cluster_state, &first.after.job);
-            }
-        }
-        Ok(BTreeSet::new())
-    }
-
-    fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
-        let appeared = |queue: crate::model::RecordChange<'_, _>| queue.before.is_none() || queue.after.is_none();
+impl OvercommitState {
+    /// Steps to the newer cluster state.
+    fn step(&mut self, changes: &StateDiff<'_>) -> Result<(), Problem> {
+        let appeared = |queue: RecordChange<'_, _>| queue.before.is_none() || queue.after.is_none();
         if changes.queues().into_iter().any(appeared) {
             // Jobs count only in queues that exist.
-            return None;
+            return Err(PluginStateChange::unfollowed());
         }
-        let mut state = self.clone();
-        state.release_tentative();
+        self.release_tentative();
         let (old, new) = (changes.old.chunks(), changes.new.chunks());
         for number in 0..old.len().max(new.len()) {
             let (old, new) = (old.get(number), new.get(number));
             let shared = old.zip(new).is_some_and(|(old, new)| Arc::ptr_eq(old, new));
             for (chunk, joins) in [(new, true), (old, false)] {
                 if let (false, Some(chunk)) = (shared, chunk) {
-                    state.add_chunk(chunk, joins);
+                    self.add_chunk(chunk, joins);
                 }
             }
         }
         let mut jobs: BTreeSet<&Arc<str>> = changes.jobs().into_iter().map(|job| job.name).collect();
-        for task in changes.tasks() {
+        let tasks = changes.tasks();
+        for task in &tasks {
             for (record, joins) in [(task.before, false), (task.after, true)] {
                 if let Some(record) = record {
-                    state.note_binding(record, joins);
+                    self.note_binding(record, joins);
                 }
                 if let Some(record) = record.filter(|record| !record.job.is_empty()) {
-                    state.count_gated(record, joins);
+                    self.count_gated(record, joins);
                     jobs.insert(&record.job);
                 }
             }
         }
-        state.unknown = requests_without_room(changes.new, &state.binding);
+        self.unknown = requests_without_room(changes.new, &self.binding);
         let same = |one: &Arc<_>, other: &Arc<_>| Arc::ptr_eq(one, other) || one == other;
         let rows = changes.old.reservations().differences(changes.new.reservations(), same);
         jobs.extend(rows.into_iter().map(|(job, _, _)| job));
         for job in jobs {
-            state.update_job(changes.new, job);
+            self.update_job(changes.new, job);
         }
-        Some(Arc::new(state))
-    }
-
-    fn held_bytes(&self, older: Option<&dyn PluginState>) -> usize {
-        let older = older_as::<Self>(older);
-        let (jobs, gated) = older
-            .map(|older| (older.jobs.clone(), older.gated.clone()))
-            .unwrap_or_default();
-        let sums = [&self.total, &self.used, &self.inqueue];
-        let mut sum = size_of::<Self>()
-            + sums.map(IntegerAmounts::held_bytes).iter().sum::<usize>()
-            + self.binding.len() * size_of::<(Arc<str>, ())>()
-            + self.jobs.unshared_bytes(&jobs)
-            + self.gated.unshared_bytes(&gated);
-        self.jobs.unshared_entries(&jobs, |own, before| {
-            if !before.is_some_and(|before| Arc::ptr_eq(before, own)) {
-                sum += size_of::<IntegerAmounts>() + own.held_bytes();
-            }
-        });
-        self.gated.unshared_entries(&gated, |own, before| {
-            if !before.is_some_and(|before| Arc::ptr_eq(before, own)) {
-                sum += size_of::<ResourceTotals>() + own.iter().count() * size_of::<(ResourceId, i128)>();
-            }
-        });
-        sum
-    }
-
-    fn copy(&self) -> Arc<dyn PluginState> {
-        Arc::new(self.clone())
+        Ok(())
     }
 }

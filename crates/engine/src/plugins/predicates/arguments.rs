@@ -2,7 +2,7 @@
 
 use crate::model::constraints::{ConstraintKind, ConstraintSet};
 use crate::plugins::effective_values::{map_entry, value_map};
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
+use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArguments, YamlValue};
 
 /// Arguments after defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,12 +111,12 @@ impl PredicateArguments {
             } else {
                 continue;
             };
-            report.warning(code::ARGUMENT_IGNORED, &argument.at(), ignored.to_owned());
+            report.warning(ErrorCode::ArgumentIgnored, &argument.at(), ignored.to_owned());
         }
         for key in NUMBERS {
             if let Some(argument) = arguments.get(key).filter(|argument| argument.lenient_int().is_none()) {
                 let message = format!("`{key}` must be a whole number: Volcano's process ends at any other value");
-                report.error(code::ARGUMENT_TYPE, &argument.at(), message);
+                report.error(ErrorCode::ArgumentType, &argument.at(), message);
             }
         }
         let [
@@ -133,7 +133,7 @@ impl PredicateArguments {
         if cache && compatibility == Compatibility::Corrected {
             let at = arguments.key_at(CACHE);
             let message = "the cache has no effect: each task is judged by its own selector and tolerations";
-            report.warning(code::ARGUMENT_IGNORED, &at, message.to_owned());
+            report.warning(ErrorCode::ArgumentIgnored, &at, message.to_owned());
         }
         Self {
             pod_count: true,
@@ -174,7 +174,7 @@ fn switch(arguments: &PluginArguments, key: &str, default: bool, report: &mut Di
     };
     argument.lenient_bool().unwrap_or_else(|| {
         let message = format!("`{key}` is no bool and has no effect; the default is {default}");
-        report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+        report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
         default
     })
 }

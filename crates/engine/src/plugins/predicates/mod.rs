@@ -20,7 +20,6 @@ pub(super) use arguments::PredicateArguments;
 pub(super) use node_filter::PodFilter;
 
 use crate::model::TaskClass;
-use crate::model::constraints::ConstraintSet;
 use crate::plugin::{NodeFilter, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook, TemplateRule};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
 
@@ -62,16 +61,13 @@ impl Plugin for Predicates {
                 annotation: node_filter::TEMPLATE,
                 skips_conflicts: self.arguments.node_affinity,
             }),
+            filter_evaluates: self.arguments.evaluates(),
             ..PluginHooks::default()
         }
     }
 
     fn effective_arguments(&self) -> YamlValue {
         self.arguments.effective()
-    }
-
-    fn filter_evaluates(&self) -> ConstraintSet {
-        self.arguments.evaluates()
     }
 
     fn prepare_filter<'a>(

@@ -8,7 +8,7 @@ use crate::model::constraints::{HostPort, PodConstraints, SelectorRequirement};
 use crate::model::{
     ClusterState, NodeRecord, ResourceAmounts, ResourceId, ResourceTable, TaskFields, TaskRecord, TaskStatus,
 };
-use crate::policy::{Compatibility, CompileOptions, code, compile};
+use crate::policy::{Compatibility, CompileOptions, ErrorCode, compile};
 
 fn document(arguments: &str) -> String {
     format!("actions: allocate\ntiers: [{{plugins: [{{name: predicates, arguments: {{{arguments}}}}}]}}]\n")
@@ -162,7 +162,7 @@ fn the_cache_shares_the_first_verdict_under_upstream_only() {
 fn numbers_of_predicates_are_numbers() {
     for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
         let refused = compile(&document("volumebinding.weight: ten"), &options(compatibility)).unwrap_err();
-        assert_eq!(refused.diagnostics[0].code, "ARGUMENT_TYPE");
+        assert_eq!(refused.diagnostics[0].code.name(), "ARGUMENT_TYPE");
         assert!(compile(&document("volumebinding.weight: 10"), &options(compatibility)).is_ok());
     }
 }
@@ -198,8 +198,8 @@ fn keys_that_volcano_does_not_read_are_named() {
     ] {
         for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
             let report = compile(&document(arguments), &options(compatibility)).unwrap().report;
-            let codes: Vec<&str> = report.diagnostics.iter().map(|own| own.code).collect();
-            assert_eq!(codes, [code::ARGUMENT_IGNORED], "{arguments}");
+            let codes: Vec<ErrorCode> = report.diagnostics.iter().map(|own| own.code).collect();
+            assert_eq!(codes, [ErrorCode::ArgumentIgnored], "{arguments}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Rules about the weights of queues.
 
 use super::PLUGIN;
-use crate::model::{ClusterState, Problem, ProblemKind, QueueRecord};
+use crate::model::{ClusterState, ErrorCode, Problem, QueueRecord};
 use crate::plugin::{RecordRules, RecordWarning};
 use crate::policy::{Compatibility, Policy};
 
@@ -17,12 +17,7 @@ pub(super) fn weight_problem(queue: &QueueRecord) -> Option<Problem> {
         "the weight {weight} of queue `{}` is below 1; set it to 1 or more, or leave it out",
         queue.name
     );
-    Some(Problem::new(
-        ProblemKind::Invalid,
-        "QUEUE_WEIGHT_INVALID",
-        field,
-        message,
-    ))
+    Some(Problem::new(ErrorCode::QueueWeightInvalid, field, message))
 }
 
 impl RecordRules for WeightRules {

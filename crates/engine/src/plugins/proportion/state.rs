@@ -10,6 +10,7 @@ use super::super::queue_accounts::{
 use super::PLUGIN;
 use super::division::{DivisionShare, divide};
 use super::record_rules::weight_problem;
+use crate::held_bytes::held_bytes;
 use crate::model::{
     ClusterState, Problem, QueueRecord, RecordChange, ResourceVector, StateDiff, TaskRecord, TaskStatus,
 };
@@ -27,6 +28,8 @@ pub struct ProportionState {
     /// Queues whose weights or amounts cannot count, under `corrected`.
     problems: Arc<BTreeMap<Arc<str>, Problem>>,
 }
+
+held_bytes! { ProportionState { accounts, total, guaranteed; problems } }
 
 impl ProportionState {
     /// State of a cluster state.
@@ -174,10 +177,6 @@ impl QuotaState for ProportionState {
         &mut self.accounts
     }
 
-    fn node_totals(&self) -> &PresentTotals {
-        &self.total
-    }
-
     fn own_problem(&self, queue: &str) -> Option<&Problem> {
         self.problems.get(queue)
     }
@@ -186,48 +185,42 @@ impl QuotaState for ProportionState {
         false
     }
 
-    fn follow_tasks(
-        &mut self,
-        moved: &[TaskTransition<'_>],
-        holds: bool,
-        times: u64,
-    ) -> Result<Vec<Arc<str>>, Problem> {
-        let place = self.accounts.apply_tasks(moved, holds, times)?;
+    fn task_limit(account: &QueueTotals) -> &ResourceVector {
+        &account.deserved
+    }
+
+    fn follow_tasks(&mut self, moved: &[(TaskTransition<'_>, bool)]) -> Result<Vec<Arc<str>>, Problem> {
+        let place = self.accounts.apply_tasks(moved)?;
         if let Some(account) = place.and_then(|place| self.accounts.by_queue.at_mut(place)) {
             account.update_share();
         }
         Ok(Vec::new())
     }
 
-    fn advanced(&self, changes: &StateDiff<'_>) -> Option<Self> {
-        if !changes.same_slots() {
-            return None;
-        }
-        let mut next = self.clone();
+    fn step(&mut self, changes: &StateDiff<'_>) {
         let nodes = changes.nodes();
-        next.total.follow(&nodes);
-        let touched = next.accounts.advance(changes);
+        self.total.follow(&nodes);
+        let touched = self.accounts.advance(changes);
         let queues = changes.queues();
         if queues
             .iter()
             .any(|queue| queue.before.is_none() || queue.after.is_none())
         {
-            next.accounts.add_up(changes.new);
+            self.accounts.add_up(changes.new);
         }
         let has_limits = !nodes.is_empty() || !queues.is_empty();
         if has_limits {
-            next.set_limits(
+            self.set_limits(
                 changes.new,
                 Some(&queues).filter(|_| nodes.is_empty()).map(Vec::as_slice),
             );
         }
         if has_limits || touched.requests {
-            next.divide();
+            self.divide();
         } else {
-            next.accounts
+            self.accounts
                 .by_queue
                 .update_at(&touched.places, QueueTotals::update_share);
         }
-        Some(next)
     }
 }

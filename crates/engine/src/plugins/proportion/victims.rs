@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::queue_accounts::{IntegerAmounts, QuotaState, missing_amount, reference_panics, sum_with};
+use super::super::queue_accounts::{ChargedTask, IntegerAmounts, QuotaState, is_reclaimable, reference_panics};
 use super::state::ProportionState;
-use crate::model::{ClusterState, Problem, ResourceId, ResourceVector, TaskRecord};
-use crate::plugin::{Shortfall, VictimQuery};
+use crate::model::{ClusterState, Problem, ResourceId, ResourceVector};
+use crate::plugin::VictimQuery;
 use crate::policy::Compatibility;
 
 impl ProportionState {
@@ -26,7 +26,13 @@ impl ProportionState {
         let mut seen: BTreeSet<&Arc<str>> = BTreeSet::new();
         let mut may = vec![false; query.candidates.len()];
         for (task, may) in query.candidates.iter().zip(&mut may) {
-            let Some((queue, account)) = self.queue_of(task) else {
+            let Some(ChargedTask {
+                queue,
+                account,
+                requests,
+                ..
+            }) = self.charged_task(task)
+            else {
                 continue;
             };
             if corrected {
@@ -36,7 +42,6 @@ impl ProportionState {
                 }
             }
             let left = left.entry(queue).or_insert_with(|| account.allocated.clone());
-            let requests = IntegerAmounts::from(&task.requests);
             let held = ResourceVector::from(&*left);
             if held.is_at_most(&account.deserved) {
                 continue;
@@ -62,44 +67,4 @@ impl ProportionState {
         }
         Ok(may)
     }
-
-    fn queue_of(&self, task: &TaskRecord) -> Option<(&Arc<str>, &super::super::queue_accounts::QueueTotals)> {
-        let queue = &self.accounts.job(&task.job)?.queue;
-        Some((queue, self.accounts.account(queue)?))
-    }
-
-    /// Amounts that the preemptor's queue would hold beyond what it deserves, each with the gains from candidates of the
-    /// same queue; under `corrected` only.
-    pub(super) fn shortfalls(&self, query: &VictimQuery<'_>) -> Vec<Shortfall> {
-        let Some((queue, account)) = self.queue_of(query.preemptor) else {
-            return Vec::new();
-        };
-        if self.compatibility() == Compatibility::Upstream {
-            return Vec::new();
-        }
-        let requests = IntegerAmounts::from(&query.preemptor.requests);
-        let (sum, requested) = (sum_with(account, &requests), ResourceVector::from(&requests));
-        let mut shortfalls = Vec::new();
-        for id in sum.misfits(&account.deserved, &requested) {
-            let held = account.allocated.get(id) + requests.get(id);
-            let gains = query.candidates.iter().map(|task| {
-                let is_own = self.queue_of(task).is_some_and(|(own, _)| own == queue);
-                if is_own {
-                    IntegerAmounts::from(&task.requests).get(id)
-                } else {
-                    0
-                }
-            });
-            shortfalls.push(Shortfall {
-                missing: missing_amount(held, account.deserved.amount(id)),
-                gains: gains.collect(),
-            });
-        }
-        shortfalls
-    }
-}
-
-fn is_reclaimable(cluster_state: &ClusterState, queue: &str) -> bool {
-    let stored = cluster_state.queues().get(queue);
-    stored.is_some_and(|stored| stored.record.reclaimable != Some(false))
 }

@@ -1,8 +1,10 @@
 //! Account of a queue: sums over its jobs, its limits, and its share.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::integer_amounts::IntegerAmounts;
+use crate::held_bytes::held_bytes;
 use crate::model::{
     ClusterState, MIN_AMOUNT, QueueRecord, QueueState, ResourceAmounts, ResourceId, ResourceTable, ResourceVector,
     UNLIMITED_AMOUNT, UNLIMITED_SCALAR,
@@ -17,20 +19,30 @@ pub(crate) struct QueueTotals {
     pub(crate) job_count: u32,
     /// Number of promises of the ledger to jobs that are not there.
     pub(crate) promise_count: u32,
-    /// Amounts held.
-    pub(crate) allocated: IntegerAmounts,
-    /// Amounts held or waited for.
-    pub(crate) request: IntegerAmounts,
-    /// Amounts held beyond what jobs need at least.
-    pub(crate) elastic: IntegerAmounts,
-    /// Amounts admitted and not yet held.
-    pub(crate) inqueue: IntegerAmounts,
+    /// Sums of the contributions of jobs.
+    sums: QueueSums,
     /// Capability, guarantee and real capability.
     pub(crate) limits: Arc<QueueBounds>,
     /// Amounts that the queue deserves.
     pub(crate) deserved: Arc<ResourceVector>,
     /// Largest part of the deserved amounts that is held; of a tree under `upstream` as of the last event of the queue itself.
     pub(crate) share: f64,
+}
+
+held_bytes! { QueueTotals { sums, limits, deserved; job_count, promise_count, share } }
+
+impl Deref for QueueTotals {
+    type Target = QueueSums;
+
+    fn deref(&self) -> &QueueSums {
+        &self.sums
+    }
+}
+
+impl DerefMut for QueueTotals {
+    fn deref_mut(&mut self) -> &mut QueueSums {
+        &mut self.sums
+    }
 }
 
 /// Limits of a queue, from its record and the cluster.
@@ -49,6 +61,8 @@ pub(crate) struct QueueBounds {
     /// Upper limit after the guarantees of others.
     pub(crate) real_capability: ResourceVector,
 }
+
+held_bytes! { QueueBounds { capability, guarantee, real_capability; is_open, priority, weight } }
 
 impl Default for QueueBounds {
     fn default() -> Self {
@@ -147,99 +161,75 @@ impl QueueTotals {
         self.share = ResourceVector::from(&self.allocated).share_of(&self.deserved);
     }
 
-    /// Adds what a job contributes.
-    pub(super) fn add(&mut self, contribution: &AccountContribution) {
-        self.allocated.add(&contribution.allocated);
-        self.request.add(&contribution.request);
-        self.elastic.add(&contribution.elastic);
-        self.inqueue.add(&contribution.inqueue);
-    }
-
-    /// Subtracts what a job contributed.
-    pub(super) fn subtract(&mut self, contribution: &AccountContribution) {
-        self.allocated.subtract(&contribution.allocated);
-        self.request.subtract(&contribution.request);
-        self.elastic.subtract(&contribution.elastic);
-        self.inqueue.subtract(&contribution.inqueue);
-    }
-
-    /// Sums only, without limits, deserved amounts and share.
+    /// Empties the sums. Limits, deserved amounts and share stay.
     pub(super) fn clear_sums(&mut self) {
         (self.job_count, self.promise_count) = (0, 0);
-        for sum in [
-            &mut self.allocated,
-            &mut self.request,
-            &mut self.elastic,
-            &mut self.inqueue,
-        ] {
-            *sum = IntegerAmounts::default();
-        }
-    }
-
-    /// Bytes that the account holds.
-    pub(super) fn held_bytes(&self) -> usize {
-        let sums = [&self.allocated, &self.request, &self.elastic, &self.inqueue];
-        let limits = size_of::<QueueBounds>()
-            + self.limits.guarantee.bytes_beyond()
-            + self.limits.real_capability.bytes_beyond();
-        let sums = sums.map(IntegerAmounts::held_bytes).iter().sum::<usize>();
-        size_of::<Self>() + sums + limits + size_of::<ResourceVector>() + self.deserved.bytes_beyond()
+        self.sums = QueueSums::default();
     }
 
     /// Account as listings show it.
     pub(crate) fn shown(&self, names: &ResourceTable) -> PluginAccount {
-        let exact = |amounts: &IntegerAmounts| shown_amounts(names, &ResourceVector::from(amounts));
         let vector = |amounts: &ResourceVector| shown_amounts(names, amounts);
         let allocated = ResourceVector::from(&self.allocated);
         let dominant = self.deserved.iter().filter(|(_, amount)| *amount >= MIN_AMOUNT);
         let mut dominant =
             dominant.filter(|(id, amount)| self.share > 0.0 && allocated.amount(*id) / amount == self.share);
         PluginAccount {
-            allocated: exact(&self.allocated),
-            request: exact(&self.request),
-            inqueue: exact(&self.inqueue),
-            elastic: exact(&self.elastic),
             deserved: vector(&self.deserved),
             guarantee: vector(&self.limits.guarantee),
             capability: self.limits.capability.as_ref().map(vector).unwrap_or_default(),
             real_capability: vector(&self.limits.real_capability),
-            min_resources: Vec::new(),
             share: self.share,
             dominant_resource: dominant
                 .next()
                 .and_then(|(id, _)| names.shared_name(id).cloned())
                 .unwrap_or_default(),
+            ..self.sums.shown(names)
         }
     }
 }
 
-/// Contribution of a job to the account of its queue.
+/// Contribution of a job to the account of its queue, or the sum of contributions.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct AccountContribution {
+pub(crate) struct QueueSums {
     /// Amounts held.
-    pub(super) allocated: IntegerAmounts,
+    pub(crate) allocated: IntegerAmounts,
     /// Amounts held or waited for.
-    pub(super) request: IntegerAmounts,
-    /// Amounts held beyond the least that the job needs.
-    pub(super) elastic: IntegerAmounts,
+    pub(crate) request: IntegerAmounts,
+    /// Amounts held beyond what jobs need at least.
+    pub(crate) elastic: IntegerAmounts,
     /// Amounts admitted and not yet held.
-    pub(super) inqueue: IntegerAmounts,
+    pub(crate) inqueue: IntegerAmounts,
 }
 
-impl AccountContribution {
-    /// Change of an account that had the other contribution.
-    pub(super) fn minus(self, other: &Self) -> Self {
-        let Self {
-            allocated,
-            request,
-            elastic,
-            inqueue,
-        } = self;
-        Self {
-            allocated: allocated.minus(&other.allocated),
-            request: request.minus(&other.request),
-            elastic: elastic.minus(&other.elastic),
-            inqueue: inqueue.minus(&other.inqueue),
+held_bytes! { QueueSums { allocated, request, elastic, inqueue } }
+
+impl QueueSums {
+    /// Adds another contribution.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.allocated.add(&other.allocated);
+        self.request.add(&other.request);
+        self.elastic.add(&other.elastic);
+        self.inqueue.add(&other.inqueue);
+    }
+
+    /// Subtracts another contribution.
+    pub(super) fn subtract(&mut self, other: &Self) {
+        self.allocated.subtract(&other.allocated);
+        self.request.subtract(&other.request);
+        self.elastic.subtract(&other.elastic);
+        self.inqueue.subtract(&other.inqueue);
+    }
+
+    /// Sums as listings show them.
+    pub(super) fn shown(&self, names: &ResourceTable) -> PluginAccount {
+        let exact = |amounts: &IntegerAmounts| shown_amounts(names, &ResourceVector::from(amounts));
+        PluginAccount {
+            allocated: exact(&self.allocated),
+            request: exact(&self.request),
+            inqueue: exact(&self.inqueue),
+            elastic: exact(&self.elastic),
+            ..PluginAccount::default()
         }
     }
 }

@@ -6,13 +6,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::account::QueueTotals;
-use crate::model::name_order;
+use crate::held_bytes::held_bytes;
+use crate::model::{SharedList, name_order};
 
 /// Queues above each queue, from its parent upwards; a queue that is missing has none.
 pub(crate) type QueueAncestors = BTreeMap<Arc<str>, Arc<[Arc<str>]>>;
-
-/// Number of accounts in a group: a change copies one group and the list of groups.
-const ACCOUNTS_PER_GROUP: usize = 16;
 
 /// Place of a queue's account in the list, valid until queues come or go.
 pub(crate) type QueuePlace = u32;
@@ -20,15 +18,14 @@ pub(crate) type QueuePlace = u32;
 /// Places of a queue's own account and of those of the queues above it, from below.
 type PlacesToRoot = SmallVec<[QueuePlace; 4]>;
 
-type AccountGroup = Arc<Vec<Arc<QueueTotals>>>;
-
 /// Accounts of all queues that exist, by name. Clones share what neither of them changes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AccountList {
     places: Arc<QueuePlaces>,
-    /// Groups of accounts, all full except the last one.
-    groups: Arc<Vec<AccountGroup>>,
+    accounts: SharedList<Arc<QueueTotals>, 16>,
 }
+
+held_bytes! { AccountList { places, accounts } }
 
 /// Names of queues and what is above them: the same for all states between two changes of the queues.
 #[derive(Debug, Default, PartialEq)]
@@ -38,11 +35,7 @@ struct QueuePlaces {
     to_root: Vec<PlacesToRoot>,
 }
 
-impl PartialEq for AccountList {
-    fn eq(&self, other: &Self) -> bool {
-        self.places == other.places && self.groups == other.groups
-    }
-}
+held_bytes! { QueuePlaces { names, to_root } }
 
 impl AccountList {
     /// List of accounts by name, in the order of the names.
@@ -58,11 +51,8 @@ impl AccountList {
             line.filter_map(|queue| places.find(queue)).collect()
         });
         places.to_root = to_root.collect();
-        let groups = accounts
-            .chunks(ACCOUNTS_PER_GROUP)
-            .map(|group| Arc::new(group.to_vec()));
         Self {
-            groups: Arc::new(groups.collect()),
+            accounts: accounts.into_iter().collect(),
             places: Arc::new(places),
         }
     }
@@ -88,19 +78,12 @@ impl AccountList {
 
     /// Account at a place.
     pub(crate) fn at(&self, place: QueuePlace) -> Option<&Arc<QueueTotals>> {
-        let place = place as usize;
-        self.groups
-            .get(place / ACCOUNTS_PER_GROUP)?
-            .get(place % ACCOUNTS_PER_GROUP)
+        self.accounts.get(place as usize)
     }
 
     /// Account at a place, to change it.
     pub(crate) fn at_mut(&mut self, place: QueuePlace) -> Option<&mut QueueTotals> {
-        let place = place as usize;
-        let group = Arc::make_mut(&mut self.groups).get_mut(place / ACCOUNTS_PER_GROUP)?;
-        Arc::make_mut(group)
-            .get_mut(place % ACCOUNTS_PER_GROUP)
-            .map(Arc::make_mut)
+        self.accounts.get_mut(place as usize).map(Arc::make_mut)
     }
 
     /// Account of a queue that exists.
@@ -138,45 +121,14 @@ impl AccountList {
 
     /// Names and accounts, by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<QueueTotals>)> {
-        self.places
-            .names
-            .iter()
-            .zip(self.groups.iter().flat_map(|group| group.iter()))
+        self.places.names.iter().zip(&self.accounts)
     }
 
     /// Calls `change` with each name and account, by name. What clones share is copied.
     pub(crate) fn update_each(&mut self, mut change: impl FnMut(&Arc<str>, &mut QueueTotals)) {
-        let mut names = self.places.names.iter();
-        for group in Arc::make_mut(&mut self.groups) {
-            for (account, name) in Arc::make_mut(group).iter_mut().zip(&mut names) {
-                change(name, Arc::make_mut(account));
-            }
+        for (name, account) in self.places.names.iter().zip(self.accounts.iter_mut()) {
+            change(name, Arc::make_mut(account));
         }
-    }
-
-    /// Bytes that this list holds and an older one does not share.
-    pub(super) fn unshared_bytes(&self, older: &Self) -> usize {
-        if Arc::ptr_eq(&self.groups, &older.groups) {
-            return 0;
-        }
-        let mut sum = size_of_val(self.groups.as_slice());
-        for (number, group) in self.groups.iter().enumerate() {
-            let before = older.groups.get(number);
-            if before.is_some_and(|before| Arc::ptr_eq(before, group)) {
-                continue;
-            }
-            sum += size_of::<Vec<usize>>() + size_of_val(group.as_slice());
-            for (at, account) in group.iter().enumerate() {
-                let before = before.and_then(|before| before.get(at));
-                if !before.is_some_and(|before| Arc::ptr_eq(before, account)) {
-                    sum += account.held_bytes();
-                }
-            }
-        }
-        if !Arc::ptr_eq(&self.places, &older.places) {
-            sum += size_of_val(self.places.names.as_slice()) + size_of_val(self.places.to_root.as_slice());
-        }
-        sum
     }
 }
 

@@ -7,7 +7,7 @@ use super::all_accounts::{QueueAccounts, reference_panics};
 use super::integer_amounts::IntegerAmounts;
 use super::job_sums::JobSums;
 use crate::model::resource_name::format_amount;
-use crate::model::{JobRecord, Problem, ProblemKind, ResourceId, ResourceTable, ResourceVector};
+use crate::model::{ErrorCode, JobRecord, Problem, ResourceId, ResourceTable, ResourceVector};
 use crate::plugin::{AdmitOpinion, Measurement, Reason, Resolution};
 use crate::policy::Compatibility;
 
@@ -173,7 +173,7 @@ impl QueueAccounts {
         let mut sums = known.map(|known| JobSums::clone(known)).unwrap_or_default();
         sums.set_record(self.rules, job);
         let asked = sums.asked(self.rules)?;
-        let reserve = sums.ungated(sums.min().cloned().unwrap_or_default());
+        let reserve = sums.min().cloned().unwrap_or_default().ungated(&sums.gated);
         let own = known.map(|known| known.own_inqueue(self.rules)).unwrap_or_default();
         Some(QuotaDemand { asked, own, reserve })
     }
@@ -229,7 +229,7 @@ pub(crate) fn sum_with(account: &QueueTotals, request: &IntegerAmounts) -> Resou
 /// Problem of a question about a queue that is not there.
 pub(crate) fn unknown_queue(queue: &str) -> Problem {
     let message = format!("there is no queue `{queue}`");
-    Problem::new(ProblemKind::NotFound, "UNKNOWN_QUEUE", "", message)
+    Problem::new(ErrorCode::QueueUnknown, "", message)
 }
 
 /// Least whole amount by which something held is above a limit.

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::account::AccountContribution;
-use super::account::QueueTotals;
+use super::account::{QueueSums, QueueTotals};
 use super::account_list::QueueAncestors;
 use super::account_list::{AccountList, QueuePlace};
 use super::integer_amounts::IntegerAmounts;
 use super::job_sums::{JobRules, JobSums};
+use crate::held_bytes::held_bytes;
 use crate::model::{
-    BlockTable, ClusterState, JobRecord, NimbleTable, Problem, ProblemKind, Reservation, ResourceTable, SortedTable,
-    StateDiff, TaskRecord, TaskStatus,
+    ClusterState, ErrorCode, JobRecord, NimbleTable, Problem, Reservation, ResourceTable, SortedTable, StateDiff,
+    TaskRecord, TaskStatus,
 };
 use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
@@ -37,19 +37,16 @@ pub(crate) struct QueueAccounts {
     tentative: Arc<BTreeSet<Arc<str>>>,
 }
 
+held_bytes! { QueueAccounts { jobs, by_queue; rules, resources, ancestors, detached, tentative } }
+
+/// Names of resources may differ where no amount does.
 impl PartialEq for QueueAccounts {
     fn eq(&self, other: &Self) -> bool {
-        fn same<V: PartialEq + Clone, const ITEMS: usize>(
-            one: &BlockTable<V, ITEMS>,
-            other: &BlockTable<V, ITEMS>,
-        ) -> bool {
-            one.len() == other.len() && one.iter().zip(other.iter()).all(|(one, other)| one == other)
-        }
         self.rules == other.rules
             && self.ancestors == other.ancestors
-            && same(&self.jobs, &other.jobs)
+            && self.jobs == other.jobs
             && self.by_queue == other.by_queue
-            && same(&self.detached, &other.detached)
+            && self.detached == other.detached
             && self.tentative == other.tentative
     }
 }
@@ -68,7 +65,7 @@ impl QueueAccounts {
     pub(crate) fn of(cluster_state: &ClusterState, compatibility: Compatibility, ancestors: QueueAncestors) -> Self {
         let resources = Arc::clone(cluster_state.resources());
         let mut accounts = Self {
-            rules: job_rules(compatibility, &resources),
+            rules: JobRules::of(compatibility, &resources),
             resources,
             ancestors: Arc::new(ancestors),
             jobs: NimbleTable::default(),
@@ -161,7 +158,7 @@ impl QueueAccounts {
     fn count_contribution(
         &mut self,
         queue: &str,
-        contribution: &AccountContribution,
+        contribution: &QueueSums,
         add: bool,
         number: fn(&mut QueueTotals) -> &mut u32,
     ) {
@@ -181,9 +178,9 @@ impl QueueAccounts {
     }
 
     fn count_row(&mut self, row: &Reservation, add: bool) {
-        let contribution = AccountContribution {
+        let contribution = QueueSums {
             inqueue: promised_amounts(&self.resources, row),
-            ..AccountContribution::default()
+            ..QueueSums::default()
         };
         self.count_contribution(&row.queue, &contribution, add, |own| &mut own.promise_count);
     }
@@ -215,7 +212,8 @@ impl QueueAccounts {
                     .as_ref()
                     .filter(|old| next.has_record && old.has_record && old.queue == next.queue)
                 {
-                    let change = next.contribution(self.rules).minus(&old.contribution(self.rules));
+                    let mut change = next.contribution(self.rules);
+                    change.subtract(&old.contribution(self.rules));
                     self.update(&next.queue, |account| account.add(&change));
                     return !change.request.is_empty();
                 }
@@ -257,7 +255,7 @@ impl QueueAccounts {
     /// Follows a cluster state of which queues and nodes are the same; returns what changed.
     pub(crate) fn advance(&mut self, changes: &StateDiff<'_>) -> AccountChanges {
         self.resources = Arc::clone(changes.new.resources());
-        self.rules = job_rules(self.rules.compatibility, &self.resources);
+        self.rules = JobRules::of(self.rules.compatibility, &self.resources);
         let mut moved: BTreeMap<&Arc<str>, JobChanges<'_>> = BTreeMap::new();
         let tasks = changes.tasks();
         for task in &tasks {
@@ -331,21 +329,16 @@ impl QueueAccounts {
         }
     }
 
-    /// Follows the events of tasks of one job, each `times` times. Under `upstream` only the holdings of its queue change, as in the reference;
+    /// Follows the events of tasks of one job. Under `upstream` only the holdings of its queue change, as in the reference;
     /// under `corrected` the sums of the job follow. Returns the place of its queue.
     ///
     /// # Errors
     /// Under `upstream` the queue would give back more than it holds; the reference panics there.
-    pub(crate) fn apply_tasks(
-        &mut self,
-        moved: &[TaskTransition<'_>],
-        holds: bool,
-        times: u64,
-    ) -> Result<Option<QueuePlace>, Problem> {
-        let Some(job) = moved.first().map(|first| &first.after.job) else {
+    pub(crate) fn apply_tasks(&mut self, moved: &[(TaskTransition<'_>, bool)]) -> Result<Option<QueuePlace>, Problem> {
+        let Some(job) = moved.first().map(|(first, _)| &first.after.job) else {
             return Ok(None);
         };
-        let Some(own) = self.jobs.get(job).filter(|own| own.has_record) else {
+        let Some(own) = self.jobs.get(job) else {
             return Ok(None);
         };
         let queue = Arc::clone(&own.queue);
@@ -353,14 +346,19 @@ impl QueueAccounts {
             let mut next = Arc::clone(own);
             let sums = Arc::make_mut(&mut next);
             let waits = |task: &TaskRecord| task.status == TaskStatus::Pending;
-            for task in moved {
-                sums.move_task(task.after, holds, (waits(task.before), waits(task.after)), times);
+            for (task, holds) in moved {
+                sums.move_task(
+                    task.after,
+                    *holds,
+                    (waits(task.before), waits(task.after)),
+                    task.count(),
+                );
             }
             self.replace(job, Some(next));
             return Ok(self.by_queue.find(&queue));
         }
-        for task in moved {
-            self.apply_holding(&queue, task.after, holds, times)?;
+        for (task, holds) in moved {
+            self.apply_holding(&queue, task.after, *holds, task.count())?;
         }
         Ok(self.by_queue.find(&queue))
     }
@@ -402,7 +400,7 @@ impl QueueAccounts {
             let mut sums = known.unwrap_or_default();
             sums.set_record(self.rules, job);
             if let Some(min) = sums.min().cloned() {
-                let reserve = sums.ungated(min);
+                let reserve = min.ungated(&sums.gated);
                 self.update(&job.queue, |account| account.inqueue.add(&reserve));
             }
             return;
@@ -438,19 +436,6 @@ impl QueueAccounts {
             self.confirm(job, false);
         }
     }
-
-    /// Bytes that these accounts hold and older ones do not share.
-    pub(crate) fn held_bytes(&self, older: Option<&Self>) -> usize {
-        let (jobs, accounts) = (NimbleTable::default(), AccountList::default());
-        let (old_jobs, old_accounts) = older.map_or((&jobs, &accounts), |older| (&older.jobs, &older.by_queue));
-        let mut sum = self.jobs.unshared_bytes(old_jobs) + self.by_queue.unshared_bytes(old_accounts);
-        self.jobs.unshared_entries(old_jobs, |own, before| {
-            if !before.is_some_and(|before| Arc::ptr_eq(before, own)) {
-                sum += own.held_bytes();
-            }
-        });
-        sum
-    }
 }
 
 /// Changes of the accounts between two cluster states.
@@ -478,13 +463,6 @@ fn count(number: u32, add: bool) -> u32 {
     }
 }
 
-fn job_rules(compatibility: Compatibility, resources: &ResourceTable) -> JobRules {
-    JobRules {
-        compatibility,
-        left_out: resources.get("ephemeral-storage"),
-    }
-}
-
 fn promised_amounts(resources: &ResourceTable, row: &Reservation) -> IntegerAmounts {
     IntegerAmounts::of_names(resources, &row.amounts)
 }
@@ -492,5 +470,5 @@ fn promised_amounts(resources: &ResourceTable, row: &Reservation) -> IntegerAmou
 /// Problem of a question at which the reference crashes.
 pub(crate) fn reference_panics(message: &str) -> Problem {
     let message = format!("{message}; the reference panics here");
-    Problem::new(ProblemKind::FailedPrecondition, "REFERENCE_PANICS", "", message)
+    Problem::new(ErrorCode::ReferencePanics, "", message)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::held_bytes::held_bytes;
 use crate::model::{
     ClusterState, NamedAmounts, NodeChange, NodeEntry, NodeVector, ResourceAmounts, ResourceId, ResourceTable,
     ResourceTotals, ResourceVector, UNLIMITED_MARK,
@@ -14,6 +15,8 @@ use crate::policy::Compatibility;
 /// Amounts in the engine's unit of each resource, sorted by id, without zeros.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct IntegerAmounts(ExactList);
+
+held_bytes! { IntegerAmounts { 0 } }
 
 impl Clone for IntegerAmounts {
     /// Copies the entries at once: `clone` of a `SmallVec` goes entry by entry.
@@ -174,16 +177,21 @@ impl IntegerAmounts {
         excess
     }
 
-    /// Difference that, added to another one, gives this one.
-    pub(crate) fn minus(mut self, other: &Self) -> Self {
-        self.subtract(other);
-        self
-    }
-
     /// Negative amounts of resources after this one of which another list has none.
     pub(crate) fn negative_beside(&self, other: &Self, last: ResourceId) -> Self {
         let negative = self.iter().filter(|(id, amount)| *amount < 0 && *id > last);
         Self(negative.filter(|(id, _)| other.get(*id) == 0).collect())
+    }
+
+    /// Amounts without what tasks with a scheduling gate request, unless they request pods only.
+    pub(crate) fn ungated(self, gated: &Self) -> Self {
+        if gated.iter().all(|(id, _)| id == ResourceId::PODS) {
+            return self;
+        }
+        let mut left = self.above(gated);
+        // Scalars that no gated task requests stay as they are.
+        left.add(&self.negative_beside(gated, ResourceId::MEMORY));
+        left
     }
 
     /// Same amounts without one resource.
@@ -203,54 +211,22 @@ impl IntegerAmounts {
         let mut above = self.iter().filter(|(id, amount)| *amount > other.get(*id));
         above.next().map(|(id, _)| id)
     }
-
-    /// Bytes of the list beyond those of this value.
-    pub(crate) fn held_bytes(&self) -> usize {
-        if self.0.spilled() {
-            self.0.capacity() * size_of::<(ResourceId, i128)>()
-        } else {
-            0
-        }
-    }
 }
 
 /// Totals of nodes that know which resources any node has: present and zero differ from absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PresentTotals {
-    totals: Vec<(ResourceId, i128, u32)>,
+    totals: ResourceTotals,
     compatibility: Compatibility,
 }
 
+held_bytes! { PresentTotals { totals; compatibility } }
+
 impl PresentTotals {
-    /// Adds an amount of a record.
-    fn add(&mut self, id: ResourceId, amount: i128) {
-        match self.totals.binary_search_by_key(&id, |&(id, _, _)| id) {
-            Err(place) => self.totals.insert(place, (id, amount, 1)),
-            Ok(at) => {
-                if let Some((_, total, records)) = self.totals.get_mut(at) {
-                    (*total, *records) = (*total + amount, *records + 1);
-                }
-            }
-        }
-    }
-
-    /// Subtracts an amount of a record that was added before.
-    fn subtract(&mut self, id: ResourceId, amount: i128) {
-        let Ok(at) = self.totals.binary_search_by_key(&id, |&(id, _, _)| id) else {
-            return;
-        };
-        if let Some((_, total, records)) = self.totals.get_mut(at) {
-            (*total, *records) = (*total - amount, records.saturating_sub(1));
-            if *records == 0 {
-                self.totals.remove(at);
-            }
-        }
-    }
-
     /// Totals of the nodes of a cluster state that count.
     pub(crate) fn of(cluster_state: &ClusterState, compatibility: Compatibility) -> Self {
         let mut totals = Self {
-            totals: Vec::new(),
+            totals: ResourceTotals::default(),
             compatibility,
         };
         for (_, entry) in cluster_state.nodes() {
@@ -284,22 +260,13 @@ impl PresentTotals {
             .collect();
         for id in ids {
             let amount = entry.exact(id, NodeVector::Allocatable).unwrap_or(0);
-            if add {
-                self.add(id, amount);
-            } else {
-                self.subtract(id, amount);
-            }
+            self.totals.count(id, amount, add);
         }
     }
 
     /// Totals of the resources that Volcano counts, as a vector.
     pub(crate) fn counted_vector(&self, names: &ResourceTable) -> ResourceVector {
-        let counted = self.totals.iter().filter(|(id, _, _)| names.is_counted_by_volcano(*id));
-        counted.map(|&(id, total, _)| (id, total as f64)).collect()
-    }
-
-    /// Bytes of the list.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.totals.capacity() * size_of::<(ResourceId, i128, u32)>()
+        let counted = self.totals.iter().filter(|(id, _)| names.is_counted_by_volcano(*id));
+        counted.map(|(id, total)| (id, total as f64)).collect()
     }
 }

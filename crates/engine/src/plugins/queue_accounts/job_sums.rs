@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::account::AccountContribution;
+use super::account::QueueSums;
 use super::account::shown_amounts;
 use super::integer_amounts::IntegerAmounts;
+use crate::held_bytes::held_bytes;
 use crate::model::{
     JobPhase, JobRecord, Reservation, ResourceId, ResourceTable, ResourceVector, TaskRecord, TaskStatus,
 };
@@ -33,11 +34,17 @@ pub(crate) struct JobSums {
     /// Amounts that its pending tasks wait for.
     pub(super) pending: IntegerAmounts,
     /// Amounts that its tasks with a scheduling gate request.
-    gated: IntegerAmounts,
+    pub(super) gated: IntegerAmounts,
     /// Amounts that the ledger promises the job.
     pub(super) promised: Option<IntegerAmounts>,
     /// True if the job was enqueued by a cycle whose record does not say so.
     pub(super) enqueued: bool,
+}
+
+held_bytes! {
+    JobSums {
+        min, held, pending, gated, promised; has_record, tasks, queue, uid, phase, min_member, holding_tasks, enqueued
+    }
 }
 
 /// Rules by which jobs count.
@@ -50,6 +57,33 @@ pub(crate) struct JobRules {
 }
 
 impl JobRules {
+    /// Rules over the names in a table of resources.
+    pub(crate) fn of(compatibility: Compatibility, resources: &ResourceTable) -> Self {
+        Self {
+            compatibility,
+            left_out: resources.get("ephemeral-storage"),
+        }
+    }
+
+    /// Least that a job needs; `None`: the record does not say. Negative amounts count under `upstream` only.
+    pub(crate) fn minimum(self, job: &JobRecord) -> Option<IntegerAmounts> {
+        job.min_resources.as_ref().map(|min| match self.compatibility {
+            Compatibility::Upstream => IntegerAmounts::from(min),
+            Compatibility::Corrected => IntegerAmounts::from(&min.without_negatives()),
+        })
+    }
+
+    /// Amounts of the least that a job does not hold yet.
+    pub(crate) fn rest(self, min: &IntegerAmounts, held: &IntegerAmounts) -> IntegerAmounts {
+        let mut rest = min.above(held);
+        // A scalar that the job does not hold counts as it is written.
+        rest.add(&min.negative_beside(held, ResourceId::PODS));
+        match (self.compatibility, self.left_out) {
+            (Compatibility::Upstream, Some(id)) => rest.without(id),
+            _ => rest,
+        }
+    }
+
     /// True if a task in this status holds its requests. Under `corrected` a pipelined task does, as its event counts it.
     pub(crate) fn holds(self, status: TaskStatus) -> bool {
         status.is_allocated() || self.compatibility == Compatibility::Corrected && status == TaskStatus::Pipelined
@@ -71,10 +105,7 @@ impl JobSums {
         self.uid = Arc::clone(&job.uid);
         self.phase = job.phase;
         self.min_member = job.min_member;
-        self.min = job.min_resources.as_ref().map(|min| match rules.compatibility {
-            Compatibility::Upstream => IntegerAmounts::from(min),
-            Compatibility::Corrected => IntegerAmounts::from(&min.without_negatives()),
-        });
+        self.min = rules.minimum(job);
     }
 
     /// Forgets what the record said. False: nothing is left to know of the job.
@@ -136,32 +167,6 @@ impl JobSums {
         self.promised = own.map(promised);
     }
 
-    /// Amounts without what tasks with a scheduling gate request, if these request more than pods.
-    pub(crate) fn ungated(&self, amounts: IntegerAmounts) -> IntegerAmounts {
-        let only_pods = self.gated.iter().all(|(id, _)| id == ResourceId::PODS);
-        if only_pods {
-            return amounts;
-        }
-        let mut left = amounts.above(&self.gated);
-        // Scalars that no gated task requests stay as they are.
-        left.add(&amounts.negative_beside(&self.gated, ResourceId::MEMORY));
-        left
-    }
-
-    /// Amounts of the least that the job does not hold yet.
-    fn rest(&self, rules: JobRules) -> IntegerAmounts {
-        let Some(min) = &self.min else {
-            return IntegerAmounts::default();
-        };
-        let mut rest = min.above(&self.held);
-        // A scalar that the job does not hold counts as it is written.
-        rest.add(&min.negative_beside(&self.held, ResourceId::PODS));
-        match (rules.compatibility, rules.left_out) {
-            (Compatibility::Upstream, Some(id)) => rest.without(id),
-            _ => rest,
-        }
-    }
-
     /// Amounts that are admitted by the job's phase, or by its cycle, and not yet held.
     fn admitted(&self, rules: JobRules) -> IntegerAmounts {
         let counts = match self.phase {
@@ -170,7 +175,9 @@ impl JobSums {
             JobPhase::Unspecified | JobPhase::Pending | JobPhase::Unknown | JobPhase::Completed => false,
         };
         if counts || self.enqueued {
-            self.ungated(self.rest(rules))
+            self.min.as_ref().map_or_else(IntegerAmounts::default, |min| {
+                rules.rest(min, &self.held).ungated(&self.gated)
+            })
         } else {
             IntegerAmounts::default()
         }
@@ -185,15 +192,15 @@ impl JobSums {
     }
 
     /// Contribution to the account of the job's queue. One promise, told by the phase and by the ledger, counts once.
-    pub(crate) fn contribution(&self, rules: JobRules) -> AccountContribution {
+    pub(crate) fn contribution(&self, rules: JobRules) -> QueueSums {
         if !self.has_record {
-            return AccountContribution::default();
+            return QueueSums::default();
         }
         let mut inqueue = self.admitted(rules);
         inqueue.raise_to(&self.promise_left());
         let mut request = self.held.clone();
         request.add(&self.pending);
-        AccountContribution {
+        QueueSums {
             allocated: self.held.clone(),
             request,
             elastic: self.elastic(),
@@ -228,37 +235,15 @@ impl JobSums {
             Compatibility::Corrected => min.above(&self.held),
         })
     }
-
-    /// Bytes that the sums hold.
-    pub(super) fn held_bytes(&self) -> usize {
-        let lists = [
-            Some(&self.held),
-            Some(&self.pending),
-            Some(&self.gated),
-            self.min.as_ref(),
-            self.promised.as_ref(),
-        ];
-        size_of::<Self>()
-            + lists
-                .into_iter()
-                .flatten()
-                .map(IntegerAmounts::held_bytes)
-                .sum::<usize>()
-    }
 }
 
 impl JobSums {
     /// Account of the job as listings show it.
     pub(crate) fn shown(&self, rules: JobRules, names: &ResourceTable) -> PluginAccount {
-        let own = self.contribution(rules);
-        let shown = |amounts: &IntegerAmounts| shown_amounts(names, &ResourceVector::from(amounts));
+        let min = self.min.as_ref().map(ResourceVector::from);
         PluginAccount {
-            allocated: shown(&own.allocated),
-            request: shown(&own.request),
-            inqueue: shown(&own.inqueue),
-            elastic: shown(&own.elastic),
-            min_resources: self.min.as_ref().map(shown).unwrap_or_default(),
-            ..PluginAccount::default()
+            min_resources: min.map_or_else(Vec::new, |min| shown_amounts(names, &min)),
+            ..self.contribution(rules).shown(names)
         }
     }
 }

@@ -20,4 +20,5 @@ pub(super) use account_list::QueuePlace;
 pub(super) use admission::{QuotaLimit, QuotaReason, missing_amount, not_open, opinion, sum_with};
 pub(super) use all_accounts::{QueueAccounts, reference_panics};
 pub(super) use integer_amounts::{IntegerAmounts, PresentTotals};
-pub(super) use plugin::QuotaState;
+pub(super) use job_sums::JobRules;
+pub(super) use plugin::{ChargedTask, QuotaState, is_reclaimable};

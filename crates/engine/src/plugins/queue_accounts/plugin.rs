@@ -1,24 +1,45 @@
 //! Trait of the plugins that limit queues by their accounts: how listings read the accounts, how cycles and newer cluster
 //! states change them, and how admission promises amounts.
 
-use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::account::{QueueTotals, shown_amounts};
-use super::admission::unknown_queue;
+use super::admission::{missing_amount, sum_with, unknown_queue};
 use super::all_accounts::{QueueAccounts, reference_panics};
 use super::gauges::account_gauges;
-use super::integer_amounts::PresentTotals;
-use crate::model::{ClusterState, JobRecord, Problem, ProblemKind, Reservation, ResourceVector, StateDiff};
-use crate::plugin::{AccountAmounts, PluginAccount, PluginAccounts, PluginContext, QueueGauge};
-use crate::plugin_state::{PlacementEvent, PluginState, PluginStates, TaskTransition, older_as};
+use super::integer_amounts::IntegerAmounts;
+use crate::held_bytes::HeldMemory;
+use crate::model::{ClusterState, ErrorCode, JobRecord, Problem, Reservation, ResourceVector, StateDiff, TaskRecord};
+use crate::plugin::{AccountAmounts, PluginAccount, PluginAccounts, PluginContext, QueueGauge, Shortfall, VictimQuery};
+use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, PluginStates, TaskTransition};
 use crate::policy::Compatibility;
 
+/// Tasks of one job, each with true if its requests are added.
+type MovedTasks<'a> = SmallVec<[(TaskTransition<'a>, bool); 8]>;
+
+/// Task with the queue that it is charged to.
+pub(crate) struct ChargedTask<'a> {
+    /// Name of the queue.
+    pub(crate) queue: &'a Arc<str>,
+    /// Account of the queue.
+    pub(crate) account: &'a Arc<QueueTotals>,
+    /// Requests that the account includes while the task holds them.
+    pub(crate) requests: IntegerAmounts,
+    /// Same requests as a vector.
+    pub(crate) vector: ResourceVector,
+}
+
+/// True if other queues may reclaim from a queue.
+pub(crate) fn is_reclaimable(cluster_state: &ClusterState, queue: &str) -> bool {
+    let stored = cluster_state.queues().get(queue);
+    stored.is_some_and(|stored| stored.record.reclaimable != Some(false))
+}
+
 /// State of a plugin that limits queues by their accounts.
-pub(crate) trait QuotaState: Clone + Debug + Send + Sync + 'static {
+pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static {
     /// Name of the plugin.
     const PLUGIN: &'static str;
 
@@ -28,24 +49,23 @@ pub(crate) trait QuotaState: Clone + Debug + Send + Sync + 'static {
     /// Accounts of all queues, to change them.
     fn queue_accounts_mut(&mut self) -> &mut QueueAccounts;
 
-    /// Total of the ready nodes.
-    fn node_totals(&self) -> &PresentTotals;
-
     /// Problem that keeps a queue, or what its record says, from counting.
     fn own_problem(&self, queue: &str) -> Option<&Problem>;
 
     /// True if the reference knows queues without jobs.
     fn knows_empty_queues(&self) -> bool;
 
-    /// Follows the events of tasks of one job, each `times` times. Returns the queues above their own whose accounts changed.
+    /// Limit of what the tasks of a queue may hold.
+    fn task_limit(account: &QueueTotals) -> &ResourceVector;
+
+    /// Follows the events of tasks of one job. Returns the queues above their own whose accounts changed.
     ///
     /// # Errors
     /// The errors of [`QueueAccounts::apply_tasks`].
-    fn follow_tasks(&mut self, moved: &[TaskTransition<'_>], holds: bool, times: u64)
-    -> Result<Vec<Arc<str>>, Problem>;
+    fn follow_tasks(&mut self, moved: &[(TaskTransition<'_>, bool)]) -> Result<Vec<Arc<str>>, Problem>;
 
-    /// State of the newer cluster state, if this is that of the older one, as it was computed.
-    fn advanced(&self, changes: &StateDiff<'_>) -> Option<Self>;
+    /// Steps from the state of the older cluster state, as it was computed, to that of the newer one.
+    fn step(&mut self, changes: &StateDiff<'_>);
 
     /// Compatibility of the policy.
     fn compatibility(&self) -> Compatibility {
@@ -74,6 +94,54 @@ pub(crate) trait QuotaState: Clone + Debug + Send + Sync + 'static {
             return Ok(account);
         }
         Err(reference_panics(&format!("queue `{queue}` has no jobs")))
+    }
+
+    /// Accounts of a queue and of the queues above it, from below, with their names.
+    fn chain<'a>(&'a self, queue: &'a str) -> impl Iterator<Item = (&'a str, &'a Arc<QueueTotals>)> {
+        let above = self.queue_accounts().ancestors(queue).iter().map(|name| &**name);
+        let names = std::iter::once(queue).chain(above);
+        names.filter_map(|name| Some((name, self.queue_accounts().account(name)?)))
+    }
+
+    /// Task with the queue that it is charged to. `None`: no queue counts it.
+    fn charged_task(&self, task: &TaskRecord) -> Option<ChargedTask<'_>> {
+        let queue = &self.queue_accounts().job(&task.job)?.queue;
+        let requests = IntegerAmounts::from(&task.requests);
+        Some(ChargedTask {
+            queue,
+            account: self.queue_accounts().account(queue)?,
+            vector: ResourceVector::from(&requests),
+            requests,
+        })
+    }
+
+    /// Amounts that the preemptor's queue, and those above it, would hold beyond their limits, each with the gains from
+    /// candidates below the same queue; under `corrected` only.
+    fn shortfalls(&self, query: &VictimQuery<'_>) -> Vec<Shortfall> {
+        let Some(preemptor) = self.charged_task(query.preemptor) else {
+            return Vec::new();
+        };
+        if self.compatibility() == Compatibility::Upstream {
+            return Vec::new();
+        }
+        let mut shortfalls = Vec::new();
+        for (queue, account) in self.chain(preemptor.queue) {
+            let limit = Self::task_limit(account);
+            let sum = sum_with(account, &preemptor.requests);
+            for id in sum.misfits(limit, &preemptor.vector) {
+                let gains = query.candidates.iter().map(|task| {
+                    let own = self.charged_task(task);
+                    let own = own.filter(|own| self.chain(own.queue).any(|(name, _)| name == queue));
+                    own.map_or(0, |own| own.requests.get(id))
+                });
+                let held = account.allocated.get(id) + preemptor.requests.get(id);
+                shortfalls.push(Shortfall {
+                    missing: missing_amount(held, limit.amount(id)),
+                    gains: gains.collect(),
+                });
+            }
+        }
+        shortfalls
     }
 
     /// State of the plugin in a context.
@@ -112,7 +180,7 @@ pub(crate) trait QuotaState: Clone + Debug + Send + Sync + 'static {
 
 fn missing_state<S: QuotaState>() -> Problem {
     let message = format!("there is no state of `{}` for this question", S::PLUGIN);
-    Problem::new(ProblemKind::Unserved, "PLUGIN_STATE_MISSING", "", message)
+    Problem::new(ErrorCode::PluginStateMissing, "", message)
 }
 
 impl<S: QuotaState> PluginAccounts for S {
@@ -149,62 +217,36 @@ impl<S: QuotaState> PluginState for S {
         Some(self)
     }
 
-    fn apply(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
-        match event {
-            PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) => {
-                return self.follow_tasks(&[*moved], true, 1);
-            }
-            PlacementEvent::Deallocate(moved) => return self.follow_tasks(&[*moved], false, 1),
-            PlacementEvent::Enqueue(job) => self.queue_accounts_mut().confirm(job, true),
-            PlacementEvent::Dequeue(job) => self.queue_accounts_mut().confirm(job, false),
-            PlacementEvent::Reserve(job) => {
-                return Ok(self.queue_accounts_mut().update_promise(cluster_state, job));
-            }
-        }
-        Ok(Vec::new())
-    }
-
     /// The sums of a job change once for its tasks, and so do the accounts of its queues.
-    fn apply_batch(
-        &mut self,
-        cluster_state: &ClusterState,
-        events: &[PlacementEvent<'_>],
-    ) -> Result<BTreeSet<Arc<str>>, Problem> {
-        let mut changed = BTreeSet::new();
-        for of_job in events.chunk_by(PlacementEvent::counts_same_job) {
-            let tasks: SmallVec<[TaskTransition<'_>; 8]> = of_job
-                .iter()
-                .filter_map(|event| event.counted_task().copied())
-                .collect();
-            if tasks.len() == of_job.len() {
-                changed.extend(self.follow_tasks(&tasks, true, 1)?);
+    fn apply(&mut self, change: &PluginStateChange<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        let (cluster_state, events) = match change {
+            PluginStateChange::Events(cluster_state, events) => (cluster_state, events),
+            PluginStateChange::Step(changes) => {
+                let follows = changes.same_slots();
+                follows
+                    .then(|| self.step(changes))
+                    .ok_or_else(PluginStateChange::unfollowed)?;
+                return Ok(Vec::new());
+            }
+        };
+        let mut queues = Vec::new();
+        for of_job in events.chunk_by(PlacementEvent::moves_same_job) {
+            let moved: MovedTasks<'_> = of_job.iter().filter_map(PlacementEvent::moved_task).collect();
+            if !moved.is_empty() {
+                queues.append(&mut self.follow_tasks(&moved)?);
                 continue;
             }
             for event in of_job {
-                changed.extend(self.apply(cluster_state, event)?);
+                match event {
+                    PlacementEvent::Enqueue(job) => self.queue_accounts_mut().confirm(job, true),
+                    PlacementEvent::Dequeue(job) => self.queue_accounts_mut().confirm(job, false),
+                    PlacementEvent::Reserve(job) => {
+                        queues.append(&mut self.queue_accounts_mut().update_promise(cluster_state, job));
+                    }
+                    PlacementEvent::Allocate(_) | PlacementEvent::Pipeline(_) | PlacementEvent::Deallocate(_) => {}
+                }
             }
         }
-        Ok(changed)
-    }
-
-    fn apply_repeated(&mut self, _: &ClusterState, event: &PlacementEvent<'_>, times: u64) -> Result<(), Problem> {
-        if let Some(moved) = event.counted_task() {
-            self.follow_tasks(&[*moved], true, times)?;
-        }
-        Ok(())
-    }
-
-    fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
-        Some(Arc::new(self.advanced(changes)?))
-    }
-
-    fn held_bytes(&self, older: Option<&dyn PluginState>) -> usize {
-        let older: Option<&Self> = older_as(older);
-        let accounts = self.queue_accounts().held_bytes(older.map(Self::queue_accounts));
-        size_of::<Self>() + self.node_totals().held_bytes() + accounts
-    }
-
-    fn copy(&self) -> Arc<dyn PluginState> {
-        Arc::new(self.clone())
+        Ok(queues)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::policy::{ArgumentMap, Compatibility, DiagnosticReport, PluginArgument, YamlValue, code};
+use crate::policy::{ArgumentMap, Compatibility, DiagnosticReport, ErrorCode, PluginArgument, YamlValue};
 
 /// Reader that reports diagnostics.
 pub(super) struct ArgumentReader<'r> {
@@ -13,7 +13,7 @@ pub(super) struct ArgumentReader<'r> {
 impl ArgumentReader<'_> {
     /// Warns of a value whose meaning its author may not expect.
     pub(super) fn warn(&mut self, argument: &PluginArgument<'_>, message: impl Into<String>) {
-        self.report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+        self.report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
     }
 
     /// Integer. A fraction is cut, with a warning; null is 0.

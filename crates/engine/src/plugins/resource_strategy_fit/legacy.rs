@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::arguments::ArgumentReader;
 use super::proportional::ProportionalReserve;
 use super::sra::SraConfig;
-use crate::policy::{ArgumentMap, DocumentLocation, PluginArgument, PluginArguments, Severity, code};
+use crate::policy::{ArgumentMap, DocumentLocation, ErrorCode, PluginArgument, PluginArguments, Severity};
 
 /// Fields of the nested block `sra` that are read here.
 pub(super) const NESTED_FIELDS: [&str; 3] = ["policy", "retention", "proportional"];
@@ -147,7 +147,7 @@ impl<'a> LegacyArguments<'a> {
         }
         if translated.sra.is_some() || translated.proportional.is_some() {
             let message = "keys of an earlier Volcano; its present code ignores them without a word, here they count";
-            reading.report.warning(code::ARGUMENT_LEGACY, &self.at, message);
+            reading.report.warning(ErrorCode::ArgumentLegacy, &self.at, message);
         }
         let unused = self.keys.iter().filter(|(key, _)| !self.used.contains(key));
         for (key, argument) in unused {

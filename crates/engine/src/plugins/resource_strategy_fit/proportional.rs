@@ -11,7 +11,7 @@ use crate::model::{CHUNK_SIZE, ChunkColumn, NodeChunk, NodeMask, NodeVector, Res
 use crate::plugin::{ChunkRejections, HookNumbers, Measurement, NodeFilter, Reason, Resolution};
 use crate::plugins::argument_names::{check_name_list, comma_list};
 use crate::plugins::effective_values::{map_entry, value_map};
-use crate::policy::{ArgumentMap, DocumentLocation, Severity, YamlValue, code};
+use crate::policy::{ArgumentMap, DocumentLocation, ErrorCode, Severity, YamlValue};
 
 const FIELDS: [&str; 3] = ["enable", "resources", "resourceProportion"];
 
@@ -28,7 +28,7 @@ impl ProportionalReserve {
         block.warn_unknown(reading.report, &FIELDS);
         if !resources.is_empty() && block.field("enable").is_none() {
             let message = "`enable` is missing: without it proportional has no effect";
-            reading.report.warning(code::ARGUMENT_IGNORED, block.at(), message);
+            reading.report.warning(ErrorCode::ArgumentIgnored, block.at(), message);
         }
         enabled.then(|| Self::new(resources, &given, block.at(), reading))
     }
@@ -48,7 +48,7 @@ impl ProportionalReserve {
             .flat_map(|name| [format!("{name}.cpu"), format!("{name}.memory")])
             .collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let mut warn = |message: String| reading.report.warning(code::ARGUMENT_IGNORED, at, message);
+        let mut warn = |message: String| reading.report.warning(ErrorCode::ArgumentIgnored, at, message);
         if listed.iter().any(|name| name == "pods") {
             warn("every task requests `pods`: listed here it switches the whole check off".to_owned());
         }
@@ -57,7 +57,7 @@ impl ProportionalReserve {
         }
         for (key, ratio) in given {
             let hint = reading.report.suggestion(Severity::Warning, key, &keys);
-            let mut warn = |message: String| reading.report.warning(code::ARGUMENT_IGNORED, at, message);
+            let mut warn = |message: String| reading.report.warning(ErrorCode::ArgumentIgnored, at, message);
             let primary = key.strip_suffix(".cpu").or_else(|| key.strip_suffix(".memory"));
             if !primary.is_some_and(|primary| listed.iter().any(|name| name == primary)) {
                 warn(format!("`{key}` belongs to no listed resource; it has no effect{hint}"));

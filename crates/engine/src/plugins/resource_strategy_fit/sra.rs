@@ -10,7 +10,7 @@ use crate::model::{NodeChunk, NodeMask, ResourceId, ResourceTable, TaskClass};
 use crate::plugin::ChunkScores;
 use crate::plugins::argument_names::{check_name_list, check_weight_overflow, comma_list};
 use crate::plugins::effective_values::{map_entry, value_map};
-use crate::policy::{ArgumentMap, DocumentLocation, Severity, YamlValue, code};
+use crate::policy::{ArgumentMap, DocumentLocation, ErrorCode, Severity, YamlValue};
 
 const FIELDS: [&str; 4] = ["enable", "resources", "weight", "resourceWeight"];
 
@@ -39,7 +39,7 @@ impl SraConfig {
         let given = reading.int_map_field(block, "resourceWeight");
         let known: Vec<&str> = FIELDS.iter().chain(more).copied().collect();
         block.warn_unknown(reading.report, &known);
-        let mut warn = |message: &str| reading.report.warning(code::ARGUMENT_IGNORED, block.at(), message);
+        let mut warn = |message: &str| reading.report.warning(ErrorCode::ArgumentIgnored, block.at(), message);
         match weight {
             None if enabled => warn("`weight` is missing: without it sra has no effect"),
             Some(..=0) if enabled => warn("`weight` is not above 0: sra has no effect"),
@@ -66,10 +66,10 @@ impl SraConfig {
             if !listed.contains(name) {
                 let hint = reading.report.suggestion(Severity::Warning, name, &candidates);
                 let message = format!("`{name}` has a weight but is not listed; it has no effect{hint}");
-                reading.report.warning(code::ARGUMENT_IGNORED, at, message);
+                reading.report.warning(ErrorCode::ArgumentIgnored, at, message);
             } else if *weight < 0 {
                 let message = format!("the negative weight of `{name}` counts as 1");
-                reading.report.warning(code::ARGUMENT_IGNORED, at, message);
+                reading.report.warning(ErrorCode::ArgumentIgnored, at, message);
             }
         }
         let weights = listed.iter().map(|name| (name.clone(), weight_of(name))).collect();
@@ -80,7 +80,7 @@ impl SraConfig {
         };
         if sra.weight_sum() <= 0 {
             let message = "no listed resource has a weight above 0: every node scores 0";
-            reading.report.warning(code::ARGUMENT_IGNORED, at, message);
+            reading.report.warning(ErrorCode::ArgumentIgnored, at, message);
         }
         sra
     }

@@ -6,11 +6,11 @@ use super::annotations::{self, WeightsError};
 use super::arguments::ArgumentReader;
 use super::patterns::{ResourceKeyKind, ResourcePatterns};
 use crate::model::resource_name::ResourceKind;
-use crate::model::{Problem, ProblemKind, TaskClass};
+use crate::model::{Problem, TaskClass};
 use crate::plugins::allocation::{AllocationStrategy, StrategyMean};
 use crate::plugins::argument_names::{check_volcano_name, check_weight_overflow};
 use crate::plugins::effective_values::{map_entry, value_map};
-use crate::policy::{ArgumentMap, Compatibility, PluginArgument, PluginArguments, Severity, YamlValue, code};
+use crate::policy::{ArgumentMap, Compatibility, ErrorCode, PluginArgument, PluginArguments, Severity, YamlValue};
 
 /// Argument: weight of the part.
 pub(super) const WEIGHT: &str = "resourceStrategyFitWeight";
@@ -173,7 +173,7 @@ impl ResourceStrategies {
 
 fn annotation_problem(annotation: &str, message: String) -> Problem {
     let field = format!("annotations[{annotation}]");
-    Problem::new(ProblemKind::Invalid, "INVALID_ANNOTATION", field, message)
+    Problem::new(ErrorCode::AnnotationInvalid, field, message)
 }
 
 fn read_weight(argument: &PluginArgument<'_>, reading: &mut ArgumentReader<'_>) -> i64 {
@@ -203,7 +203,9 @@ fn read_strategy(argument: &PluginArgument<'_>, reading: &mut ArgumentReader<'_>
                 .suggestion(Severity::Warning, name, &AllocationStrategy::NAMES);
             format!("there is no type `{name}`; `LeastAllocated` counts{hint}")
         };
-        reading.report.warning(code::ARGUMENT_INVALID, &argument.at(), message);
+        reading
+            .report
+            .warning(ErrorCode::ArgumentInvalid, &argument.at(), message);
         AllocationStrategy::Least
     });
     let mut weight = 1;
@@ -225,7 +227,7 @@ fn check_key(key: &str, argument: &PluginArgument<'_>, reading: &mut ArgumentRea
         ResourceKeyKind::Exact => check_volcano_name(key, &at, reading.report),
         ResourceKeyKind::Malformed => {
             let message = format!("`{key}` is no pattern: one `*` may stand, at the end of a prefix; it has no effect");
-            reading.report.warning(code::ARGUMENT_INVALID, &at, message);
+            reading.report.warning(ErrorCode::ArgumentInvalid, &at, message);
         }
         ResourceKeyKind::Prefix(prefix) | ResourceKeyKind::Family(prefix) => {
             // A name with this prefix continues with a letter, unless the prefix itself is malformed.
@@ -238,7 +240,7 @@ fn check_key(key: &str, argument: &PluginArgument<'_>, reading: &mut ArgumentRea
             let short = ["cpu", "memory", "pods", "ephemeral-storage"];
             if !possible && !short.iter().any(|name| name.starts_with(prefix)) {
                 let message = format!("no resource name begins with `{prefix}`; it has no effect");
-                reading.report.warning(code::ARGUMENT_IGNORED, &at, message);
+                reading.report.warning(ErrorCode::ArgumentIgnored, &at, message);
             }
         }
     }

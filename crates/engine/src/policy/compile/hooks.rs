@@ -37,7 +37,7 @@ impl Policy {
 
     /// Rule by which devices are picked; `None`: no plugin that is switched on picks any.
     pub fn device_pick(&self) -> Option<DevicePick> {
-        self.filters.iter().find_map(|hook| hook.plugin.device_pick())
+        self.filters.iter().find_map(|hook| hook.plugin.hooks().device_pick)
     }
 
     /// Filters that a query evaluates: filters of `plugins`, ignoring the switches. Empty `plugins`: all filters that
@@ -75,15 +75,17 @@ impl Policy {
     /// Constraints between pods and nodes that a query evaluates. The query evaluates `plugins`, ignoring the switches.
     /// Empty `plugins`: all that are switched on.
     pub fn evaluated_constraints(&self, plugins: &[Arc<str>]) -> ConstraintSet {
-        let filters = self.asked_filters(plugins).map(|plugin| plugin.filter_evaluates());
-        let scorers = self.asked_scorers(plugins).map(|plugin| plugin.score_evaluates());
+        let filters = self
+            .asked_filters(plugins)
+            .map(|plugin| plugin.hooks().filter_evaluates);
+        let scorers = self.asked_scorers(plugins).map(|plugin| plugin.hooks().score_evaluates);
         filters.chain(scorers).fold(ConstraintSet::NONE, ConstraintSet::union)
     }
 
     /// Constraints that Filter or Score of `plugins` evaluate, ignoring the switches. Empty `plugins`: all plugins.
     pub fn registered_constraints(&self, plugins: &[Arc<str>]) -> ConstraintSet {
-        let hooks = self.registered_hooks(plugins);
-        let both = hooks.map(|plugin| plugin.filter_evaluates().union(plugin.score_evaluates()));
+        let hooks = self.registered_hooks(plugins).map(|plugin| plugin.hooks());
+        let both = hooks.map(|hooks| hooks.filter_evaluates.union(hooks.score_evaluates));
         both.fold(ConstraintSet::NONE, ConstraintSet::union)
     }
 
@@ -257,18 +259,16 @@ impl Policy {
             let (Some(plugin), Some(known)) = (plugin, known) else {
                 continue;
             };
-            let name = plugin.shared_state().map_or_else(|| Arc::clone(&known.name), Arc::from);
+            let name = plugin
+                .hooks()
+                .shared_state
+                .map_or_else(|| Arc::clone(&known.name), Arc::from);
             if derived.contains(&name) || !which(&known.name) {
                 continue;
             }
             let advanced = before.and_then(|(old, older)| {
-                older.advance(
-                    &name,
-                    &StateDiff {
-                        old,
-                        new: cluster_state,
-                    },
-                )
+                let new = cluster_state;
+                older.advance(&name, StateDiff { old, new })
             });
             if let Some(own) = advanced.or_else(|| plugin.build_state(cluster_state, &spec.switches)) {
                 derived.insert(name, own);

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use super::super::args::PluginArguments;
 use super::super::compatibility::Compatibility;
 use super::super::compile::{Policy, ProfilePlugin};
-use super::super::diagnostics::{DiagnosticReport, UnservedPlugin, code};
+use super::super::diagnostics::{DiagnosticReport, ErrorCode, UnservedPlugin};
 use super::super::suggestion;
 use super::super::yaml::{DocumentLocation, DocumentPath, truncate_text};
 use super::{
     DEFAULT_SCHEDULER, FILTER, KUBE_PLUGINS, KubeProfile, KubeSpec, MULTI_POINT, PRE_FILTER, PRE_SCORE, PluginEntry,
     SCORE, defaults, emit, extenders, is_served, points_of,
 };
-use crate::model::{Problem, ProblemKind, TaskClass};
+use crate::model::constraints::ConstraintSet;
+use crate::model::{Problem, TaskClass};
 use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginHooks, PreparedHook};
 use crate::plugins;
 use crate::policy::YamlValue;
@@ -68,7 +69,7 @@ pub(in super::super) fn compile(
     let decides = |policy: &Policy| !(policy.scorers().is_empty() && policy.filters().is_empty());
     if !profiles.iter().any(|(_, policy)| decides(policy)) {
         let message = "no profile enables a plugin that is served here: every node scores 0";
-        report.warning(code::PROFILE, &DocumentLocation::default(), message);
+        report.warning(ErrorCode::Profile, &DocumentLocation::default(), message);
     }
     CompiledProfiles {
         loaded_document: emit::loaded(spec),
@@ -86,7 +87,7 @@ fn exceeds_entry_limit(spec: &KubeSpec, report: &mut DiagnosticReport) -> bool {
     let entries: usize = profiles.map(|profile| 1 + profile.configs.len() + lists(profile)).sum();
     if entries > MAX_ENTRIES {
         let message = format!("{entries} profiles, plugins and arguments are more than the limit of {MAX_ENTRIES}");
-        report.error(code::YAML_LIMIT, &DocumentLocation::default(), message);
+        report.error(ErrorCode::YamlLimit, &DocumentLocation::default(), message);
     }
     entries > MAX_ENTRIES
 }
@@ -98,13 +99,13 @@ fn scheduler_name(profile: &KubeProfile, all: &[KubeProfile], report: &mut Diagn
     }
     if profile.name.is_empty() {
         let message = "a profile among several needs a `schedulerName`";
-        report.error(code::PROFILE, &profile.at, message);
+        report.error(ErrorCode::Profile, &profile.at, message);
     } else if same > 1 {
         let message = format!(
             "`{}` is the name of {same} profiles",
             truncate_text(&profile.name, MAX_SHOWN_CHARS)
         );
-        report.error(code::PROFILE, &profile.at, message);
+        report.error(ErrorCode::Profile, &profile.at, message);
     }
     Arc::from(profile.name.as_str())
 }
@@ -122,7 +123,7 @@ fn compile_served_plugins(
                 "the arguments of `{}` appear twice",
                 truncate_text(&config.name, MAX_SHOWN_CHARS)
             );
-            report.error(code::DUPLICATE_PLUGIN, &config.at, message);
+            report.error(ErrorCode::PluginDuplicate, &config.at, message);
         }
         let known = is_served(&config.name) || KUBE_PLUGINS.contains(&config.name.as_str());
         if !known {
@@ -131,7 +132,7 @@ fn compile_served_plugins(
                 truncate_text(&config.name, MAX_SHOWN_CHARS),
                 suggestion_hint(&config.name)
             );
-            report.warning(code::UNKNOWN_PLUGIN, &config.at, message);
+            report.warning(ErrorCode::PluginUnknown, &config.at, message);
         }
     }
     let compile = |name: &'static str| {
@@ -247,13 +248,13 @@ fn effective_weight(entry: &PluginEntry, report: &mut DiagnosticReport) -> i32 {
         None => 1,
         Some(0) => {
             let message = "a `weight` of 0 counts as 1; to switch the plugin off, disable it";
-            report.warning(code::PROFILE, &entry.at, message);
+            report.warning(ErrorCode::Profile, &entry.at, message);
             1
         }
         Some(weight) => {
             if weight < 0 {
                 let message = "a negative `weight` reverses the order of nodes";
-                report.warning(code::PROFILE, &entry.at, message);
+                report.warning(ErrorCode::Profile, &entry.at, message);
             }
             weight
         }
@@ -267,7 +268,7 @@ fn check_pre_filter(profile: &KubeProfile, entry: &PluginEntry, report: &mut Dia
             "plugin `{}` is enabled at `filter` but not at `preFilter`, and cannot filter; enable it at `multiPoint`",
             entry.name
         );
-        report.error(code::PROFILE, &entry.at, message);
+        report.error(ErrorCode::Profile, &entry.at, message);
     }
 }
 
@@ -279,12 +280,12 @@ fn check_sets(profile: &KubeProfile, report: &mut DiagnosticReport) {
             let before = set.enabled.get(..number).unwrap_or_default();
             if before.iter().any(|other| other.name == entry.name) {
                 let message = format!("plugin `{name}` is enabled twice at `{point}`");
-                report.error(code::DUPLICATE_PLUGIN, &entry.at, message);
+                report.error(ErrorCode::PluginDuplicate, &entry.at, message);
             }
             let points = points_of(&entry.name);
             if !points.is_empty() && *point != MULTI_POINT && !points.contains(point) {
                 let message = format!("plugin `{name}` has no extension point `{point}`");
-                report.error(code::PROFILE, &entry.at, message);
+                report.error(ErrorCode::Profile, &entry.at, message);
             }
         }
     }
@@ -301,7 +302,7 @@ fn report_unserved_plugin(entry: &PluginEntry, report: &mut DiagnosticReport) {
             truncate_text(name, MAX_SHOWN_CHARS),
             suggestion_hint(name)
         );
-        report.warning(code::UNKNOWN_PLUGIN, &entry.at, message);
+        report.warning(ErrorCode::PluginUnknown, &entry.at, message);
     }
     report.unserved_plugins.push(UnservedPlugin {
         name: name.to_owned(),
@@ -323,8 +324,8 @@ fn without_pre_score(
         entry.name
     );
     match compatibility {
-        Compatibility::Corrected => report.error(code::PROFILE, &entry.at, message),
-        Compatibility::Upstream => report.warning(code::PROFILE, &entry.at, message),
+        Compatibility::Corrected => report.error(ErrorCode::Profile, &entry.at, message),
+        Compatibility::Upstream => report.warning(ErrorCode::Profile, &entry.at, message),
     }
     Arc::new(PreScoreMissing {
         name: entry.name.clone(),
@@ -341,7 +342,11 @@ struct PreScoreMissing {
 
 impl Plugin for PreScoreMissing {
     fn hooks(&self) -> PluginHooks {
-        self.plugin.hooks()
+        PluginHooks {
+            filter_evaluates: ConstraintSet::NONE,
+            score_evaluates: ConstraintSet::NONE,
+            ..self.plugin.hooks()
+        }
     }
 
     fn effective_arguments(&self) -> YamlValue {
@@ -353,11 +358,6 @@ impl Plugin for PreScoreMissing {
             "`{}` is enabled at `score` but not at `preScore`, and cannot score",
             self.name
         );
-        Err(Problem::new(
-            ProblemKind::FailedPrecondition,
-            "NO_PRE_SCORE",
-            "",
-            message,
-        ))
+        Err(Problem::new(ErrorCode::PreScoreMissing, "", message))
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::super::args::PluginArguments;
 use super::super::compatibility::Compatibility;
-use super::super::diagnostics::code;
+use super::super::diagnostics::ErrorCode;
 use super::super::yaml::{DocumentPath, YamlNode, YamlValue, truncate_text};
 use super::load::KubeConfigReader;
 use super::{KubeProfile, PluginConfig};
@@ -50,7 +50,7 @@ pub(super) fn ignored_resources(
                     let message = format!("two extenders manage `{name}`; kube-scheduler does not start with them");
                     reader
                         .report
-                        .error(code::ARGUMENT_INVALID, &path.at(resource.mark), message);
+                        .error(ErrorCode::ArgumentInvalid, &path.at(resource.mark), message);
                 } else if is_ignored {
                     ignored.push(YamlNode {
                         value: YamlValue::String(name),
@@ -86,7 +86,7 @@ fn managed_resource(
         let message = "a managed resource needs a `name`";
         reader
             .report
-            .error(code::ARGUMENT_INVALID, &path.at(resource.mark), message);
+            .error(ErrorCode::ArgumentInvalid, &path.at(resource.mark), message);
         return None;
     }
     Some((name, is_ignored))

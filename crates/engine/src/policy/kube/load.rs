@@ -1,7 +1,7 @@
 //! Loader of a `KubeSchedulerConfiguration`, as strict as kube-scheduler: it reports every error with its location.
 
 use super::super::args::PluginArguments;
-use super::super::diagnostics::{DiagnosticReport, Severity, code};
+use super::super::diagnostics::{DiagnosticReport, ErrorCode, Severity};
 use super::super::load::{LoadOptions, read_pumice_section};
 use super::super::yaml::{DocumentPath, Mark, YamlDecoder, YamlError, YamlNode, YamlTree, YamlValue, truncate_text};
 use super::extenders;
@@ -81,7 +81,7 @@ fn read(text: &str, options: &LoadOptions<'_>, report: &mut DiagnosticReport) ->
             mark: duplicate.mark,
             path: duplicate.path.clone(),
         };
-        report.error(code::DUPLICATE_KEY, &at, "this key appears twice in its map");
+        report.error(ErrorCode::KeyDuplicate, &at, "this key appears twice in its map");
     }
     let mut reader = KubeConfigReader {
         report,
@@ -124,7 +124,7 @@ pub(super) type KubeFieldVisitor<'f, 'r> =
 impl<'r> KubeConfigReader<'r> {
     pub(super) fn wrong_type(&mut self, node: &YamlNode, path: &DocumentPath, expected: &str) {
         let message = format!("expected {expected}, found {}", node.value.kind());
-        self.report.error(code::WRONG_TYPE, &path.at(node.mark), message);
+        self.report.error(ErrorCode::TypeInvalid, &path.at(node.mark), message);
     }
 
     /// Reads a map field by field; an unknown key is an error, null is an absent value.
@@ -165,7 +165,7 @@ impl<'r> KubeConfigReader<'r> {
     fn unknown_key(&mut self, key: &str, mark: Mark, path: &DocumentPath, known: &[&str]) {
         let hint = self.report.suggestion(Severity::Error, key, known);
         let message = format!("unknown key `{}`{hint}", truncate_text(key, MAX_SHOWN_CHARS));
-        self.report.error(code::WRONG_TYPE, &path.at(mark), message);
+        self.report.error(ErrorCode::TypeInvalid, &path.at(mark), message);
     }
 
     pub(super) fn items(
@@ -229,7 +229,8 @@ impl<'r> KubeConfigReader<'r> {
             if !matches!(said.map(|node| &node.value), Some(YamlValue::String(text)) if text == wanted) {
                 let path = DocumentPath::default().key(key);
                 let at = path.at(said.map_or(document.mark, |node| node.mark));
-                self.report.error(code::WRONG_TYPE, &at, format!("expected `{wanted}`"));
+                self.report
+                    .error(ErrorCode::TypeInvalid, &at, format!("expected `{wanted}`"));
             }
         }
         let known = TOP_LEVEL_FIELDS.map(|(key, _)| key);
@@ -271,10 +272,10 @@ impl<'r> KubeConfigReader<'r> {
             path.push_value(&key.value);
             if !matches!(&key.value, YamlValue::String(text) if text == PUMICE_KEY) {
                 let message = "only the section `pumice:` is read from the second document; move this key to the first";
-                self.report.warning(code::UNKNOWN_KEY, &path.at(key.mark), message);
+                self.report.warning(ErrorCode::KeyUnknown, &path.at(key.mark), message);
             } else if spec.pumice.is_some() {
                 let message = "both documents have a section `pumice:`; remove one";
-                self.report.error(code::PUMICE_SECTION, &path.at(key.mark), message);
+                self.report.error(ErrorCode::PumiceSection, &path.at(key.mark), message);
             } else {
                 spec.pumice = Some(read_pumice_section(value, &path, self.report));
             }

@@ -1,6 +1,6 @@
 //! Tests of kube-scheduler's documents: enabled plugins, errors, and the printed form.
 
-use crate::policy::{Compatibility, CompileOptions, CompiledPolicy, Diagnostic, Policy, Severity, code, compile};
+use crate::policy::{Compatibility, CompileOptions, CompiledPolicy, Diagnostic, ErrorCode, Policy, Severity, compile};
 
 const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 const SCARCE: &str = "pluginConfig: [{name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpu]}}]";
@@ -116,13 +116,13 @@ fn the_pumice_section_may_be_in_either_document() {
         assert_eq!(compiled.policy.compatibility(), Compatibility::Upstream, "{document}");
     }
     let both = format!("{body}pumice: {{}}\n---\npumice: {{}}\n");
-    assert_eq!(read(&both).unwrap_err()[0].code, code::PUMICE_SECTION);
+    assert_eq!(read(&both).unwrap_err()[0].code, ErrorCode::PumiceSection);
     let odd = read(&format!("{body}---\nactions: allocate\n")).unwrap();
     let odd = odd
         .report
         .diagnostics
         .iter()
-        .find(|diagnostic| diagnostic.code == code::UNKNOWN_KEY);
+        .find(|diagnostic| diagnostic.code == ErrorCode::KeyUnknown);
     assert_eq!(odd.unwrap().line, 7);
 }
 
@@ -163,23 +163,26 @@ fn all_errors_are_reported_with_their_locations() {
 fn invalid_documents_are_rejected() {
     let two = |a: &str, b: &str| format!("{HEAD}profiles: [{{schedulerName: {a}}}, {{schedulerName: {b}}}]\n");
     for (document, wanted) in [
-        (two("x", "x"), code::PROFILE),
-        (two("x", "''"), code::PROFILE),
+        (two("x", "x"), ErrorCode::Profile),
+        (two("x", "''"), ErrorCode::Profile),
         (
             "apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n".to_owned(),
-            code::WRONG_TYPE,
+            ErrorCode::TypeInvalid,
         ),
-        (format!("{HEAD}kind: KubeSchedulerConfiguration\n"), code::DUPLICATE_KEY),
-        (format!("{HEAD}profiles: {{}}\n"), code::WRONG_TYPE),
-        (format!("{HEAD}profiles: [\n"), code::YAML_SYNTAX),
-        (format!("{HEAD}pumice: {{strict: true}}\n"), code::PUMICE_SECTION),
+        (
+            format!("{HEAD}kind: KubeSchedulerConfiguration\n"),
+            ErrorCode::KeyDuplicate,
+        ),
+        (format!("{HEAD}profiles: {{}}\n"), ErrorCode::TypeInvalid),
+        (format!("{HEAD}profiles: [\n"), ErrorCode::YamlSyntax),
+        (format!("{HEAD}pumice: {{strict: true}}\n"), ErrorCode::PumiceSection),
         (
             profile("plugins: {score: {enabled: [{name: ScarceResourceAvoidance}]}}"),
-            code::PROFILE,
+            ErrorCode::Profile,
         ),
         (
             format!("{HEAD}profiles: [{{pluginConfig: [{{name: X}}, {{name: X}}]}}]\n"),
-            code::DUPLICATE_PLUGIN,
+            ErrorCode::PluginDuplicate,
         ),
     ] {
         let diagnostics = read(&document).map(drop).unwrap_err();
@@ -266,13 +269,13 @@ fn the_effective_document_reads_back_to_itself() {
 fn oversized_documents_are_rejected_quickly_and_documents_without_effect_get_a_warning() {
     let many = "{name: X}, ".repeat(2_000);
     let diagnostics = read(&profile(&format!("plugins: {{multiPoint: {{enabled: [{many}]}}}}"))).unwrap_err();
-    assert_eq!(diagnostics[0].code, code::YAML_LIMIT);
+    assert_eq!(diagnostics[0].code, ErrorCode::YamlLimit);
     let unknown: Vec<String> = (0..20_000).map(|n| format!("parallelismm{n}: 1\n")).collect();
     let unknown = unknown.concat();
     assert!(read(&format!("{HEAD}{unknown}")).is_err());
     let none = format!("{HEAD}profiles: [{{plugins: {{multiPoint: {{disabled: [{{name: '*'}}]}}}}}}]\n");
     let idle = read(&none).unwrap();
-    assert_eq!(idle.report.diagnostics[0].code, code::PROFILE);
+    assert_eq!(idle.report.diagnostics[0].code, ErrorCode::Profile);
 }
 
 /// Names of the filters, and the scorers with their weights, of the only profile.
@@ -332,7 +335,7 @@ fn a_filter_needs_its_preparation() {
         let plugins = format!("{{multiPoint: {{disabled: [{{name: '*'}}]}}, filter: {{enabled: [{{name: {name}}}]}}}}");
         read(&format!("{HEAD}profiles: [{{plugins: {plugins}}}]\n")).map(drop)
     };
-    assert_eq!(late("InterPodAffinity").unwrap_err()[0].code, code::PROFILE);
+    assert_eq!(late("InterPodAffinity").unwrap_err()[0].code, ErrorCode::Profile);
     late("NodeAffinity").unwrap();
     late("TaintToleration").unwrap();
 }
@@ -355,97 +358,105 @@ fn every_argument_of_default_plugins_is_served() {
 }
 
 /// Arguments of a plugin, and the code of their error.
-const INVALID_ARGUMENTS: &[(&str, &str, &str)] = &[
-    ("InterPodAffinity", "{hardPodAffinityWeight: 101}", code::ARGUMENT_RANGE),
+const INVALID_ARGUMENTS: &[(&str, &str, ErrorCode)] = &[
+    (
+        "InterPodAffinity",
+        "{hardPodAffinityWeight: 101}",
+        ErrorCode::ArgumentRange,
+    ),
     (
         "InterPodAffinity",
         "{hardPodAffinityWeigth: 1}",
-        code::ARGUMENT_UNKNOWN_KEY,
+        ErrorCode::ArgumentUnknownKey,
     ),
     (
         "NodeAffinity",
         "{addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}",
-        code::ARGUMENT_INVALID,
+        ErrorCode::ArgumentInvalid,
     ),
     (
         "NodeAffinity",
         "{addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: \
              [{key: a, operator: Gt, values: [x]}]}]}}}",
-        code::ARGUMENT_INVALID,
+        ErrorCode::ArgumentInvalid,
     ),
     (
         "NodeAffinity",
         "{addedAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{preference: {}}]}}",
-        code::ARGUMENT_INVALID,
+        ErrorCode::ArgumentInvalid,
     ),
     (
         "NodeAffinity",
         "{addedAffinity: {nodeAffinity: {}}}",
-        code::ARGUMENT_UNKNOWN_KEY,
+        ErrorCode::ArgumentUnknownKey,
     ),
     (
         "NodeResourcesFit",
         "{ignoredResourceGroups: [example.com/a]}",
-        code::ARGUMENT_INVALID,
+        ErrorCode::ArgumentInvalid,
     ),
     (
         "NodeResourcesFit",
         "{ignoredResources: ['a b']}",
-        code::ARGUMENT_INVALID,
+        ErrorCode::ArgumentInvalid,
     ),
     (
         "PodTopologySpread",
         "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: Never}]}",
-        code::ARGUMENT_INVALID,
+        ErrorCode::ArgumentInvalid,
     ),
     (
         "PodTopologySpread",
         "{defaultingType: List, defaultConstraints: [{maxSkew: 0, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}",
-        code::ARGUMENT_RANGE,
+        ErrorCode::ArgumentRange,
     ),
     (
         "PodTopologySpread",
         "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, \
              labelSelector: {}}]}",
-        code::ARGUMENT_INVALID,
+        ErrorCode::ArgumentInvalid,
     ),
     (
         "PodTopologySpread",
         "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}, \
              {maxSkew: 2, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}",
-        code::ARGUMENT_INVALID,
+        ErrorCode::ArgumentInvalid,
     ),
     (
         "PodTopologySpread",
         "{defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]}",
-        code::ARGUMENT_INVALID,
+        ErrorCode::ArgumentInvalid,
     ),
-    ("PodTopologySpread", "{defaultingType: Some}", code::ARGUMENT_INVALID),
+    (
+        "PodTopologySpread",
+        "{defaultingType: Some}",
+        ErrorCode::ArgumentInvalid,
+    ),
     (
         "NodeResourcesBalancedAllocation",
         "{resources: [{name: cpu, weight: 2}]}",
-        code::ARGUMENT_RANGE,
+        ErrorCode::ArgumentRange,
     ),
     (
         "NodeResourcesBalancedAllocation",
         "{resources: [{name: cpu}, {name: cpu}]}",
-        code::ARGUMENT_INVALID,
+        ErrorCode::ArgumentInvalid,
     ),
     (
         "NodeResourcesFit",
         "{scoringStrategy: {type: Best}}",
-        code::ARGUMENT_STRATEGY,
+        ErrorCode::ArgumentStrategy,
     ),
     (
         "NodeResourcesFit",
         "{scoringStrategy: {type: RequestedToCapacityRatio}}",
-        code::ARGUMENT_INVALID,
+        ErrorCode::ArgumentInvalid,
     ),
     (
         "NodeResourcesFit",
         "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [{utilization: 5, score: 1}, \
              {utilization: 5, score: 2}]}}}",
-        code::ARGUMENT_INVALID,
+        ErrorCode::ArgumentInvalid,
     ),
 ];
 
@@ -457,7 +468,7 @@ fn arguments_of_default_plugins_are_validated_as_kube_scheduler_validates_them()
     };
     for (name, args, wanted) in INVALID_ARGUMENTS {
         let found = read_arguments(name, args).unwrap_err();
-        let errors: Vec<&str> = found
+        let errors: Vec<ErrorCode> = found
             .iter()
             .filter(|own| own.severity == Severity::Error)
             .map(|own| own.code)

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{MAX_SHOWN_CHARS, SpecLoadResult, SpecLoader};
-use crate::policy::diagnostics::{Severity, code};
+use crate::policy::diagnostics::{ErrorCode, Severity};
 use crate::policy::yaml::{Mark, ResolvedScalar, YamlDecoder, YamlNodeId, YamlScalar, YamlShape, truncate_text};
 
 /// Visitor of the fields of a structure: key, its location, value. Returns true if the key is known.
@@ -14,7 +14,8 @@ impl<'r> SpecLoader<'r> {
     /// Reports a value of another shape than the expected one.
     pub(super) fn wrong_type(&mut self, decoder: &YamlDecoder<'_>, mark: Mark, expected: &str, found: &str) {
         let message = format!("expected {expected}, found {found}");
-        self.report.error(code::WRONG_TYPE, &decoder.path.at(mark), message);
+        self.report
+            .error(ErrorCode::TypeInvalid, &decoder.path.at(mark), message);
     }
 
     /// Checks a scalar in the position of a structure, list or map. null is treated as absent.
@@ -77,7 +78,8 @@ impl<'r> SpecLoader<'r> {
             "unknown key `{}`; it has no effect{hint}",
             truncate_text(key, MAX_SHOWN_CHARS)
         );
-        self.report.warning(code::UNKNOWN_KEY, &decoder.path.at(mark), message);
+        self.report
+            .warning(ErrorCode::KeyUnknown, &decoder.path.at(mark), message);
     }
 
     /// Text field that accepts any scalar as it is written; null is the empty text. `None` after an error.

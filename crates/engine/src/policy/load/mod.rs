@@ -10,7 +10,7 @@ use super::action_arguments;
 use super::args::{BOOL_NAMES, PluginArguments};
 use super::check;
 use super::compatibility::Compatibility;
-use super::diagnostics::{DiagnosticReport, Severity, code};
+use super::diagnostics::{DiagnosticReport, ErrorCode, Severity};
 use super::spec::{ActionConfiguration, PluginSpec, PolicySpec, PumiceSection};
 use super::switch::Switch;
 use super::yaml::{
@@ -98,7 +98,7 @@ fn read(
             path: duplicate.path.clone(),
         };
         let message = "this key appears twice in its map; the later value counts";
-        loader.report.warning(code::DUPLICATE_KEY, &at, message);
+        loader.report.warning(ErrorCode::KeyDuplicate, &at, message);
     }
     let SpecLoader {
         actions,
@@ -109,7 +109,7 @@ fn read(
     // Without readable actions an error was already reported.
     if !report
         .errors()
-        .any(|problem| problem.code == code::WRONG_TYPE && matches!(problem.path.as_str(), "" | "actions"))
+        .any(|problem| problem.code == ErrorCode::TypeInvalid && matches!(problem.path.as_str(), "" | "actions"))
     {
         spec.actions = check::parse_actions(&actions, actions_mark, hint, report);
     }
@@ -170,7 +170,7 @@ impl SpecLoader<'_> {
         })?;
         if plugins.is_empty() {
             let at = decoder.path.at(decoder.mark(id));
-            self.report.warning(code::EMPTY_TIER, &at, "a tier without plugins");
+            self.report.warning(ErrorCode::TierEmpty, &at, "a tier without plugins");
         }
         Ok(plugins)
     }
@@ -218,7 +218,7 @@ impl SpecLoader<'_> {
         }
         let message = format!("`{key}` is no switch and has no effect; Volcano spells it `{other}`");
         self.report
-            .warning(code::SWITCH_PREFIX, &decoder.path.at(mark), message);
+            .warning(ErrorCode::SwitchPrefix, &decoder.path.at(mark), message);
         true
     }
 
@@ -261,7 +261,7 @@ impl SpecLoader<'_> {
         };
         let message = format!("`{}` is read as {meaning}", scalar.text);
         self.report
-            .warning(code::SWITCH_NULL, &decoder.path.at(scalar.mark), message);
+            .warning(ErrorCode::SwitchNull, &decoder.path.at(scalar.mark), message);
         value
     }
 
@@ -377,7 +377,7 @@ pub(super) fn read_pumice_section(
     let YamlValue::Map(pairs) = &node.value else {
         if !matches!(node.value, YamlValue::Null) {
             let message = format!("expected a map, found {}", node.value.kind());
-            report.error(code::PUMICE_SECTION, &path.at(node.mark), message);
+            report.error(ErrorCode::PumiceSection, &path.at(node.mark), message);
         }
         return section;
     };
@@ -394,7 +394,7 @@ pub(super) fn read_pumice_section(
         if text(&key.value) != "compatibility" {
             let hint = report.suggestion(Severity::Error, &text(&key.value), &["compatibility"]);
             let message = format!("unknown key `{}`; known is `compatibility`{hint}", text(&key.value));
-            report.error(code::PUMICE_SECTION, &path.at(key.mark), message);
+            report.error(ErrorCode::PumiceSection, &path.at(key.mark), message);
             continue;
         }
         section.compatibility = Compatibility::from_name(&text(&value.value));
@@ -402,7 +402,7 @@ pub(super) fn read_pumice_section(
             let found = text(&value.value);
             let hint = report.suggestion(Severity::Error, &found, &Compatibility::ALL.map(Compatibility::name));
             let message = format!("expected `upstream` or `corrected`, found {found}{hint}");
-            report.error(code::PUMICE_SECTION, &path.at(value.mark), message);
+            report.error(ErrorCode::PumiceSection, &path.at(value.mark), message);
         }
     }
     section

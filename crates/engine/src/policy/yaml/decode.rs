@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::code;
+use super::ErrorCode;
 use super::parse::RawYamlNode;
 use super::resolve::{self, ResolvedScalar, YamlTag};
 use super::value::ScalarKey;
@@ -35,7 +35,7 @@ impl YamlScalar<'_> {
     /// The tag and the text contradict each other.
     pub fn resolve(&self) -> Result<ResolvedScalar, YamlError> {
         resolve::resolve(self.text, self.tag, self.plain)
-            .map_err(|message| YamlError::new(code::YAML_TAG, self.mark, message))
+            .map_err(|message| YamlError::new(ErrorCode::YamlTag, self.mark, message))
     }
 
     /// True if the scalar is a null that leaves an optional field unset; `Null` and `NULL` do not, see the loader.
@@ -128,7 +128,7 @@ impl<'t> YamlDecoder<'t> {
         };
         if self.open_aliases.contains(&id) {
             return Err(YamlError::new(
-                code::YAML_ALIAS,
+                ErrorCode::YamlAlias,
                 mark,
                 "this alias is inside the value of its own anchor",
             ));
@@ -157,7 +157,7 @@ impl<'t> YamlDecoder<'t> {
             RawYamlNode::Mapping(pairs) => YamlShape::Mapping(pairs),
             RawYamlNode::Alias(_) => {
                 return Err(YamlError::new(
-                    code::YAML_ALIAS,
+                    ErrorCode::YamlAlias,
                     mark,
                     "the anchor of this alias is an alias",
                 ));
@@ -269,7 +269,7 @@ impl<'t> YamlDecoder<'t> {
             RawYamlNode::Mapping(_) => Ok(()),
             RawYamlNode::Scalar { .. } | RawYamlNode::Sequence(_) | RawYamlNode::Alias(_) => {
                 let message = "`<<` merges a map or a list of maps, nothing else";
-                Err(YamlError::new(code::YAML_MERGE, self.tree.mark(id), message))
+                Err(YamlError::new(ErrorCode::YamlMerge, self.tree.mark(id), message))
             }
         }
     }
@@ -307,7 +307,7 @@ impl<'t> YamlDecoder<'t> {
             let key = decoder.node(key)?;
             if matches!(key.value, YamlValue::List(_) | YamlValue::Map(_)) {
                 let message = format!("{} cannot be the key of a map", key.value.kind());
-                return Err(YamlError::new(code::YAML_KEY, key.mark, message));
+                return Err(YamlError::new(ErrorCode::YamlKey, key.mark, message));
             }
             decoder.path.push_value(&key.value);
             let value = decoder.node(value)?;

@@ -1,6 +1,7 @@
 //! Reader of YAML 1.1 with the results of gopkg.in/yaml.v2 v2.4.0: text → tokens → tree → typed values with marks.
 
-pub mod code;
+use crate::model::ErrorCode;
+
 mod decode;
 mod parse;
 mod path;
@@ -75,14 +76,14 @@ impl Default for YamlLimits {
 pub struct YamlError {
     /// Position at which the error was detected.
     pub mark: Mark,
-    /// Kind of the error: one of the codes of [`code`].
-    pub code: &'static str,
+    /// Code of the error.
+    pub code: ErrorCode,
     /// Cause, in plain words.
     pub message: String,
 }
 
 impl YamlError {
-    pub(crate) fn new(code: &'static str, mark: Mark, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: ErrorCode, mark: Mark, message: impl Into<String>) -> Self {
         YamlError {
             mark,
             code,
@@ -92,10 +93,10 @@ impl YamlError {
 
     /// Fault of the syntax at a mark.
     pub fn syntax(mark: Mark, message: impl Into<String>) -> Self {
-        YamlError::new(code::YAML_SYNTAX, mark, message)
+        YamlError::new(ErrorCode::YamlSyntax, mark, message)
     }
 
     pub(crate) fn limit(mark: Mark, message: impl Into<String>) -> Self {
-        YamlError::new(code::YAML_LIMIT, mark, message)
+        YamlError::new(ErrorCode::YamlLimit, mark, message)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::code;
+use super::ErrorCode;
 use super::resolve::{LONG_TAG_PREFIX, YamlTag};
 use super::scan::{Scanner, Token, TokenKind};
 use super::source::TextPosition;
@@ -253,7 +253,7 @@ impl YamlParser<'_> {
         let place = self.scanner.peek()?.start;
         let Some(&target) = self.anchors.get(name) else {
             let message = format!("there is no anchor `&{name}` before this alias");
-            return Err(YamlError::new(code::YAML_ALIAS, place.mark(), message));
+            return Err(YamlError::new(ErrorCode::YamlAlias, place.mark(), message));
         };
         self.scanner.advance();
         self.add(RawYamlNode::Alias(target), place)

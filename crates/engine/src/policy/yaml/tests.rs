@@ -16,7 +16,7 @@ fn value(text: &str) -> YamlValue {
 
 fn read_error(text: &str) -> (&'static str, Mark) {
     let error = read(text, &limits()).expect_err(text);
-    (error.code, error.mark)
+    (error.code.name(), error.mark)
 }
 
 fn string(text: &str) -> YamlValue {

@@ -10,8 +10,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::steps::{read_on, write};
 use crate::store::{
-    LogHead, LogNews, LogRead, ReservationTombstone, Store, StoreWrite, StoredAssumption, StoredPolicy, StoredState,
+    LogHead, LogNews, LogRead, ReservationTombstone, Store, StoreError, StoreWrite, StoredAssumption, StoredPolicy,
+    StoredState,
 };
 use pumice_engine::model::Reservation;
 
@@ -302,4 +304,20 @@ fn rows_of(state: &StoredState) -> Vec<i128> {
     let rows = rows.filter(|row| matches!(&*row.job, "ns/f" | "ns/g"));
     rows.filter_map(|row| row.amounts.last().map(|(_, cards)| *cards))
         .collect()
+}
+
+/// Checks a server whose responses prove nothing while `lie` is set: it does not acknowledge an entry that the log does not have, and
+/// continues after the entry of another server.
+#[doc(hidden)]
+pub fn check_unproved_append(store: &mut dyn Store, other: &mut dyn Store, lie: impl Fn(bool), what: &str) {
+    let mut head = store.append_to_head(&write("made")).unwrap();
+    lie(true);
+    let error = store.append(&head, &write("lost")).unwrap_err();
+    assert!(matches!(error, StoreError::Unknown { .. }), "{what}: {error}");
+    let (_, at) = other.load().unwrap();
+    assert_eq!(at, head, "{what}: it is in no log");
+    let theirs = other.append(&at, &write("theirs")).unwrap();
+    lie(false);
+    read_on(store, &mut head);
+    assert_eq!(head, theirs, "{what}");
 }

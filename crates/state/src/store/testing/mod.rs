@@ -4,5 +4,6 @@
 pub mod conformance;
 mod failing;
 pub mod problem_scripts;
+pub mod steps;
 
 pub use failing::{BlockedFlush, FailingStore, StoreErrorMode};

@@ -8,12 +8,14 @@
 )]
 
 use std::collections::BTreeMap;
+use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::steps::write;
 use crate::clock::Clock;
-use crate::store::{LogHead, LogNews, LogRead, Store, StoreError, StoreWrite};
+use crate::store::{AppendRules, LogHead, LogNews, LogRead, Store, StoreError};
 
 /// Number of servers.
 const SERVERS: usize = 3;
@@ -136,11 +138,7 @@ impl<L: TroubledLog> Script<'_, L> {
         if own.read_on().is_err() {
             return;
         }
-        let write = StoreWrite::Source {
-            name: name.as_str().into(),
-            is_awaited: true,
-        };
-        let appended = own.store.append(&own.head, &[write]);
+        let appended = own.store.append(&own.head, &write(&name));
         own.is_current = appended.is_ok();
         let said = match appended {
             Ok(head) => {
@@ -261,9 +259,57 @@ impl<L: TroubledLog> Script<'_, L> {
     }
 }
 
-/// Runs a script of problems. Returns the numbers of entries that were acknowledged, said not to be there, and unknown.
+/// Seed of a script that runs: a script that fails prints it, whatever failed.
+struct NamedSeed(u64);
+
+impl Drop for NamedSeed {
+    #[expect(clippy::print_stdout, reason = "a failed test shows what it printed")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("the script of seed {} failed", self.0);
+        }
+    }
+}
+
+/// Runs scripts of problems, each on a log of its own, which `new` makes of a seed and the rules of appending. `PUMICE_SCRIPTS` sets
+/// their number, and `PUMICE_SCRIPT_SEED` the first seed.
 #[doc(hidden)]
-pub fn check_problem_script(log: &mut impl TroubledLog, seed: u64) -> [usize; 3] {
+#[expect(clippy::print_stdout, reason = "a long run says what it did")]
+pub fn check_problem_scripts<L: TroubledLog>(new: impl Fn(u64, AppendRules) -> L) {
+    let (first, count) = (number_of("PUMICE_SCRIPT_SEED", 1), number_of("PUMICE_SCRIPTS", 40));
+    let mut sums = [0; 3];
+    for seed in first..first + count {
+        let _named = NamedSeed(seed);
+        let counts = check_problem_script(&mut new(seed, AppendRules::default()), seed);
+        sums = [0, 1, 2].map(|kind| sums[kind] + counts[kind]);
+    }
+    let [appended, nothing, unknown] = sums;
+    println!("{count} scripts: {appended} acknowledged, {nothing} rejected, {unknown} unknown");
+    assert!(appended > 0);
+}
+
+/// Checks that scripts notice each rule of appending that is left out.
+#[doc(hidden)]
+pub fn check_left_out_rules<L: TroubledLog>(new: impl Fn(u64, AppendRules) -> L + RefUnwindSafe) {
+    for (compares, waits) in [(false, true), (true, false)] {
+        let noticed = (1..200).find(|seed| {
+            let rules = AppendRules::new(compares, waits);
+            std::panic::catch_unwind(|| check_problem_script(&mut new(*seed, rules), *seed)).is_err()
+        });
+        assert!(noticed.is_some(), "compares {compares}, waits {waits}");
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the command line of a test run is its environment"
+)]
+fn number_of(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |value| value.parse().unwrap())
+}
+
+/// Runs a script of problems. Returns the numbers of entries that were acknowledged, said not to be there, and unknown.
+fn check_problem_script(log: &mut impl TroubledLog, seed: u64) -> [usize; 3] {
     let mut script = Script {
         log,
         seed,

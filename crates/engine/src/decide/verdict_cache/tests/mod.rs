@@ -257,7 +257,8 @@ fn the_room_is_bounded() {
             };
             trial.ask(0, with_cpu);
             let usage = trial.cache.usage();
-            assert!(usage.bytes <= 100_000 && (round == 0 || usage.classes > 0), "{usage:?}");
+            // Two of the classes may have one place among the fingerprints: the first of a round may be new again.
+            assert!(usage.bytes <= 100_000 && (round < 2 || usage.classes > 0), "{usage:?}");
         }
     }
     assert!(trial.cache.usage().bytes > 50_000);

@@ -10,7 +10,7 @@ use crate::model::{
     ClusterState, JobPhase, Problem, QueueRecord, QueueState, ResourceAmounts, ResourceId, TaskRecord, TaskStatus,
 };
 use crate::plugin::{EvictionOrder, Plugin, PluginContext, VictimKind, VictimQuery};
-use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition};
+use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, TaskTransition};
 use crate::plugins::capacity::{PLUGIN, QueueCapacityState};
 use crate::policy::{self, Compatibility, CompileOptions, Policy};
 use Compatibility::{Corrected, Upstream};
@@ -93,7 +93,7 @@ fn a_queue_without_its_parent_is_a_problem_of_its_own() {
     assert!(codes(&state, Corrected, "a").unwrap().is_empty());
     let problem = codes(&state, Corrected, "lost").unwrap_err();
     assert_eq!(
-        (problem.reason, &*problem.field),
+        (problem.code.name(), &*problem.field),
         ("QUEUE_PARENT_UNKNOWN", "queues[lost].parent")
     );
     assert!(
@@ -163,15 +163,11 @@ fn shares_above_follow_each_task() {
     put_task(&mut state, waiting.clone());
     let mut placed = waiting.clone();
     placed.status = TaskStatus::Allocated;
-    let moved = PlacementEvent::Allocate(TaskTransition {
-        before: &waiting,
-        after: &placed,
-        card: "",
-    });
+    let moved = PlacementEvent::Allocate(TaskTransition::new(&waiting, &placed, ""));
     for (compatibility, above) in [(Upstream, 0.0), (Corrected, 0.25)] {
         let states = policy(compatibility).compute_plugin_states(&state);
         let mut own = states.get::<QueueCapacityState>(PLUGIN).unwrap().clone();
-        let touched = own.apply(&state, &moved).unwrap();
+        let touched = own.apply(&PluginStateChange::Events(&state, &[moved])).unwrap();
         assert_eq!(touched, [Arc::from("eng"), Arc::from("root")]);
         let share = |queue: &str| own.accounts.account(queue).unwrap().share;
         assert_eq!((share("a"), share("eng")), (0.25, above));

@@ -250,7 +250,7 @@ fn contradicting_paths_are_reported() {
     let drf = DrfState::build(&cluster_state, Corrected, true);
     for (name, .., expected) in queues {
         let problem = drf.queue_key(name).err();
-        assert_eq!(problem.as_ref().map(|problem| problem.reason), expected, "{name}");
+        assert_eq!(problem.as_ref().map(|problem| problem.code.name()), expected, "{name}");
         assert_eq!(drf.job_problem(&format!("ns/{name}")), problem.as_ref(), "{name}");
         if let Some(problem) = problem {
             let field = format!("queues[{name}].annotations[volcano.sh/hierarchy");

@@ -18,8 +18,8 @@ use crate::model::constraints::{
     WeightedPodTerm,
 };
 use crate::model::{
-    ClusterState, NamespaceRecord, NodeRecord, ProblemKind, ResourceAmounts, ResourceId, ResourceTable, TaskFields,
-    TaskRecord, TaskStatus, TextMap, find_text,
+    ClusterState, NamespaceRecord, NodeRecord, ResourceAmounts, ResourceId, ResourceTable, TaskFields, TaskRecord,
+    TaskStatus, TextMap, find_text,
 };
 use crate::policy::Compatibility;
 
@@ -376,10 +376,7 @@ fn a_term_of_another_pod_that_needs_namespaces_is_refused_by_name() {
     let policy = fixtures::policy("{name: predicates}", Compatibility::Corrected).policy;
     let query = fixtures::node_query(state.resources(), vec![fixtures::task(ResourceAmounts::default(), &[])]);
     let problem = decide::filter(&state, &policy, &query).unwrap().remove(0).unwrap_err();
-    assert_eq!(
-        (problem.kind, problem.reason),
-        (ProblemKind::FailedPrecondition, "NAMESPACE_LABELS_UNKNOWN")
-    );
+    assert_eq!((problem.code.name()), ("NAMESPACE_LABELS_UNKNOWN"));
     assert!(
         problem.message.contains("`x/guard`") && problem.message.contains("`default`"),
         "{}",

@@ -267,7 +267,7 @@ fn a_preferred_term_of_another_pod_that_needs_namespaces_is_left_out_with_a_warn
     let [warning] = &warnings[..] else {
         panic!("{warnings:?}")
     };
-    assert_eq!(warning.reason, "NAMESPACE_LABELS_UNKNOWN");
+    assert_eq!(warning.code.name(), "NAMESPACE_LABELS_UNKNOWN");
     assert!(warning.message.contains("`x/fan`"), "{}", warning.message);
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::super::super::queue_accounts::testing::cluster::{
     DISK, GPU, amounts, cluster_state, job, put_job, put_queue, put_task, queue, reservation, task,
 };
+use crate::held_bytes::HeldMemory;
 use crate::model::{ClusterState, JobPhase, QueueRecord, ResourceId, TaskRecord, TaskStatus};
 use crate::plugin::{PluginContext, VictimKind, VictimQuery};
-use crate::plugin_state::{PlacementEvent, PluginState, PluginStates, TaskTransition};
+use crate::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use crate::plugins::proportion::{PLUGIN, ProportionState};
 use crate::policy::{self, Compatibility, CompileOptions, Policy};
 use Compatibility::{Corrected, Upstream};
@@ -79,14 +80,14 @@ fn weights_below_one_are_a_problem_of_the_queue() {
     let keys = ask(&state, Corrected, |plugin, context| plugin.queue_keys(context, &names)).unwrap();
     let problem = keys[0].as_ref().unwrap_err();
     assert_eq!(
-        (problem.reason, &*problem.field),
+        (problem.code.name(), &*problem.field),
         ("QUEUE_WEIGHT_INVALID", "queues[a].weight")
     );
     assert!(problem.message.contains("set it to 1 or more"), "{}", problem.message);
     assert!(keys[1].is_ok());
     let own = |plugin: &dyn crate::plugin::Plugin, context: PluginContext<'_>| {
         let stored = context.cluster_state.jobs().get("ns/a").unwrap();
-        plugin.admit_job(context, &stored.record).unwrap_err().reason
+        plugin.admit_job(context, &stored.record).unwrap_err().code.name()
     };
     assert_eq!(ask(&state, Corrected, own), "QUEUE_WEIGHT_INVALID");
     assert!(ask(&state, Upstream, |plugin, context| plugin.queue_keys(context, &names)).unwrap()[0].is_ok());
@@ -115,7 +116,7 @@ fn a_queue_without_jobs_is_answered() {
         let keys = ask(&state, compatibility, |plugin, context| {
             plugin.queue_keys(context, &names)
         });
-        keys.unwrap().remove(0).map_err(|problem| problem.reason)
+        keys.unwrap().remove(0).map_err(|problem| problem.code.name())
     };
     assert_eq!(key(Upstream), Err("REFERENCE_PANICS"));
     assert_eq!(key(Corrected), Ok(vec![0.0, 0.0]));
@@ -153,16 +154,12 @@ fn elastic_amounts_follow_evictions() {
     let (state, running) = elastic_job();
     let mut released = running.clone();
     released.status = TaskStatus::Releasing;
-    let evicted = PlacementEvent::Deallocate(TaskTransition {
-        before: &running,
-        after: &released,
-        card: "",
-    });
+    let evicted = PlacementEvent::Deallocate(TaskTransition::new(&running, &released, ""));
     let asked = state.jobs().get("ns/new").unwrap();
     for compatibility in Compatibility::ALL {
         let policy = policy(compatibility);
         let mut states = policy.compute_plugin_states(&state);
-        states.apply(&state, &evicted).unwrap();
+        states.apply(&state, &[evicted]).unwrap();
         let elastic = own_state(&states)
             .accounts
             .account("a")
@@ -178,7 +175,7 @@ fn elastic_amounts_follow_evictions() {
         };
         let vote = plugin
             .admit_job(context, &asked.record)
-            .map_err(|problem| problem.reason);
+            .map_err(|problem| problem.code.name());
         match compatibility {
             Upstream => assert_eq!((elastic, vote.unwrap_err()), (4000, "REFERENCE_PANICS")),
             Corrected => assert_eq!((elastic, vote.unwrap().unwrap().reasons.len()), (0, 0)),
@@ -268,7 +265,8 @@ fn reclaim_takes_only_what_is_above() {
         eviction_order: crate::plugin::EvictionOrder::default(),
     };
     let goes = |state: &ClusterState, compatibility| {
-        ask(state, compatibility, |plugin, context| plugin.victims(context, &query)).map_err(|problem| problem.reason)
+        ask(state, compatibility, |plugin, context| plugin.victims(context, &query))
+            .map_err(|problem| problem.code.name())
     };
     assert_eq!(goes(&state, Corrected), Ok(Some(vec![false, false, true, false])));
     assert_eq!(goes(&state, Upstream), Ok(Some(vec![true, true, true, false])));
@@ -308,16 +306,16 @@ fn equal_tasks_are_admitted_as_often_as_one_by_one() {
         assert_eq!(headroom, Some(3), "of 4,000");
         let mut placed = asked.clone();
         placed.status = TaskStatus::Allocated;
-        let moved = PlacementEvent::Allocate(TaskTransition {
-            before: &asked,
-            after: &placed,
-            card: "",
-        });
+        let moved = TaskTransition::new(&asked, &placed, "");
+        let repeated = TaskTransition {
+            repeated: Some(3),
+            ..moved
+        };
         let mut at_once = states.clone();
-        at_once.apply_repeated(&state, &moved, 3).unwrap();
+        at_once.apply(&state, &[PlacementEvent::Allocate(repeated)]).unwrap();
         for left in (0..3).rev() {
             assert!(permitted(&states).0);
-            states.apply(&state, &moved).unwrap();
+            states.apply(&state, &[PlacementEvent::Allocate(moved)]).unwrap();
             assert_eq!(permitted(&states), (left > 0, Some(left)));
         }
         assert_eq!(own_state(&states), own_state(&at_once));

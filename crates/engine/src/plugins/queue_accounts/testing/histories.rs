@@ -8,7 +8,7 @@ use super::plain::{Plain, of};
 use crate::model::{
     ClusterState, JobPhase, JobRecord, QueueState, ResourceAmounts, ResourceId, ResourceVector, TaskRecord, TaskStatus,
 };
-use crate::plugin_state::{PlacementEvent, PluginState, TaskTransition};
+use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, TaskTransition};
 
 /// Sequence of numbers that looks random and is the same in every run.
 #[derive(Debug)]
@@ -148,18 +148,14 @@ pub(crate) fn place_some(state: &mut ClusterState, numbers: &mut HistoryNumbers)
     placed
 }
 
-/// Checks that a state counts placements in one batch as it counts them one by one.
+/// Checks that a state counts placements in one batch as it counts them one by one. Returns the state after them.
 pub(crate) fn assert_batch_equals_single<S: PluginState + Clone + PartialEq>(
     own: &S,
     state: &ClusterState,
     placed: &[(TaskRecord, TaskRecord)],
-) {
+) -> S {
     let events = placed.iter().map(|(before, after)| {
-        let moved = TaskTransition {
-            before,
-            after,
-            card: "",
-        };
+        let moved = TaskTransition::new(before, after, "");
         if after.status == TaskStatus::Pipelined {
             PlacementEvent::Pipeline(moved)
         } else {
@@ -168,12 +164,14 @@ pub(crate) fn assert_batch_equals_single<S: PluginState + Clone + PartialEq>(
     });
     let events: Vec<PlacementEvent<'_>> = events.collect();
     let (mut batch, mut single) = (own.clone(), own.clone());
-    let of_batch = batch.apply_batch(state, &events).unwrap();
+    let of_batch = batch.apply(&PluginStateChange::Events(state, &events)).unwrap();
+    let of_batch: BTreeSet<Arc<str>> = of_batch.into_iter().collect();
     let of_single: BTreeSet<Arc<str>> = events
         .iter()
-        .flat_map(|event| single.apply(state, event).unwrap())
+        .flat_map(|event| single.apply(&PluginStateChange::Events(state, &[*event])).unwrap())
         .collect();
-    assert_eq!((batch, of_batch), (single, of_single), "{placed:?}");
+    assert_eq!((&batch, of_batch), (&single, of_single), "{placed:?}");
+    batch
 }
 
 /// Checks amounts of the model against those of a plugin.
