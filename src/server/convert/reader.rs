@@ -171,7 +171,7 @@ impl<'a> WireReader<'a> {
     /// Reader that keeps negative amounts of queues and jobs if every policy is under `upstream`.
     pub(super) fn judged_under(self, compatibility: Compatibility) -> Self {
         Self {
-            keeps_negative: compatibility == Compatibility::Upstream,
+            keeps_negative: compatibility.is_upstream(),
             ..self
         }
     }

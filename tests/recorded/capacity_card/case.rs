@@ -219,7 +219,7 @@ pub(super) fn config(policy: &Json) -> CapacityConfig {
     for (key, argument) in policy["arguments"].as_object().unwrap() {
         arguments.set(key.clone(), Mark::START, YamlNode::new(value(argument)));
     }
-    CapacityConfig::read(&arguments, Compatibility::Upstream, &mut DiagnosticReport::default())
+    CapacityConfig::read(&arguments, Compatibility::UPSTREAM, &mut DiagnosticReport::default())
 }
 
 /// Compares a case with its recording.
@@ -238,7 +238,7 @@ pub(crate) fn run(case: &Json) -> Result<(), String> {
 fn run_against(case: &Json, expect: &Json) -> Result<(), String> {
     let cluster_state = cluster_state(&case["cluster"]);
     let config = config(&case["policy"]);
-    let mut state = CapacityState::of(&cluster_state, config, Compatibility::Upstream);
+    let mut state = CapacityState::of(&cluster_state, config, Compatibility::UPSTREAM);
     dumps(&expect["open"], &cluster_state, &state, config).map_err(|problem| format!("open: {problem}"))?;
     let steps = case["request"]["steps"].as_array().unwrap();
     for (number, (step, expected)) in steps

@@ -403,7 +403,7 @@ impl EngineCycle {
         let policy = policy::compile(document, &CompileOptions::default()).unwrap().policy;
         let states = policy.compute_plugin_states(&cluster_state);
         Self {
-            cycle: SchedulingCycle::new(cluster_state, Compatibility::Upstream, states),
+            cycle: SchedulingCycle::new(cluster_state, Compatibility::UPSTREAM, states),
             policy,
         }
     }

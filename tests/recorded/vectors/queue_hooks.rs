@@ -40,7 +40,7 @@ impl EngineQueues {
             .unwrap();
         let states = compiled.policy.compute_plugin_states(&cluster_state);
         Self {
-            cycle: SchedulingCycle::new(cluster_state, Compatibility::Upstream, states),
+            cycle: SchedulingCycle::new(cluster_state, Compatibility::UPSTREAM, states),
             policy: compiled.policy,
             plugin,
             name,

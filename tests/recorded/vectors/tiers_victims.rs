@@ -46,7 +46,7 @@ impl OrderCase<'_> {
                 let choices = tier.iter().filter_map(|plugin| self.choice(plugin, switch, &hook));
                 choices.map(|RecordedVictims(victims)| victims)
             });
-            reduce_victims::victims(tiers, Compatibility::Upstream)
+            reduce_victims::victims(tiers, Compatibility::UPSTREAM)
         };
         let expect = &self.case["expect"];
         let recorded = expect["victims"]

@@ -118,7 +118,7 @@ fn at_engine(bench: &mut VectorHarness, differences: &mut VectorDifferences, cas
         Err(report) => return differences.differ("policy", "taken", &report.diagnostics),
     };
     let derived = compiled.policy.compute_plugin_states(&cluster_state);
-    let cycle = SchedulingCycle::new(cluster_state, Compatibility::Upstream, derived);
+    let cycle = SchedulingCycle::new(cluster_state, Compatibility::UPSTREAM, derived);
     compare_state(differences, "initial", &case["expect"]["initial"], &cycle);
     let mut scheduler = StatementReplay::new(
         case,

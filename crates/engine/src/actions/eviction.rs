@@ -11,7 +11,6 @@ use crate::decide::reduce_victims::{VictimRelation, evicted_first};
 use crate::decide::{NodeGradient, SchedulingHeap, tier_victims};
 use crate::model::{NodeSlot, NodeVector, Problem, ResourceId, StoredRecord, TaskRecord, TaskStatus, find_text};
 use crate::plugin::VictimKind;
-use crate::policy::Compatibility;
 
 /// Annotation or label of a pod that permits or forbids its eviction, for example `volcano.sh/preemptable: "false"`.
 /// The annotation has precedence.
@@ -61,7 +60,7 @@ impl MissingAmounts {
             Some(_) => exact(id, NodeVector::Idle),
             None => exact(id, NodeVector::Allocatable) - exact(id, NodeVector::Used),
         };
-        let is_upstream = session.policy.compatibility() == Compatibility::Upstream;
+        let is_upstream = session.policy.compatibility().is_upstream();
         let asked = task.requests.iter().filter(|(_, amount)| *amount > 0 || is_upstream);
         let mut asked: BTreeMap<ResourceId, i64> = asked.collect();
         if is_upstream {

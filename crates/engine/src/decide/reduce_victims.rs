@@ -100,18 +100,18 @@ pub fn heap_order<T>(records: Vec<T>, less: impl Fn(&T, &T) -> bool) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Compatibility::{Corrected, Upstream};
+    use Compatibility::Corrected;
 
     #[test]
     fn a_lost_veto_is_lost_under_upstream_only() {
         let tier = || [vec![Some(vec![1, 2]), Some(vec![3]), Some(vec![3, 4])]];
-        assert_eq!(victims(tier(), Upstream), Some(vec![3, 4]));
+        assert_eq!(victims(tier(), Compatibility::UPSTREAM), Some(vec![3, 4]));
         assert_eq!(victims(tier(), Corrected), None::<Vec<i32>>);
     }
 
     #[test]
     fn an_empty_vote_ends_the_tier_and_the_next_is_asked() {
-        for compatibility in [Upstream, Corrected] {
+        for compatibility in [Compatibility::UPSTREAM, Corrected] {
             let tiers = [
                 vec![Some(vec![1]), Some(vec![]), Some(vec![1])],
                 vec![None, Some(vec![2])],
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn duplicates_multiply() {
         assert_eq!(
-            victims([vec![Some(vec![1, 1]), Some(vec![1, 1])]], Upstream),
+            victims([vec![Some(vec![1, 1]), Some(vec![1, 1])]], Compatibility::UPSTREAM),
             Some(vec![1; 4])
         );
     }

@@ -85,7 +85,7 @@ impl Plugin for Priority {
             let tasks = &tally.tasks;
             let started = tasks.ready() + tasks.of(TaskStatus::Pipelined);
             let wanted = match self.compatibility {
-                Compatibility::Upstream => tasks.total(),
+                Compatibility::Upstream(_) => tasks.total(),
                 // A task that failed or that is being deleted wants nothing.
                 Compatibility::Corrected => started + tasks.of(TaskStatus::Pending),
             };

@@ -210,7 +210,7 @@ impl<'a> PluginArgument<'a> {
     /// Integer. A fraction is cut. A number that does not fit is an error under `corrected`; under `upstream` it has
     /// the value that the reference's machine gives it.
     pub fn decode_int(&self, compatibility: Compatibility, report: &mut DiagnosticReport) -> Option<i64> {
-        let upstream = compatibility == Compatibility::Upstream;
+        let upstream = compatibility.is_upstream();
         let (fits, wrapped) = match self.value() {
             YamlValue::Null => (true, 0),
             YamlValue::Int(n) => (true, *n),

@@ -131,7 +131,7 @@ impl Plugin for Capacity {
         let names = &state.accounts.resources;
         for (queue, account) in levels {
             // The reference looks no further than the first limit, and so crashes at none above it.
-            if self.compatibility == Compatibility::Upstream && !reasons.is_empty() {
+            if self.compatibility.is_upstream() && !reasons.is_empty() {
                 break;
             }
             let limit = capability_of(queue, &account.limits.real_capability);

@@ -5,7 +5,6 @@ use super::super::queue_accounts::{IntegerAmounts, QueueTotals, QuotaState, is_r
 use super::state::QueueCapacityState;
 use super::tree::ROOT;
 use crate::model::{ClusterState, Problem, ResourceId, ResourceVector, TaskRecord};
-use crate::policy::Compatibility;
 
 impl QueueCapacityState {
     /// True if a queue may evict tasks of others for these tasks.
@@ -44,7 +43,7 @@ impl QueueCapacityState {
         queue: &str,
         requests: &IntegerAmounts,
     ) -> Result<bool, Problem> {
-        if self.compatibility() == Compatibility::Upstream {
+        if self.compatibility().is_upstream() {
             return Ok(true);
         }
         if !self.reasons_against_levels(&self.levels(queue)?).is_empty() {

@@ -177,7 +177,7 @@ impl QueueCapacityState {
     /// True if a resource tells whether a queue deserves some of what a task requests. Every task requests pods: under
     /// `corrected` they do not.
     fn tells_deserved(&self, id: ResourceId) -> bool {
-        id != ResourceId::PODS || self.compatibility() == Compatibility::Upstream
+        id != ResourceId::PODS || self.compatibility().is_upstream()
     }
 
     /// True if nothing of the requests is deserved, false if more is held than deserved of one of them; `None`: neither.

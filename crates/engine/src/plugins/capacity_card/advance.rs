@@ -7,7 +7,6 @@ use super::cards::ClusterCards;
 use super::node_kinds::card_set;
 use super::state::CapacityState;
 use crate::model::{NodeChange, RecordChange, SortedTable, StateDiff, TaskRecord};
-use crate::policy::Compatibility;
 
 /// Kinds of change that the cards went through.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,7 +32,7 @@ impl CapacityState {
         if !queues.is_empty() {
             next.sum_guarantees(changes.new);
         }
-        if self.compatibility == Compatibility::Upstream {
+        if self.compatibility.is_upstream() {
             next.accounts = SortedTable::default();
             next.detached_reservations = SortedTable::default();
             next.build_upstream(changes.new);

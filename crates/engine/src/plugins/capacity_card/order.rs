@@ -37,7 +37,7 @@ impl CapacityState {
             return Ok(i64::from(priority(right)) - i64::from(priority(left)));
         }
         let without = [left, right].into_iter().find(|queue| self.account(queue).is_none());
-        if let (Compatibility::Upstream, Some(queue)) = (self.compatibility, without) {
+        if let (Compatibility::Upstream(_), Some(queue)) = (self.compatibility, without) {
             let message = format!("queue `{queue}` has no jobs; the reference panics here");
             return Err(Problem::new(ErrorCode::ReferencePanics, "", message));
         }

@@ -92,7 +92,7 @@ impl Plugin for CapacityCard {
         else {
             return Ok(None);
         };
-        if self.compatibility == Compatibility::Upstream {
+        if self.compatibility.is_upstream() {
             return Ok(Some(Box::new(CardScorer {
                 name: Arc::from(name),
                 weight: self.config.node_order_weight,

@@ -29,7 +29,7 @@ impl CapacityState {
                 let room = path.task_quota_accounts().task_headroom(&wanted).filter(|_| counts);
                 Some(room.unwrap_or(u64::MAX))
             }
-            Compatibility::Upstream => {
+            Compatibility::Upstream(_) => {
                 let account = self.accounts.get(queue)?;
                 let (capability, held) = (&account.limits.capability, &account.allocated);
                 let room = |wanted: i128, room: i128| (wanted > 0).then(|| fit_count(room, wanted));
@@ -53,7 +53,7 @@ impl CapacityState {
                     self.replace_job(&task.job, Some(entry));
                 }
             }
-            Compatibility::Upstream => {
+            Compatibility::Upstream(_) => {
                 let queue = cluster_state.jobs().get(&task.job).map(|job| &job.record.queue);
                 if let Some(account) = queue.and_then(|queue| self.accounts.get_mut(queue)) {
                     Arc::make_mut(account).allocated.add(&all);

@@ -109,7 +109,7 @@ impl CapacityState {
         let counted = match (self.compatibility, job) {
             (_, None) => false,
             (Compatibility::Corrected, Some(job)) => is_for_job(row, job) && self.jobs.contains(&row.job),
-            (Compatibility::Upstream, Some(job)) => {
+            (Compatibility::Upstream(_), Some(job)) => {
                 is_for_job(row, job) && !matches!(job.phase, JobPhase::Pending | JobPhase::Unspecified)
             }
         };
@@ -143,8 +143,8 @@ impl CapacityState {
         self.update_accounts(&entry.queue, |_, account| match (compatibility, add) {
             (Compatibility::Corrected, true) => account.add(&entry.contribution()),
             (Compatibility::Corrected, false) => account.subtract(&entry.contribution()),
-            (Compatibility::Upstream, true) => account.inqueue.add(&entry.min),
-            (Compatibility::Upstream, false) => account.inqueue.subtract(&entry.min),
+            (Compatibility::Upstream(_), true) => account.inqueue.add(&entry.min),
+            (Compatibility::Upstream(_), false) => account.inqueue.subtract(&entry.min),
         });
     }
 

@@ -124,7 +124,7 @@ impl CapacityState {
         };
         state.sum_guarantees(cluster_state);
         match compatibility {
-            Compatibility::Upstream => state.build_upstream(cluster_state),
+            Compatibility::Upstream(_) => state.build_upstream(cluster_state),
             Compatibility::Corrected => state.build_corrected(cluster_state),
         }
         state.add_detached_reservations(cluster_state);
@@ -299,7 +299,7 @@ impl CapacityState {
     /// A job as listings show it.
     pub fn job_quota_summary(&self, cluster_state: &ClusterState, job: &JobRecord) -> JobQuotaSummary {
         match self.compatibility {
-            Compatibility::Upstream => {
+            Compatibility::Upstream(_) => {
                 let measurements = self.current_job_amounts(cluster_state, job);
                 JobQuotaSummary {
                     inqueue: measurements.inqueue(job),

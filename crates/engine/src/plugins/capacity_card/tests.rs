@@ -310,7 +310,7 @@ proptest! {
         upstream in any::<bool>(),
     ) {
         let config = CapacityConfig { hierarchy, ..CapacityConfig::default() };
-        let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+        let compatibility = if upstream { Compatibility::UPSTREAM } else { Compatibility::Corrected };
         let mut snapshot = FakeCluster::new();
         for event in events {
             snapshot.apply_event(event);
@@ -417,7 +417,7 @@ proptest! {
         upstream in any::<bool>(),
     ) {
         let config = CapacityConfig { unlimited_cpu_memory: unlimited, hierarchy, mixed_cards: mixed, ..CapacityConfig::default() };
-        let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+        let compatibility = if upstream { Compatibility::UPSTREAM } else { Compatibility::Corrected };
         let mut snapshot = FakeCluster::new();
         for event in events {
             snapshot.apply_event(event);
@@ -437,7 +437,7 @@ proptest! {
         upstream in any::<bool>(),
     ) {
         let config = CapacityConfig { hierarchy, mixed_cards: mixed, ..CapacityConfig::default() };
-        let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+        let compatibility = if upstream { Compatibility::UPSTREAM } else { Compatibility::Corrected };
         let mut snapshot = FakeCluster::new();
         let mut old = snapshot.cluster_state.clone();
         let mut carried = CapacityState::of(&old, config, compatibility);

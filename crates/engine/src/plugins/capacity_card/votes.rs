@@ -145,7 +145,7 @@ impl CapacityState {
     /// The job's queue is not there, or, under `upstream`, the reference panics.
     pub fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
         match self.compatibility {
-            Compatibility::Upstream => self.vote_job_upstream(cluster_state, job),
+            Compatibility::Upstream(_) => self.vote_job_upstream(cluster_state, job),
             Compatibility::Corrected => self.vote_job_corrected(cluster_state, job),
         }
     }
@@ -161,7 +161,7 @@ impl CapacityState {
         task: &TaskRecord,
     ) -> Result<QuotaVerdict, Problem> {
         match self.compatibility {
-            Compatibility::Upstream => self.vote_task_upstream(queue, task),
+            Compatibility::Upstream(_) => self.vote_task_upstream(queue, task),
             Compatibility::Corrected => self.vote_task_corrected(cluster_state, queue, task),
         }
     }
@@ -193,7 +193,7 @@ impl CapacityState {
         verdict: &QuotaVerdict,
     ) -> Result<(), Problem> {
         match self.compatibility {
-            Compatibility::Upstream => self.reserve_upstream(&job.queue, &verdict.reserve),
+            Compatibility::Upstream(_) => self.reserve_upstream(&job.queue, &verdict.reserve),
             Compatibility::Corrected => {
                 self.reserve_corrected(cluster_state, job, verdict);
                 Ok(())

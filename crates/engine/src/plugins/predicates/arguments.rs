@@ -146,7 +146,7 @@ impl PredicateArguments {
             volume_zone,
             topology_spread,
             volume_binding,
-            cache: cache && compatibility == Compatibility::Upstream,
+            cache: cache && compatibility.is_upstream(),
         }
     }
 

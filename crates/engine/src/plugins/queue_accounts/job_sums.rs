@@ -68,7 +68,7 @@ impl JobRules {
     /// Least that a job needs; `None`: the record does not say. Negative amounts count under `upstream` only.
     pub(crate) fn minimum(self, job: &JobRecord) -> Option<IntegerAmounts> {
         job.min_resources.as_ref().map(|min| match self.compatibility {
-            Compatibility::Upstream => IntegerAmounts::from(min),
+            Compatibility::Upstream(_) => IntegerAmounts::from(min),
             Compatibility::Corrected => IntegerAmounts::from(&min.without_negatives()),
         })
     }
@@ -79,7 +79,7 @@ impl JobRules {
         // A scalar that the job does not hold counts as it is written.
         rest.add(&min.negative_beside(held, ResourceId::PODS));
         match (self.compatibility, self.left_out) {
-            (Compatibility::Upstream, Some(id)) => rest.without(id),
+            (Compatibility::Upstream(_), Some(id)) => rest.without(id),
             _ => rest,
         }
     }
@@ -220,7 +220,7 @@ impl JobSums {
     /// only the ledger keeps, under `corrected` everything.
     pub(crate) fn own_inqueue(&self, rules: JobRules) -> IntegerAmounts {
         let mut own = self.contribution(rules).inqueue;
-        if rules.compatibility == Compatibility::Upstream {
+        if rules.compatibility.is_upstream() {
             own.subtract(&self.admitted(rules));
         }
         own
@@ -231,7 +231,7 @@ impl JobSums {
     pub(crate) fn asked(&self, rules: JobRules) -> Option<IntegerAmounts> {
         let min = self.min.as_ref()?;
         Some(match rules.compatibility {
-            Compatibility::Upstream => min.clone(),
+            Compatibility::Upstream(_) => min.clone(),
             Compatibility::Corrected => min.above(&self.held),
         })
     }

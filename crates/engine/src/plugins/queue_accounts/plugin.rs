@@ -121,7 +121,7 @@ pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static 
         let Some(preemptor) = self.charged_task(query.preemptor) else {
             return Vec::new();
         };
-        if self.compatibility() == Compatibility::Upstream {
+        if self.compatibility().is_upstream() {
             return Vec::new();
         }
         let mut shortfalls = Vec::new();

@@ -199,7 +199,7 @@ fn add_job(queue: &mut PlainQueue, state: &ClusterState, name: &str, job: &JobRe
                 inqueue.insert(*id, left);
             }
         }
-        if compatibility == Compatibility::Upstream {
+        if compatibility.is_upstream() {
             inqueue.remove(&DISK);
         }
         if gated
