@@ -22,6 +22,7 @@ mod gpu_packing;
 mod gpu_random;
 mod inter_pod;
 mod job_tallies;
+mod json_object;
 mod kube_scheduler;
 mod node_resources_fit_plus;
 mod nodegroup;

@@ -19,7 +19,6 @@ mod go_format;
 mod guarantees;
 mod holding_status;
 mod job_entry;
-mod json;
 mod least;
 mod limits;
 mod matching;

@@ -1,4 +1,4 @@
-//! A JSON object of whole numbers, read as strictly as Go's `encoding/json` reads it into `map[string]int`.
+//! JSON objects in annotations, read as strictly as Go's `encoding/json` reads them into maps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +15,16 @@ pub enum JsonObjectError {
         expected: &'static str,
     },
     /// The text is JSON, but no object.
-    #[error("expected a JSON object of whole numbers, found {found}")]
+    #[error("expected a JSON object, found {found}")]
     NoObject {
+        /// Kind of the value.
+        found: &'static str,
+    },
+    /// The value of a key is neither a text nor a number.
+    #[error("the value of `{key}` is {found}, not a quantity")]
+    NoQuantity {
+        /// Name of the member, such as `cpu`.
+        key: String,
         /// Kind of the value.
         found: &'static str,
     },
@@ -35,21 +43,26 @@ pub enum JsonObjectError {
 /// # Errors
 /// The text is not such an object. Whatever stands behind the first fault is not looked at.
 pub(super) fn read_integers(text: &str) -> Result<BTreeMap<Arc<str>, i64>, JsonObjectError> {
+    read_whole(text, JsonObjectReader::integer)
+}
+
+/// Texts of quantities by name.
+pub(super) type QuantityTexts = BTreeMap<Arc<str>, String>;
+
+/// Reads an object of objects of quantities, each a text or a number; of a repeated key the last value counts, and null is
+/// an empty object, or 0.
+///
+/// # Errors
+/// The text is not such an object. Whatever stands behind the first fault is not looked at.
+pub(super) fn read_quantities(text: &str) -> Result<BTreeMap<Arc<str>, QuantityTexts>, JsonObjectError> {
+    read_whole(text, |reader, _| reader.object_or_null(JsonObjectReader::quantity))
+}
+
+/// Reads an object that is the whole text, value by value.
+fn read_whole<'a, T>(text: &'a str, value: ValueReader<'a, T>) -> Result<BTreeMap<Arc<str>, T>, JsonObjectError> {
     let mut reader = JsonObjectReader { text, at: 0 };
     reader.skip_space();
-    let entries = match reader.peek() {
-        Some(b'{') => reader.object()?,
-        Some(b'n') => {
-            reader.literal("null")?;
-            BTreeMap::new()
-        }
-        Some(first) => {
-            return Err(JsonObjectError::NoObject {
-                found: value_kind(first).ok_or(reader.syntax_error("a JSON object"))?,
-            });
-        }
-        None => return Err(reader.syntax_error("a JSON object")),
-    };
+    let entries = reader.object_or_null(value)?;
     reader.skip_space();
     match reader.peek() {
         None => Ok(entries),
@@ -68,6 +81,9 @@ fn value_kind(first: u8) -> Option<&'static str> {
         _ => None,
     }
 }
+
+/// Reads the value of a key.
+type ValueReader<'a, T> = fn(&mut JsonObjectReader<'a>, &str) -> Result<T, JsonObjectError>;
 
 struct JsonObjectReader<'a> {
     text: &'a str,
@@ -106,7 +122,18 @@ impl<'a> JsonObjectReader<'a> {
         Err(self.syntax_error(word))
     }
 
-    fn object(&mut self) -> Result<BTreeMap<Arc<str>, i64>, JsonObjectError> {
+    fn object_or_null<T>(&mut self, value: ValueReader<'a, T>) -> Result<BTreeMap<Arc<str>, T>, JsonObjectError> {
+        match self.peek() {
+            Some(b'{') => self.object(value),
+            Some(b'n') => self.literal("null").map(|()| BTreeMap::new()),
+            Some(first) => Err(JsonObjectError::NoObject {
+                found: value_kind(first).ok_or(self.syntax_error("a JSON object"))?,
+            }),
+            None => Err(self.syntax_error("a JSON object")),
+        }
+    }
+
+    fn object<T>(&mut self, value: ValueReader<'a, T>) -> Result<BTreeMap<Arc<str>, T>, JsonObjectError> {
         let mut entries = BTreeMap::new();
         self.take(b'{', "`{`")?;
         self.skip_space();
@@ -120,7 +147,7 @@ impl<'a> JsonObjectReader<'a> {
             self.skip_space();
             self.take(b':', "`:`")?;
             self.skip_space();
-            let value = self.value(&key)?;
+            let value = value(self, &key)?;
             entries.insert(Arc::from(key), value);
             self.skip_space();
             if self.peek() == Some(b'}') {
@@ -131,7 +158,23 @@ impl<'a> JsonObjectReader<'a> {
         }
     }
 
-    fn value(&mut self, key: &str) -> Result<i64, JsonObjectError> {
+    fn quantity(&mut self, key: &str) -> Result<String, JsonObjectError> {
+        match self.peek() {
+            Some(b'"') => self.string(),
+            Some(b'-' | b'0'..=b'9') => self.number().map(str::to_owned),
+            Some(b'n') => self.literal("null").map(|()| "0".to_owned()),
+            Some(first) => Err(value_kind(first).map_or_else(
+                || self.syntax_error("a quantity"),
+                |found| JsonObjectError::NoQuantity {
+                    key: key.to_owned(),
+                    found,
+                },
+            )),
+            None => Err(self.syntax_error("a quantity")),
+        }
+    }
+
+    fn integer(&mut self, key: &str) -> Result<i64, JsonObjectError> {
         let no_integer = |found: &str| JsonObjectError::NoInteger {
             key: key.to_owned(),
             found: found.to_owned(),
