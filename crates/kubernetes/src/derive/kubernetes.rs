@@ -8,6 +8,7 @@ use super::pod::{ContainerStatus, Pod, PodContainer, ResourceQuantities, Resourc
 use super::total::{InitAmounts, SummableAmounts, pod_total};
 use pumice_engine::model::quantity::{Quantity, QuantityFormat};
 use pumice_engine::model::resource_name::{ResourceKind, amount_in};
+use pumice_engine::policy::ReleaseRules;
 
 /// Cpu that kube-scheduler assumes for a container without a cpu request, in thousandths of a core.
 pub const DEFAULT_CPU_MILLI: i64 = 100;
@@ -21,6 +22,18 @@ pub enum KubernetesRelease {
     V1_35,
     /// Release 1.36: applies a resize at pod level.
     V1_36,
+}
+
+impl KubernetesRelease {
+    /// Release that a scheduler is built with.
+    #[must_use]
+    pub fn of(rules: &ReleaseRules) -> Self {
+        if rules.resizes_pod_level {
+            Self::V1_36
+        } else {
+            Self::V1_35
+        }
+    }
 }
 
 /// Amounts of a pod in Kubernetes.
@@ -37,6 +50,8 @@ pub struct KubernetesAmounts {
     pub nonzero: NonzeroRequests,
     /// Non-zero requests of the containers and the overhead alone, without the pod's own level.
     pub container_nonzero: NonzeroRequests,
+    /// Requests of the containers alone, without defaults. `None`: equal to those of the pod.
+    pub container_plain: Option<NonzeroRequests>,
 }
 
 /// Non-zero requests.
@@ -62,14 +77,18 @@ pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<Kuber
         }
     }
     let nonzero = nonzero(pod, release, &requests)?;
-    let container_nonzero = if pod_level_requests(pod).next().is_none() {
-        nonzero
-    } else {
-        let mut total = container_requests(pod, ContainerStatusSource::EitherList, &nonzero_defaults());
+    let of_containers = |missing: &ResourceQuantities| {
+        let mut total = container_requests(pod, ContainerStatusSource::EitherList, missing);
         if let Some(overhead) = &pod.overhead {
             total.add(overhead);
         }
-        NonzeroRequests::of(&total)?
+        NonzeroRequests::of(&total)
+    };
+    let (container_nonzero, container_plain) = if pod_level_requests(pod).next().is_none() {
+        (nonzero, None)
+    } else {
+        let plain = of_containers(&ResourceQuantities::new())?;
+        (of_containers(&nonzero_defaults())?, Some(plain))
     };
     Ok(KubernetesAmounts {
         limits: limits(pod, release),
@@ -77,6 +96,7 @@ pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<Kuber
         counted,
         nonzero,
         container_nonzero,
+        container_plain,
     })
 }
 

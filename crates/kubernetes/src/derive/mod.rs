@@ -26,6 +26,7 @@ pub use volcano::{PodTaskStatus, volcano_task};
 
 use kubernetes::{KubernetesAmounts, NonzeroRequests};
 use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount_in, format_in};
+use pumice_engine::policy::ReleaseRules;
 use volcano::VolcanoAmounts;
 
 /// Derivation of a task's requests.
@@ -74,6 +75,8 @@ pub struct EffectiveTask {
     pub counted_requests: BTreeMap<String, String>,
     /// Non-zero requests of the containers alone. `None`: equal to the non-zero requests of the pod.
     pub container_nonzero_requests: Option<BTreeMap<String, String>>,
+    /// Requests of cpu and memory of the containers alone. `None`: equal to those of the pod.
+    pub container_requests: Option<BTreeMap<String, String>>,
     /// Requests by the rules of kube-scheduler. `None`: equal to the requests.
     pub kubernetes_requests: Option<BTreeMap<String, String>>,
     /// Status of the pod.
@@ -94,13 +97,18 @@ pub struct EffectiveTask {
     pub role: String,
 }
 
-/// Task for a pod, with amounts by the rules of `derivation`.
+/// Task for a pod, with amounts by the rules of `derivation` in a release.
 ///
 /// # Errors
 /// An amount does not fit in 64 bits.
-pub fn effective_task(pod: &Pod, derivation: RequestDerivation) -> Result<EffectiveTask, PodError> {
-    let kubernetes = kubernetes_amounts(pod, KubernetesRelease::V1_36)?;
+pub fn effective_task(
+    pod: &Pod,
+    derivation: RequestDerivation,
+    rules: &ReleaseRules,
+) -> Result<EffectiveTask, PodError> {
+    let kubernetes = kubernetes_amounts(pod, KubernetesRelease::of(rules))?;
     let (nonzero, of_containers) = (kubernetes.nonzero, kubernetes.container_nonzero);
+    let plain = kubernetes.container_plain;
     let counted = counted_texts(&kubernetes);
     let (requests, limits, priority) = match derivation {
         RequestDerivation::Kubernetes => (
@@ -109,7 +117,7 @@ pub fn effective_task(pod: &Pod, derivation: RequestDerivation) -> Result<Effect
             pod.priority.unwrap_or(0),
         ),
         RequestDerivation::Volcano => {
-            let task = volcano_task(pod)?;
+            let task = volcano_task(pod, rules)?;
             (
                 volcano_texts(&task.requests)?,
                 volcano_texts(&task.limit)?,
@@ -126,6 +134,7 @@ pub fn effective_task(pod: &Pod, derivation: RequestDerivation) -> Result<Effect
         requests,
         limits,
         nonzero_requests: nonzero_texts(nonzero),
+        container_requests: plain.map(nonzero_texts),
         container_nonzero_requests: (of_containers != nonzero).then(|| nonzero_texts(of_containers)),
         counted_requests: fit_plus_amounts(pod)?
             .iter()
