@@ -1,4 +1,4 @@
-//! One whole cycle of a cluster under two policies: jobs of which other tasks start, wait or go.
+//! One whole cycle of a cluster under two policies: jobs whose tasks start, wait or go otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,13 +14,13 @@ pub enum Release {
     Volcano1151,
     /// Volcano at commit ed72c7c81, with Kubernetes 1.36.
     VolcanoEd72c7c81,
-    /// kube-scheduler 1.36.
+    /// kube-scheduler 1.36 (v1.36.3 is compared).
     KubeScheduler136,
-    /// kube-scheduler 1.37.
+    /// kube-scheduler 1.37 (v1.37.2 is compared).
     KubeScheduler137,
 }
 
-/// Scheduler of a release.
+/// Scheduler whose releases policies follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReleasedScheduler {
     /// Volcano: documents with tiers.
@@ -48,16 +48,6 @@ impl ReleasedScheduler {
 }
 
 impl Release {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::Default,
-        Self::Volcano1144,
-        Self::Volcano1151,
-        Self::VolcanoEd72c7c81,
-        Self::KubeScheduler136,
-        Self::KubeScheduler137,
-    ];
-
     /// Name in documents, such as `volcano-1.15.1`.
     pub fn name(self) -> &'static str {
         match self {
@@ -85,7 +75,7 @@ impl Release {
         CHANGES.iter().filter(differs).map(|(_, number, text)| (*number, *text))
     }
 
-    /// What the release decides otherwise.
+    /// Rules by which the release differs from the newest.
     pub fn rules(self) -> &'static ReleaseRules {
         match self {
             Self::Volcano1144 => &VOLCANO_1_14,
@@ -98,14 +88,18 @@ impl Release {
 
 /// Rules in which releases differ. Each field is a change of upstream, and is true from the release that has the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a change that a release has or has not"
+)]
 pub struct ReleaseRules {
     /// A minimum is reserved after all plugins voted for the job, and not by the vote of `proportion` or `capacity` (#5339).
     pub reserves_after_votes: bool,
-    /// What an Inqueue job holds counts once in the amounts of its queue (#5100, #5130).
+    /// Holdings of an Inqueue job enter the amounts of its queue once (#5100, #5130).
     pub counts_inqueue_once: bool,
-    /// A task whose only gate is Volcano's queue gate counts in the minimum of its job (#5033).
+    /// A task whose only gate is Volcano's queue gate is part of the minimum of its job (#5033).
     pub counts_queue_gated: bool,
-    /// Pod-level resources replace those of containers, and overhead is added after init containers (#5020).
+    /// Resources of the pod replace the sum over containers, and overhead is added after init containers (#5020).
     pub reads_pod_level_resources: bool,
     /// `capacity` reads `ancestorReclaimLevel` (#5115).
     pub reads_ancestor_reclaim_level: bool,
@@ -128,9 +122,9 @@ pub struct ReleaseRules {
     pub scores_candidates_together: bool,
     /// Balanced allocation scores the change that the task makes (Kubernetes 1.36).
     pub scores_balance_change: bool,
-    /// An in-place resize of amounts at pod level counts (Kubernetes 1.36).
+    /// An in-place resize changes amounts at pod level (Kubernetes 1.36).
     pub resizes_pod_level: bool,
-    /// Images of image volumes count for image locality (Kubernetes 1.36).
+    /// Image locality adds images of image volumes (Kubernetes 1.36).
     pub counts_volume_images: bool,
     /// Image volumes widen the range of image locality as containers do (kube-scheduler 1.37).
     pub ranges_volume_images: bool,
@@ -368,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_is_told() {
+    fn every_rule_is_among_the_changes() {
         let fields = format!("{NEWEST:?}").matches(": ").count();
         assert_eq!(fields, CHANGES.len());
         let count = |one: Release, other: Release| one.changes_between(other).count();
