@@ -58,7 +58,7 @@ pub(super) fn listed_task(bench: &VectorHarness, pod: &Value, rules: pb::PodRule
     };
     let request = pb::ListTasksRequest {
         against: Some(pb::EvaluationRef {
-            target: Some(pb::evaluation_ref::Target::Inline(inline)),
+            target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
             ..pb::EvaluationRef::default()
         }),
         ..pb::ListTasksRequest::default()
