@@ -28,7 +28,7 @@ use fixtures::{paths, whole_call};
 
 const NODES: u32 = 10_000;
 /// Paths whose instructions are counted.
-const PATHS: [&str; 43] = [
+const PATHS: [&str; 44] = [
     "score",
     "score_best16",
     "filter",
@@ -71,6 +71,7 @@ const PATHS: [&str; 43] = [
     "fgd_node",
     "score_fgd",
     "call_bare",
+    "call_best",
     "call_empty",
 ];
 

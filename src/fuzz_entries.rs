@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::http::{HeaderName, HeaderValue};
+use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue};
 use tonic::service::Routes;
 use tonic::transport::server::TcpConnectInfo;
 use tower::{Layer as _, ServiceExt as _};
@@ -18,7 +18,8 @@ use tower::{Layer as _, ServiceExt as _};
 use crate::access::{self, AccessKeeper};
 use crate::limits::EdgeLimits;
 use crate::server::{
-    AccessLayer, BUILT_IN_POLICY, CallerConnection, ConnectionTable, ExtenderFront, ServerContext, ThrottleLayer,
+    AccessLayer, BUILT_IN_POLICY, CallerConnection, ConnectionTable, ExtenderFront, MemoryBudget, ServerContext,
+    ServicesLayer, ThrottleLayer,
 };
 use crate::telemetry::Metrics;
 use crate::tls;
@@ -35,7 +36,7 @@ pub type CallOutcome = (i32, Vec<u8>);
 #[derive(Debug)]
 pub struct FuzzedServer {
     runtime: Runtime,
-    routes: Routes,
+    services: ServicesLayer,
     front: Router,
     throttle: ThrottleLayer,
     guard: AccessLayer,
@@ -70,10 +71,11 @@ impl FuzzedServer {
             remote_addr: None,
         });
         let edge = ServerContext::new(state, Arc::clone(&metrics), limits.clone(), draining, 1);
-        let throttle = ThrottleLayer::new(&limits, &table, edge.workers());
+        let memory = MemoryBudget::new(&limits, &table);
+        let throttle = ThrottleLayer::new(&limits, &memory, edge.workers());
         let server = Self {
-            routes: edge.routes().prepare(),
-            front: ExtenderFront::new(Arc::clone(&edge), None).router(),
+            services: edge.services(),
+            front: ExtenderFront::new(Arc::clone(&edge), &memory, None).router(),
             throttle,
             guard: AccessLayer {
                 keeper: AccessKeeper::unrestricted(metrics),
@@ -106,7 +108,9 @@ impl FuzzedServer {
             }
         }
         request.extensions_mut().insert(Some(Arc::clone(&self.connection)));
-        let service = self.guard.layer(self.throttle.layer(self.routes.clone()));
+        let service = self
+            .guard
+            .layer(self.throttle.layer(self.services.layer(Routes::default())));
         self.runtime.block_on(async {
             let Ok(response) = service.oneshot(request).await;
             let code = Status::from_header_map(response.headers()).map_or(0, |status| status.code() as i32);
@@ -140,7 +144,9 @@ pub fn frame(message: &[u8]) -> Vec<u8> {
 
 /// Reads the header `grpc-timeout`.
 pub fn read_grpc_timeout(text: &str) -> Option<std::time::Duration> {
-    crate::limits::parse_grpc_timeout(text)
+    let mut headers = HeaderMap::new();
+    headers.insert("grpc-timeout", HeaderValue::from_str(text).ok()?);
+    crate::limits::grpc_timeout(&headers)
 }
 
 /// Reads a file of identities; the message of what is wrong with it.

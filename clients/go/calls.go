@@ -13,7 +13,7 @@ func (client *Client) ReloadPolicy(ctx context.Context, request *pb.ReloadPolicy
 }
 
 // RollbackPolicy puts an earlier version in force again. Only a dry run is repeated.
-func (client *Client) RollbackPolicy(ctx context.Context, request *pb.RollbackPolicyRequest) (*pb.RollbackPolicyResponse, error) {
+func (client *Client) RollbackPolicy(ctx context.Context, request *pb.RollbackPolicyRequest) (*pb.ReloadPolicyResponse, error) {
 	return call(ctx, client, "RollbackPolicy", repeatIf(request.GetDryRun()), policies(pb.PolicyServiceClient.RollbackPolicy), request)
 }
 

@@ -47,6 +47,8 @@ fn messages(descriptors: prost_types::FileDescriptorSet, out: &Path) -> Result<(
         .boxed(".pumice.v1.Task.container_nonzero_requests")
         .boxed(".pumice.v1.Task.container_requests")
         .boxed(".pumice.v1.Task.kubernetes_requests")
+        // Few requests bring a cluster; all would be moved with the room for one.
+        .boxed(".pumice.v1.EvaluationRef.target.inline")
         // Few queues have an affinity.
         .boxed(".pumice.v1.Queue.affinity")
         // The larger variant is the usual one, so a box would only cost an allocation.

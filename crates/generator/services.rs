@@ -13,7 +13,7 @@ fn is_stream(method: &Method) -> bool {
     method.client_streaming || method.server_streaming
 }
 
-/// Server side of the services: a trait with the methods, and their table.
+/// Server side of the services: the name of each, and the table of its methods, which `ServerContext` has.
 pub(crate) struct Servers;
 
 impl ServiceGenerator for Servers {
@@ -22,68 +22,36 @@ impl ServiceGenerator for Servers {
             name,
             package,
             proto_name,
+            methods,
             ..
         } = &service;
-        let documentation = documented(&service.comments);
-        let methods: String = service.methods.iter().map(served_method).collect();
+        let name = name.trim_end_matches("Service");
+        let (constant, function) = (name.to_uppercase(), name.to_lowercase());
         let service_name = format!("{package}.{proto_name}");
-        let rows = service.methods.iter().map(|method| table_row(&service_name, method));
-        let table: String = rows.collect();
+        let table: String = methods.iter().map(table_row).collect();
         let served = format!(
-            "{documentation}pub trait {name}: std::fmt::Debug + Send + Sync + 'static {{
-                {methods}
-            }}
-            /// Methods of [`{name}`], by path.
-            #[derive(Debug)]
-            pub struct {name}Methods<T>(pub T);
-            impl<T: {name}> crate::server::rpc::ServiceMethods for {name}Methods<T> {{
-                const NAME: &'static str = \"{service_name}\";
-                fn serve(self: std::sync::Arc<Self>, call: crate::server::rpc::ServiceCall) -> crate::server::rpc::CallFuture {{
-                    match call.path() {{
-                        {table}
-                        _ => call.unknown(),
-                    }}
+            "/// Name of the service.
+            pub(in crate::server) const {constant}_SERVICE: &str = \"{service_name}\";
+            /// Serves a call of the service.
+            pub(in crate::server) fn {function}_service(edge: Arc<ServerContext>, call: ServiceCall) -> CallFuture {{
+                match call.method() {{
+                    {table}
+                    _ => call.unknown(),
                 }}
             }}\n"
         );
         code.push_str(&served);
     }
-}
 
-fn served_method(method: &Method) -> String {
-    let Method {
-        name,
-        proto_name,
-        input_type,
-        output_type,
-        comments,
-        ..
-    } = method;
-    let documentation = documented(comments);
-    let function = |request: &str, response: &str| {
-        format!(
-            "{documentation}fn {name}(&self, request: tonic::Request<{request}>)
-                -> impl Future<Output = Result<{response}, crate::server::status::CallError>> + Send;\n"
-        )
-    };
-    if !is_stream(method) {
-        return function(input_type, output_type);
+    fn finalize_package(&mut self, _: &str, code: &mut String) {
+        code.push_str("use std::sync::Arc;\nuse crate::server::{ServerContext, rpc::{CallFuture, ServiceCall}};\n");
     }
-    let stream = "tonic::codegen::tokio_stream::Stream";
-    let responses = format!(
-        "/// Responses of [`Self::{name}`].
-        type {proto_name}Stream: {stream}<Item = Result<{output_type}, tonic::Status>> + Send + 'static;\n"
-    );
-    let requests = format!("crate::server::rpc::RequestStream<{input_type}>");
-    responses + &function(&requests, &format!("Self::{proto_name}Stream"))
 }
 
-fn table_row(service_name: &str, method: &Method) -> String {
+fn table_row(method: &Method) -> String {
     let Method { name, proto_name, .. } = method;
     let kind = if is_stream(method) { "streaming" } else { "unary" };
-    format!(
-        "\"/{service_name}/{proto_name}\" => call.{kind}(move |request| async move {{ self.0.{name}(request).await }}),\n"
-    )
+    format!("\"{proto_name}\" => call.{kind}(edge, ServerContext::{name}),\n")
 }
 
 /// Clients of the services.

@@ -7,7 +7,8 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tonic::body::Body;
 use tonic::codegen::http::Request;
-use tower::ServiceExt;
+use tonic::service::Routes;
+use tower::{Layer as _, ServiceExt};
 
 use super::{ServeError, random_epoch};
 use crate::config::{KUBERNETES, ServerConfig};
@@ -88,8 +89,9 @@ impl WatchedCluster {
         }
         let condition = Arc::new(ClusterCondition::default());
         metrics.follow_cluster(Arc::clone(&condition));
-        let routes = ServiceExt::<Request<Body>>::map_err(edge.routes(), |never| match never {});
-        let services = ClientConnection::with_transport(CallTransport::new(routes));
+        let services = edge.services().layer(Routes::default());
+        let services = ServiceExt::<Request<Body>>::map_err(services, |never| match never {});
+        let services = ClientConnection::with_transport(CallTransport::new(services));
         let options = WatchOptions {
             source: KUBERNETES.to_owned(),
             // Each start of the server forgets its sources.

@@ -79,7 +79,7 @@ pub(super) async fn spawn_grpc(
     }
     let server = server
         .layer(layers)
-        .add_routes(edge.routes())
+        .layer(edge.services())
         .add_service(
             health
                 .accept_compressed(CompressionEncoding::Gzip)

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
+use tonic::service::Routes;
 use tonic::transport::server::TcpConnectInfo;
 use tower::{Layer, Service, ServiceExt};
 
 use super::grpc_server::CallLayers;
 use crate::access::AccessKeeper;
 use crate::limits::EdgeLimits;
-use crate::server::{AccessLayer, BUILT_IN_POLICY, ConnectionTable, ServerContext, ThrottleLayer};
+use crate::server::{AccessLayer, BUILT_IN_POLICY, ConnectionTable, MemoryBudget, ServerContext, ThrottleLayer};
 use crate::telemetry::{CallMetricsLayer, Metrics};
 use pumice_engine::model::LabelKinds;
 use pumice_protocol::v1 as pb;
@@ -73,7 +74,10 @@ impl InProcessServer {
     /// # Errors
     /// No thread can be started.
     pub async fn start_keeping(stored_labels: LabelKinds) -> Result<Self, InProcessError> {
-        Self::start_with(stored_labels, |edge, _| transport(edge.routes())).await
+        Self::start_with(stored_labels, |edge, _| {
+            transport(edge.services().layer(Routes::default()))
+        })
+        .await
     }
 
     /// Starts the services behind all layers of a server. The connection is one of its connections.
@@ -92,9 +96,9 @@ impl InProcessServer {
             let layers: CallLayers = (
                 CallMetricsLayer::new(metrics, false),
                 AccessLayer { keeper },
-                ThrottleLayer::new(&limits, &table, services.workers()),
+                ThrottleLayer::new(&limits, &MemoryBudget::new(&limits, &table), services.workers()),
             );
-            let layered = layers.layer(services.routes());
+            let layered = layers.layer(services.services().layer(Routes::default()));
             transport(layered.map_request(move |mut request: Request<Body>| {
                 request.extensions_mut().insert(connection.clone());
                 request

@@ -142,13 +142,13 @@ impl GrpcListener {
     fn stream(&self, accepted: AcceptedStream, connection: &Arc<CallerConnection>) -> ServerStream {
         match accepted {
             AcceptedStream::Unix(stream) => {
-                connection.facts().set(known(TransportKind::Socket));
+                connection.facts.set(known(TransportKind::Socket));
                 ServerStream::Unix(stream)
             }
             AcceptedStream::Tcp(stream) => {
                 prepare(&stream);
                 let Some(security) = &self.security else {
-                    connection.facts().set(known(TransportKind::Plain));
+                    connection.facts.set(known(TransportKind::Plain));
                     return ServerStream::Tcp(stream);
                 };
                 let place = security.handshakes.enter(connection);

@@ -31,8 +31,8 @@ use crate::config::ServerConfig;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
 use crate::server::{
-    AccessLayer, BUILT_IN_POLICY, ConnectionTable, ExtenderFront, HangupSignal, PolicyFile, ServerContext,
-    ThrottleLayer, reload_policy,
+    AccessLayer, BUILT_IN_POLICY, ConnectionTable, ExtenderFront, HangupSignal, MemoryBudget, PolicyFile,
+    ServerContext, ThrottleLayer, reload_policy,
 };
 use crate::telemetry::{CallMetricsLayer, Metrics};
 use crate::tls::TlsError;
@@ -342,14 +342,14 @@ impl BoundServer {
         let probe = health_probe(&config, &edge, (&state, &metrics, &watched), keepers, draining.clone());
         let stopped_state = Arc::clone(&state);
         let table = ConnectionTable::new(config.limits.edge.connections, Arc::clone(&metrics));
-        let throttle = ThrottleLayer::new(&config.limits.edge, &table, edge.workers());
+        let memory = MemoryBudget::new(&config.limits.edge, &table);
+        let throttle = ThrottleLayer::new(&config.limits.edge, &memory, edge.workers());
         let memory_release_task = spawn_watchers(&config, &table, &throttle, Arc::clone(&state));
         let (grpc_security, http_security) = listener_security(&config, keeper, &metrics);
         files.watch(state, &metrics, &draining);
         let incoming = grpc_listener(&config, (grpc, socket), grpc_security, table);
         let measured = CallMetricsLayer::new(&metrics, config.otlp_endpoint.is_some());
-        let keeper = Arc::clone(&identities);
-        let layers = (measured, AccessLayer { keeper }, throttle);
+        let layers = (measured, access_layer(&identities), throttle);
         let mut grpc = spawn_grpc(&config, incoming, &edge, layers, probe.clone(), stopping).await?;
         let (quit, quitting) = watch::channel(false);
         let edge_limits = config.limits.edge.clone();
@@ -358,7 +358,7 @@ impl BoundServer {
             security: http_security,
             identities,
         };
-        let pages = http_pages(probe, edge, &config);
+        let pages = http_pages(probe, edge, &memory, &config);
         let mut http =
             pumice_state::tasks::spawn(async move { serve_http(http, pages, &edge_limits, guarded, quitting).await });
         tracing::info!(grpc = %grpc_address, http = %http_address, "serving");
@@ -373,6 +373,12 @@ impl BoundServer {
         audit.stop(AUDIT_STOP_TIME).await;
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+fn access_layer(identities: &Arc<AccessKeeper>) -> AccessLayer {
+    AccessLayer {
+        keeper: Arc::clone(identities),
     }
 }
 
@@ -439,8 +445,13 @@ fn health_probe(
 }
 
 /// Pages of the HTTP port: probes, metrics and the extender protocols.
-fn http_pages(probe: HealthProbe, edge: Arc<ServerContext>, config: &ServerConfig) -> axum::Router {
-    let front = ExtenderFront::new(edge, cluster::pod_binder(config));
+fn http_pages(
+    probe: HealthProbe,
+    edge: Arc<ServerContext>,
+    memory: &Arc<MemoryBudget>,
+    config: &ServerConfig,
+) -> axum::Router {
+    let front = ExtenderFront::new(edge, memory, cluster::pod_binder(config));
     probe.router().merge(front.router())
 }
 

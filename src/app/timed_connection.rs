@@ -62,7 +62,7 @@ impl TimedConnection {
 
     /// Connection of the gRPC services.
     pub(super) fn of_grpc(stream: ServerStream, timeouts: ConnectionTimeouts, guard: ConnectionGuard) -> Self {
-        let facts = guard.connection.facts().clone();
+        let facts = guard.connection.facts.clone();
         Self::new(stream, facts, timeouts, Some(guard))
     }
 

@@ -145,16 +145,8 @@ async fn push(args: PushPolicyArgs) -> Result<(), CommandError> {
     if args.client.output == OutputFormat::Json {
         return output::json("ReloadPolicyResponse", &reply);
     }
-    let durability = reply.durability();
-    let change = PolicyChange {
-        policy: reply.policy.unwrap_or_default(),
-        report: reply.report.unwrap_or_default(),
-        unchanged: reply.unchanged,
-        dry_run: args.dry_run.then(|| args.file.display().to_string()),
-    };
-    output::durability(durability)?;
-    note_awaited_sources(&reply.awaited_sources);
-    print_change(&mut connection, before, change).await
+    let tried = args.dry_run.then(|| args.file.display().to_string());
+    print_change(&mut connection, before, reply, tried).await
 }
 
 async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
@@ -168,18 +160,10 @@ async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
     let before = stored_version(&mut connection, &request.name, 0).await?;
     let reply = connection.policies.rollback_policy(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
-        return output::json("RollbackPolicyResponse", &reply);
+        return output::json("ReloadPolicyResponse", &reply);
     }
-    let durability = reply.durability();
-    let change = PolicyChange {
-        policy: reply.policy.unwrap_or_default(),
-        report: reply.report.unwrap_or_default(),
-        unchanged: reply.unchanged,
-        dry_run: args.dry_run.then(|| "the earlier version".to_owned()),
-    };
-    output::durability(durability)?;
-    note_awaited_sources(&reply.awaited_sources);
-    print_change(&mut connection, before, change).await
+    let tried = args.dry_run.then(|| "the earlier version".to_owned());
+    print_change(&mut connection, before, reply, tried).await
 }
 
 /// Prints the sources whose labels the server waits for.
@@ -191,16 +175,6 @@ fn note_awaited_sources(sources: &[String]) {
             sources.join(", ")
         ));
     }
-}
-
-/// Outcome of a reload or a rollback.
-struct PolicyChange {
-    /// Active version after the call; in a dry run, the version that a push would activate.
-    policy: pb::Policy,
-    report: pb::PolicyReport,
-    unchanged: bool,
-    /// Of a dry run: name of the document that was tried.
-    dry_run: Option<String>,
 }
 
 /// A stored version of a policy, 0 for the one in force; `None` if there is none.
@@ -221,18 +195,17 @@ async fn stored_version(
 }
 
 /// Prints how the policy changed, then its diagnostics, then the version in force. `before` is the version that was in
-/// force before the call.
+/// force before the call, and `dry_run` names the document that a dry run tried.
 async fn print_change(
     connection: &mut ClientConnection,
     mut before: Option<pb::GetPolicyResponse>,
-    change: PolicyChange,
+    reply: pb::ReloadPolicyResponse,
+    dry_run: Option<String>,
 ) -> Result<(), CommandError> {
-    let PolicyChange {
-        policy,
-        report,
-        unchanged,
-        dry_run,
-    } = change;
+    output::durability(reply.durability())?;
+    note_awaited_sources(&reply.awaited_sources);
+    let (policy, report) = (reply.policy.unwrap_or_default(), reply.report.unwrap_or_default());
+    let unchanged = reply.unchanged;
     let version =
         |reply: &Option<pb::GetPolicyResponse>| reply.as_ref().and_then(|reply| Some(reply.policy.as_ref()?.version));
     // Somebody else may have put a version in force between the two calls.

@@ -95,8 +95,7 @@ impl ServerConfig {
     fn widen_connections(&mut self) {
         let edge = &mut self.limits.edge;
         let (two_requests, responses) = (edge.request_bytes.saturating_mul(2), edge.response_bytes / 4 * 5);
-        edge.connection_receiving_bytes = edge.connection_receiving_bytes.max(two_requests);
-        edge.connection_sending_bytes = edge.connection_sending_bytes.max(responses);
+        edge.connection_message_bytes = edge.connection_message_bytes.max(two_requests).max(responses);
     }
 
     /// Settings that are valid one by one and contradict each other: the setting and the problem.

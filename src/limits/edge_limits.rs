@@ -8,6 +8,8 @@ use pumice_state::{MAX_COUNT, MAX_MEMORY_BYTES, declare_limits};
 const MAX_MESSAGE_BYTES: u64 = (1 << 31) - 1;
 /// Greatest score of an extender: kube-scheduler multiplies it by 10 and by a weight.
 const MAX_EXTENDER_SCORE: u64 = 1_000_000;
+/// Maximum bytes that the parts of one decoded request may take, without texts.
+pub const DECODED_BYTES: u64 = 256 << 20;
 
 declare_limits! {
     /// Limits at the edge: on messages, requests, connections and work.
@@ -15,6 +17,8 @@ declare_limits! {
     /// Limits at the edge, by name.
     static EDGE_LIMITS;
 
+    ahead: usize = 32,
+        "Further equal tasks for which Score looks ahead";
     audit_file_bytes: u64 = 16 << 20,
         "Size at which another file of the audit log begins";
     audit_files: usize = 8,
@@ -27,16 +31,18 @@ declare_limits! {
         "Time that calls under way on a connection of `max_connection_age_ms` have to finish before it is closed; streams end with it";
     connection_calls: usize = 256,
         "Calls under way on one connection";
-    connection_receiving_bytes: usize = 64 << 20,
-        "Bytes of requests that are being received, or worked on, on one connection";
-    connection_sending_bytes: usize = 168 << 20,
-        "Bytes of responses on one connection that its caller has not taken yet";
+    connection_message_bytes: usize = 168 << 20,
+        "Bytes of messages on one connection";
     connection_streams: usize = 192,
         "Streams open at once on one connection";
     connection_waits: usize = 128,
         "Calls of one connection that wait for a revision, for the writer or for the disk";
     connections: usize = 1_024, [1..=MAX_COUNT]
         "Connections open at once; the one that is idle for longest makes room for a new one";
+    decoded_bytes: u64 = DECODED_BYTES,
+        "Memory of one decoded request without its texts";
+    disk_waits: usize = 64,
+        "Calls that wait for the disk, each on a thread of its own";
     // 10,000 whole nodes of 6 KB.
     extender_body_bytes: usize = 64 << 20,
         "Body of a request of an extender protocol";
@@ -46,8 +52,6 @@ declare_limits! {
         "Time for which a pod that an extender offered nodes to is held, unless it is seen on a node, ended or gone before";
     extender_max_score: usize = 10, [1..=MAX_EXTENDER_SCORE]
         "Score that the best node can have in an answer of an extender; kube-scheduler expects 10, takes more, and multiplies by 10";
-    extender_receiving_bytes: usize = 128 << 20,
-        "Bytes of bodies of extender protocols that are being received, or worked on";
     extender_wait: Duration = Duration::from_millis(500),
         "Longest wait for a pod that an extender's request names and no source has reported yet";
     handshake: Duration = Duration::from_secs(10),
@@ -69,6 +73,8 @@ declare_limits! {
         "Labels or annotations sent with one record";
     list_resources: usize = 256,
         "Resources in one list of amounts";
+    message_bytes: usize = 448 << 20, [1..=MAX_MEMORY_BYTES]
+        "Bytes of messages of all callers: requests that are being received or worked on, and responses that are not taken yet; an eighth is kept for connections that hold little";
     // A namespace, a slash and a name.
     name_bytes: usize = 253 + 1 + 253,
         "Longest name";
@@ -88,8 +94,6 @@ declare_limits! {
         "Source positions that one request waits for";
     query_resources: usize = 256,
         "Resource names in one request that the state does not have";
-    receiving_bytes: usize = 256 << 20, [1..=MAX_MEMORY_BYTES]
-        "Bytes of requests that are being received, or worked on, of all callers; an eighth is kept for connections that send little";
     request_body: Duration = Duration::from_secs(30),
         "Time that a request, or one message of a stream, has to arrive";
     request_bytes: usize = 32 << 20, [1..=MAX_MESSAGE_BYTES]
@@ -100,9 +104,6 @@ declare_limits! {
         "Rejected nodes shown per rejection";
     scrapes: usize = 32,
         "Scrapes of `/metrics` under way, or with a page that is not taken yet";
-    // More than a second's worth of a fast network: what is beyond it only waits.
-    sending_bytes: usize = 192 << 20, [1..=MAX_MEMORY_BYTES]
-        "Bytes of responses that their callers have not taken yet, of all callers; an eighth is kept for connections that take little";
     slot_pairs: usize = 8_000_000,
         "Task-node pairs in a response by slot";
     stalled: Duration = Duration::from_secs(30),

@@ -13,7 +13,7 @@ pub(crate) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Parses `grpc-timeout`: up to eight digits and a unit.
-pub(crate) fn parse_grpc_timeout(text: &str) -> Option<Duration> {
+fn parse_grpc_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
     match unit {
@@ -24,5 +24,19 @@ pub(crate) fn parse_grpc_timeout(text: &str) -> Option<Duration> {
         "u" => Some(Duration::from_micros(number)),
         "n" => Some(Duration::from_nanos(number)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_has_up_to_eight_digits_and_a_unit() {
+        assert_eq!(parse_grpc_timeout("1000m"), Some(Duration::from_secs(1)));
+        assert_eq!(parse_grpc_timeout("99999999H"), Some(Duration::from_hours(99_999_999)));
+        for wrong in ["", "S", "1", "123456789S", "1x", "-1S", "1é"] {
+            assert_eq!(parse_grpc_timeout(wrong), None, "{wrong}");
+        }
     }
 }

@@ -5,17 +5,8 @@ mod grpc_timeout;
 
 use pumice_state::{LimitDef, STATE_LIMITS, StateLimits};
 
-pub use edge_limits::{EDGE_LIMITS, EdgeLimits};
-pub(crate) use grpc_timeout::{grpc_timeout, parse_grpc_timeout};
-
-/// Maximum bytes that the parts of one decoded request may take, without texts.
-pub const DECODED_BYTES: u64 = 256 << 20;
-
-/// Maximum number of calls that wait for the disk, each on a thread of its own.
-pub(crate) const MAX_DISK_WAITS: usize = 64;
-
-/// Maximum number of further tasks by which Score looks ahead.
-pub(crate) const MAX_AHEAD: usize = 32;
+pub use edge_limits::{DECODED_BYTES, EDGE_LIMITS, EdgeLimits};
+pub(crate) use grpc_timeout::grpc_timeout;
 
 /// Maximum cost of a node with one more task, relative to the cost of an unchanged node. It applies if columns cannot
 /// represent the sums and the node's entry must be copied and changed. Otherwise the cost is a third.
@@ -42,8 +33,6 @@ pub enum Limit {
     State(&'static LimitDef<StateLimits>),
     /// Limit that the front of the server checks.
     Edge(&'static LimitDef<EdgeLimits>),
-    /// Constant: its name, value and help text.
-    Constant(&'static str, u64, &'static str),
 }
 
 impl Limit {
@@ -52,7 +41,6 @@ impl Limit {
         match self {
             Self::State(row) => row.name,
             Self::Edge(row) => row.name,
-            Self::Constant(name, ..) => name,
         }
     }
 
@@ -61,7 +49,6 @@ impl Limit {
         match self {
             Self::State(row) => row.help,
             Self::Edge(row) => row.help,
-            Self::Constant(_, _, help) => help,
         }
     }
 
@@ -70,7 +57,6 @@ impl Limit {
         match self {
             Self::State(row) => row.range,
             Self::Edge(row) => row.range,
-            Self::Constant(..) => None,
         }
     }
 
@@ -79,40 +65,22 @@ impl Limit {
         match self {
             Self::State(row) => (row.get)(&limits.state),
             Self::Edge(row) => (row.get)(&limits.edge),
-            Self::Constant(_, value, _) => value,
         }
     }
 
-    /// Changes the limit, unless it is a constant.
+    /// Changes the limit.
     pub fn set(self, limits: &mut ServerLimits, value: u64) {
         match self {
             Self::State(row) => (row.set)(&mut limits.state, value),
             Self::Edge(row) => (row.set)(&mut limits.edge, value),
-            Self::Constant(..) => {}
         }
     }
 }
 
-/// Limits that are constants.
-static CONSTANTS: &[Limit] = &[
-    Limit::Constant(
-        "ahead",
-        MAX_AHEAD as u64,
-        "Further equal tasks for which Score looks ahead",
-    ),
-    Limit::Constant(
-        "decoded_bytes",
-        DECODED_BYTES,
-        "Memory of one decoded request without its texts",
-    ),
-    Limit::Constant("disk_waits", MAX_DISK_WAITS as u64, "Calls that wait for the disk"),
-];
-
 /// All limits.
 pub fn limits() -> impl Iterator<Item = Limit> {
     let state = STATE_LIMITS.iter().map(Limit::State);
-    let edge = EDGE_LIMITS.iter().map(Limit::Edge);
-    state.chain(edge).chain(CONSTANTS.iter().copied())
+    state.chain(EDGE_LIMITS.iter().map(Limit::Edge))
 }
 
 /// The limit of a name, as the list has it: a word that metrics may use as a label.

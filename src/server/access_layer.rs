@@ -93,8 +93,8 @@ fn checked(access: CallerAccess, request: &mut Request<Body>) -> Result<(), Box<
 fn caller_access(keeper: &Arc<AccessKeeper>, request: &Request<Body>) -> CallerAccess {
     let connection = request.extensions().get::<Option<Arc<CallerConnection>>>();
     let connection = connection.and_then(Option::as_ref);
-    let facts = connection.map_or_else(PendingFacts::default, |connection| connection.facts().clone());
-    let address = connection.and_then(|connection| connection.peer().remote_addr);
+    let facts = connection.map_or_else(PendingFacts::default, |connection| connection.facts.clone());
+    let address = connection.and_then(|connection| connection.peer.remote_addr);
     CallerAccess::new(
         Arc::clone(keeper),
         facts,

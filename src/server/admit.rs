@@ -56,16 +56,19 @@ impl DecisionCall for AdmitCall {
 
 impl ServerContext {
     /// Evaluates whether jobs and tasks are admitted, in the request's mode.
-    pub(super) async fn admit(self: &Arc<Self>, rpc: Request<pb::AdmitRequest>) -> RpcResult<pb::AdmitResponse> {
-        let (metadata, extensions, mut request) = rpc.into_parts();
-        let evaluation_ref = request.against.take();
+    pub(super) async fn admit(self: Arc<Self>, rpc: Request<pb::AdmitRequest>) -> RpcResult<pb::AdmitResponse> {
+        let (_, extensions, mut request) = rpc.into_parts();
+        let against = request.against.take();
         let call = AdmitCall::read(request, &self.read_options.limits)?;
         match call.mode {
-            pb::AdmitMode::Unspecified | pb::AdmitMode::Check => self.decide(call, evaluation_ref, &metadata).await,
-            pb::AdmitMode::Tentative => self.admit_in_session(evaluation_ref, call).await,
+            pb::AdmitMode::Unspecified | pb::AdmitMode::Check => {
+                let against = self.read_against(against);
+                self.decide(call, against).await
+            }
+            pb::AdmitMode::Tentative => self.admit_in_session(against, call).await,
             pb::AdmitMode::Confirm => {
                 check_access(&extensions, ADMIT_CONFIRM)?;
-                self.confirm(evaluation_ref, call, &metadata).await
+                self.confirm(against, call).await
             }
         }
     }
@@ -73,7 +76,7 @@ impl ServerContext {
     /// Admits jobs in a session. The session is charged with the permits.
     async fn admit_in_session(
         self: &Arc<Self>,
-        evaluation_ref: Option<pb::EvaluationRef>,
+        against: Option<pb::EvaluationRef>,
         call: AdmitCall,
     ) -> RpcResult<pb::AdmitResponse> {
         let plugins = call.plugins.clone();
@@ -96,7 +99,7 @@ impl ServerContext {
             })?)
         };
         let purpose = "mode: TENTATIVE counts in a session";
-        let (context, result) = self.query_session(evaluation_ref, purpose, ask).await?;
+        let (context, result) = self.query_session(against, purpose, ask).await?;
         Ok(pb::AdmitResponse {
             metadata: Some(context.decision_metadata(self, NodeEncoding::Names, DecisionKind::Admit, &plugins)),
             result: Some(pb::AdmitResult::clone(&result)),

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use prost::bytes::Bytes;
 use prost::{Message, Name};
-use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
+use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 use tonic::Status;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
 
@@ -38,10 +38,10 @@ const _: () =
 const LARGE_BYTES: usize = 512 << 10;
 
 /// Response that can be encoded.
-pub type EncodedResponse = Box<dyn Encodable>;
+pub(super) type EncodedResponse = Box<dyn Encodable>;
 
 /// Message whose type tonic does not see.
-pub trait Encodable: Send {
+pub(super) trait Encodable: Send {
     /// Number of its bytes on the wire.
     fn wire_bytes(&self) -> usize;
 
@@ -61,7 +61,7 @@ impl<M: Message> Encodable for M {
 
 /// Codec of tonic whose requests are bytes, and whose responses are of any type.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CallCodec(());
+pub(super) struct CallCodec(());
 
 impl Codec for CallCodec {
     type Encode = EncodedResponse;
@@ -96,7 +96,7 @@ impl Encoder for CallCodec {
 ///
 /// # Errors
 /// The bytes are no message of this type, or stand for too much memory.
-pub fn read<M: Message + Name + Default>(bytes: Bytes) -> Result<M, Status> {
+pub(super) fn read<M: Message + Name + Default>(bytes: Bytes) -> Result<M, Status> {
     check_weight(&bytes, M::NAME)?;
     // Messages of a stream come one by one, where only their size is known: their thread hands its other tasks on.
     let read = work_beside_tasks(bytes.len() > LARGE_MESSAGE, || M::decode(bytes));
@@ -133,69 +133,42 @@ struct FieldWeight {
 /// Weights of a message's fields, by number.
 type MessageWeights = BTreeMap<u64, FieldWeight>;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct WeightTable {
     messages: Vec<MessageWeights>,
-    /// Indices of message weights by full name.
-    by_name: BTreeMap<String, usize>,
     /// Indices of the weights of requests by short name.
     requests: BTreeMap<String, usize>,
 }
 
 static WEIGHTS: LazyLock<WeightTable> = LazyLock::new(|| {
-    let mut shapes = WeightTable::default();
     let pool = DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET).unwrap_or_default();
-    for message in pool
-        .all_messages()
-        .filter(|message| message.name().ends_with("Request"))
-    {
-        let shape = shapes.add(&message);
-        shapes.requests.insert(message.name().to_owned(), shape);
+    let all: Vec<MessageDescriptor> = pool.all_messages().collect();
+    let index = |message: &MessageDescriptor| all.iter().position(|other| other == message);
+    let weighed = |field: FieldDescriptor| {
+        let each = |weight| if field.is_list() { weight } else { 0 };
+        let kind = field.kind();
+        let (weight, inner) = if field.is_map() {
+            (ENTRY_WEIGHT, None)
+        } else if let Kind::Message(inner) = kind {
+            (each(MESSAGE_WEIGHT), index(&inner))
+        } else if matches!(kind, Kind::String | Kind::Bytes) {
+            (each(TEXT_WEIGHT), None)
+        } else {
+            // A packed number takes at most four times its bytes.
+            (0, None)
+        };
+        (weight > 0 || inner.is_some()).then(|| (field.number().into(), FieldWeight { weight, inner }))
+    };
+    let messages = all.iter().map(|message| message.fields().filter_map(weighed).collect());
+    let requests = all
+        .iter()
+        .enumerate()
+        .filter(|(_, message)| message.name().ends_with("Request"));
+    WeightTable {
+        messages: messages.collect(),
+        requests: requests.map(|(at, message)| (message.name().to_owned(), at)).collect(),
     }
-    shapes
 });
-
-impl WeightTable {
-    fn add(&mut self, message: &MessageDescriptor) -> usize {
-        if let Some(known) = self.by_name.get(message.full_name()) {
-            return *known;
-        }
-        let index = self.messages.len();
-        self.messages.push(MessageWeights::new());
-        self.by_name.insert(message.full_name().to_owned(), index);
-        let mut shape = MessageWeights::new();
-        for field in message.fields() {
-            let each = |weight| if field.is_list() { weight } else { 0 };
-            let kind = field.kind();
-            let found = if field.is_map() {
-                FieldWeight {
-                    weight: ENTRY_WEIGHT,
-                    inner: None,
-                }
-            } else if let Kind::Message(inner) = kind {
-                FieldWeight {
-                    weight: each(MESSAGE_WEIGHT),
-                    inner: Some(self.add(&inner)),
-                }
-            } else if matches!(kind, Kind::String | Kind::Bytes) {
-                FieldWeight {
-                    weight: each(TEXT_WEIGHT),
-                    inner: None,
-                }
-            } else {
-                // A packed number takes at most four times its bytes.
-                FieldWeight::default()
-            };
-            if found.weight > 0 || found.inner.is_some() {
-                shape.insert(field.number().into(), found);
-            }
-        }
-        if let Some(place) = self.messages.get_mut(index) {
-            *place = shape;
-        }
-        index
-    }
-}
 
 /// Memory for each encoded byte of a response, which is mostly short texts: each is a block, and three words name it.
 const BYTES_PER_ENCODED: usize = 3;

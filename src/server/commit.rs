@@ -2,21 +2,25 @@
 
 use std::sync::Arc;
 
+use tonic::Request;
+
 use super::ServerContext;
 use super::convert::reader::check_name;
 use super::convert::wire::Wire as _;
 use super::convert::{self, commit, evaluation_ref};
 use super::pb;
-use super::status::RpcResult;
+use super::policy_audit::AuditedCall;
+use super::status::{CallError, RpcResult};
 use super::worker_pool::{CancellationToken, HeldWorker};
+use crate::audit::{AuditAction, AuditOutcome};
 
 impl ServerContext {
     /// Commits a session; a retry gets the recorded outcome.
     pub(super) async fn commit_session(
-        self: &Arc<Self>,
-        request: pb::CommitSessionRequest,
+        self: Arc<Self>,
+        rpc: Request<pb::CommitSessionRequest>,
     ) -> RpcResult<pb::CommitSessionResponse> {
-        let pb::CommitSessionRequest { session, jobs } = request;
+        let pb::CommitSessionRequest { session, jobs } = rpc.into_inner();
         let limits = &self.read_options.limits;
         let step = session.unwrap_or_default();
         let step = evaluation_ref::read_session("session", step, limits)?;
@@ -25,7 +29,7 @@ impl ServerContext {
         }
         let name = step.session.clone();
         let jobs: Vec<Arc<str>> = jobs.into_iter().map(Arc::from).collect();
-        let edge = Arc::clone(self);
+        let edge = Arc::clone(&self);
         let work = move |worker: HeldWorker, _: &CancellationToken| {
             let committed = edge
                 .state
@@ -36,14 +40,24 @@ impl ServerContext {
         answered.map_err(|failure| self.with_session_progress(&name, failure))
     }
 
+    /// Ends committed placements before their sources show them.
     pub(super) async fn release_assumptions(
-        &self,
-        request: pb::ReleaseAssumptionsRequest,
+        self: Arc<Self>,
+        rpc: Request<pb::ReleaseAssumptionsRequest>,
     ) -> RpcResult<pb::ReleaseAssumptionsResponse> {
-        let pb::ReleaseAssumptionsRequest { session, tasks } = request;
+        let pb::ReleaseAssumptionsRequest { session, tasks } = rpc.get_ref();
+        let target = match session.as_str() {
+            "" => tasks.first().cloned().unwrap_or_default(),
+            session => format!("session {session}"),
+        };
+        let audited = AuditedCall::new(rpc.extensions(), AuditAction::ReleaseAssumptions, target);
+        let pb::ReleaseAssumptionsRequest { session, tasks } = rpc.into_inner();
         let tasks = tasks.into_iter().map(Arc::from).collect();
-        let _place = self.waiting_place()?;
-        let (revision, released) = self.state.release_assumptions(&session, tasks).await?;
+        let release = async {
+            let _place = self.waiting_place()?;
+            Ok::<_, CallError>(self.state.release_assumptions(&session, tasks).await?)
+        };
+        let (revision, released) = audited.recorded(release.await, |_| (AuditOutcome::Done, Vec::new()))?;
         let durability = match released.as_slice() {
             [] => pb::Durability::Unspecified,
             _ => convert::durability(self.state.durability()),

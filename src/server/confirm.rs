@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use tonic::metadata::MetadataMap;
-
 use super::ServerContext;
 use super::convert;
 use super::convert::admit::{self, AdmitCall};
-use super::convert::evaluation_ref::{self, EvaluationRef, LatestRef, SessionRef};
+use super::convert::evaluation_ref::{EvaluationRef, LatestRef, RefTarget, SessionRef, read_ref};
 use super::convert::listing::timestamp;
 use super::convert::nodes::NodeEncoding;
 use super::convert::not_evaluated;
@@ -23,16 +21,14 @@ impl ServerContext {
     /// Confirms jobs at the newest state, or in a session.
     pub(super) async fn confirm(
         self: &Arc<Self>,
-        evaluation_ref: Option<pb::EvaluationRef>,
+        against: Option<pb::EvaluationRef>,
         call: AdmitCall,
-        metadata: &MetadataMap,
     ) -> RpcResult<pb::AdmitResponse> {
-        let now = evaluation_ref::decision_time(evaluation_ref.as_ref());
-        let (evaluation_ref, _) = evaluation_ref::read_ref(evaluation_ref, &self.read_options.limits)?;
-        match evaluation_ref {
-            EvaluationRef::Latest(evaluation_ref) => self.confirm_latest(evaluation_ref, now, call, metadata).await,
-            EvaluationRef::Session(step) => self.confirm_in_session(step, now, call).await,
-            EvaluationRef::Inline(_) => {
+        let EvaluationRef { target, now, .. } = read_ref(against, &self.read_options.limits)?;
+        match target {
+            RefTarget::Latest(latest) => self.confirm_latest(latest, now, call).await,
+            RefTarget::Session(step) => self.confirm_in_session(step, now, call).await,
+            RefTarget::Inline(_) => {
                 let message = "mode: CONFIRM writes to shared state, and the request brings a cluster of its own";
                 Err(CallError::new(ErrorCode::ConfirmInline, message))
             }
@@ -41,12 +37,11 @@ impl ServerContext {
 
     async fn confirm_latest(
         self: &Arc<Self>,
-        evaluation_ref: LatestRef,
+        latest: LatestRef,
         now: Option<i64>,
         call: AdmitCall,
-        metadata: &MetadataMap,
     ) -> RpcResult<pb::AdmitResponse> {
-        let (snapshot, policy) = self.resolve_latest(&evaluation_ref, metadata).await?;
+        let (snapshot, policy) = self.resolve_latest(&latest).await?;
         if policy.policy.has_plugin_state() && !snapshot.plugin_state_cache.is_ready(&policy.name) {
             // Computed here so that the writer does not have to compute it.
             let derive = move |_: &CancellationToken| {
@@ -57,8 +52,8 @@ impl ServerContext {
         }
         let plugins = call.plugins.clone();
         let confirm = LedgerConfirm {
-            policy: evaluation_ref.policy,
-            profile: evaluation_ref.profile,
+            policy: latest.policy,
+            profile: latest.profile,
             plugins: plugins.clone(),
             lease: call.lease,
             now,

@@ -14,10 +14,9 @@ use tonic::transport::server::TcpConnectInfo;
 use pumice_engine::short_lock::ShortLock;
 use pumice_state::ConnectionShare;
 
-use super::request_body::{malformed, rejected};
-use super::response_body::BodySender;
-use super::retry_record::RetryRecord;
-use super::retry_turns::RetryTurns;
+use super::memory_budget::MemoryBudget;
+use super::request_body::malformed;
+use super::retries::{RetryRecord, RetryTurns};
 use super::shares::HeldShare;
 use super::status::RpcResult;
 use super::transport_facts::PendingFacts;
@@ -36,9 +35,12 @@ const STREAM_GRACE: Duration = Duration::from_secs(5);
 /// One connection of a caller.
 #[derive(Debug)]
 pub struct CallerConnection {
-    number: u64,
-    peer: TcpConnectInfo,
-    facts: PendingFacts,
+    /// Number of the connection, in the order of opening.
+    pub(super) number: u64,
+    /// Addresses of the connection.
+    pub(crate) peer: TcpConnectInfo,
+    /// The transport's information about the caller.
+    pub(crate) facts: PendingFacts,
     opened: Instant,
     /// Calls under way, with those whose response is not taken yet.
     calls: AtomicUsize,
@@ -50,7 +52,7 @@ pub struct CallerConnection {
     state_share: ConnectionShare,
     responses: ShortLock<Vec<Weak<ResponseProgress>>>,
     /// Turns of its callers that were rejected because the connection held too much.
-    turns: ShortLock<RetryTurns>,
+    pub(super) turns: ShortLock<RetryTurns>,
     /// Retries of its rejected callers.
     pub(super) retries: ShortLock<RetryRecord>,
     closing: ShortLock<ClosingState>,
@@ -67,10 +69,8 @@ pub(super) struct HeldAmounts {
     pub(super) waits: AtomicUsize,
     /// Places of streams.
     pub(super) streams: AtomicUsize,
-    /// Bytes of requests that are being received.
-    pub(super) receiving: AtomicUsize,
-    /// Bytes of responses that are not taken yet.
-    pub(super) sending: AtomicUsize,
+    /// Bytes of requests that are under way, and of responses that are not taken yet.
+    pub(super) bytes: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -123,16 +123,6 @@ impl CallerConnection {
         Self::new(u64::MAX, nowhere)
     }
 
-    /// Addresses of the connection.
-    pub(crate) fn peer(&self) -> &TcpConnectInfo {
-        &self.peer
-    }
-
-    /// The transport's information about the caller.
-    pub(crate) fn facts(&self) -> &PendingFacts {
-        &self.facts
-    }
-
     /// Share of a call's connection in the limits of the state; `None`: the call came by no connection.
     pub(super) fn state_share(extensions: &Extensions) -> Option<ConnectionShare> {
         let connection = extensions.get::<Option<Arc<Self>>>()?.as_ref()?;
@@ -156,20 +146,10 @@ impl CallerConnection {
         })
     }
 
-    /// Number of the connection, in the order of opening.
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Adds a call in progress until the guard is dropped.
     pub(super) fn begin_call(self: &Arc<Self>) -> ConnectionCall {
         self.calls.fetch_add(1, Ordering::Relaxed);
         ConnectionCall(Arc::clone(self))
-    }
-
-    /// Turns of the connection's own rejected callers.
-    pub(super) fn turns(&self) -> &ShortLock<RetryTurns> {
-        &self.turns
     }
 
     /// Makes the transport close the connection.
@@ -255,49 +235,39 @@ impl CallerConnection {
 /// Call under way, as the work for it finds it.
 #[derive(Debug)]
 pub(super) struct CallScope {
-    connection: Arc<CallerConnection>,
+    /// Connection by which the call came.
+    pub(super) connection: Arc<CallerConnection>,
     /// True if its requests may be compressed.
     pub(super) inflates: bool,
+    /// Time at which its caller no longer waits.
+    pub(super) deadline: Option<Instant>,
     /// Bytes of the request, which count until it is decided.
-    received: ShortLock<Option<HeldShare>>,
+    pub(super) received: ShortLock<Option<HeldShare>>,
     /// Lengths that messages will have once they are inflated, in the order of their arrival; `None`: the message is plain.
     lengths: ShortLock<VecDeque<Option<u32>>>,
-    responses: Arc<BodySender>,
+    /// Budget of the call's messages.
+    pub(super) memory: Arc<MemoryBudget>,
     /// Room of a large response, until its sender takes it over.
-    room: ShortLock<Option<HeldShare>>,
+    pub(super) room: ShortLock<Option<HeldShare>>,
 }
 
 impl CallScope {
     /// Call of a connection.
-    pub(super) fn new(connection: &Arc<CallerConnection>, responses: &Arc<BodySender>, inflates: bool) -> Arc<Self> {
+    pub(super) fn new(
+        connection: &Arc<CallerConnection>,
+        memory: &Arc<MemoryBudget>,
+        inflates: bool,
+        deadline: Option<Instant>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             connection: Arc::clone(connection),
             inflates,
+            deadline,
             received: ShortLock::default(),
             lengths: ShortLock::default(),
-            responses: Arc::clone(responses),
+            memory: Arc::clone(memory),
             room: ShortLock::default(),
         })
-    }
-
-    /// Stores the room of a large response.
-    pub(super) fn keep_room(&self, room: HeldShare) {
-        self.room.with(|stored| *stored = Some(room));
-    }
-
-    /// Takes the room of a large response out.
-    pub(super) fn take_room(&self) -> Option<HeldShare> {
-        self.room.with(Option::take)
-    }
-
-    /// Sender of the call's response.
-    pub(super) fn responses(&self) -> &Arc<BodySender> {
-        &self.responses
-    }
-
-    /// Connection by which the call came.
-    pub(super) fn connection(&self) -> &Arc<CallerConnection> {
-        &self.connection
     }
 
     /// Runs a future for this call.
@@ -316,16 +286,6 @@ impl CallScope {
             Some(call) => CALL.sync_scope(call, work),
             None => work(),
         }
-    }
-
-    /// Keeps the bytes of the request charged, until it is decided.
-    pub(super) fn hold(&self, share: HeldShare) {
-        self.received.with(|received| *received = Some(share));
-    }
-
-    /// Gives back the bytes of the request.
-    pub(super) fn release(&self) {
-        drop(self.received.with(Option::take));
     }
 
     /// Notes a message that arrives: the length that its gzip says at its end, if it is one.
@@ -347,7 +307,7 @@ impl CallScope {
                 return Err(malformed("the message goes on behind its gzip"));
             }
             call.received.with(|share| match share {
-                Some(share) => share.resize(bytes).map_err(|error| rejected(error, share)),
+                Some(share) => share.resize(bytes).map_err(|error| share.rejection(error)),
                 None => Ok(()),
             })
         };

@@ -74,7 +74,7 @@ impl ConnectionTable {
         }
         let connection = CallerConnection::new(self.next.fetch_add(1, Ordering::Relaxed), peer);
         let count = self.open.with(|open| {
-            open.by_number.insert(connection.number(), Arc::clone(&connection));
+            open.by_number.insert(connection.number, Arc::clone(&connection));
             open.by_number.len()
         });
         self.peak.fetch_max(count, Ordering::Relaxed);
@@ -97,7 +97,7 @@ impl ConnectionTable {
         connection.end_state_share();
         let (removed, waiting) = self
             .open
-            .with(|open| (open.by_number.remove(&connection.number()), open.waiting.take()));
+            .with(|open| (open.by_number.remove(&connection.number), open.waiting.take()));
         if removed.is_some() {
             self.metrics.connections().dec();
         }
@@ -111,11 +111,11 @@ impl ConnectionTable {
     pub(super) fn close_most_stalled(&self, asking: u64, limit: &'static str) -> bool {
         let open = self.open();
         let stalled = open.iter().filter(|connection| {
-            connection.number() != asking && !connection.is_closed() && connection.is_stalled(STALL_GRACE)
+            connection.number != asking && !connection.is_closed() && connection.is_stalled(STALL_GRACE)
         });
         let most = stalled.max_by_key(|connection| {
             let held = &connection.held;
-            (held.sending.load(Ordering::Relaxed), held.calls.load(Ordering::Relaxed))
+            (held.bytes.load(Ordering::Relaxed), held.calls.load(Ordering::Relaxed))
         });
         let Some(most) = most else { return false };
         self.metrics.record_limit_rejection(limit);
@@ -127,7 +127,7 @@ impl ConnectionTable {
     /// there is none.
     pub(super) fn close_most_silent(&self, asking: u64, limit: &'static str) -> bool {
         let open = self.open();
-        let others = open.iter().filter(|connection| connection.number() != asking);
+        let others = open.iter().filter(|connection| connection.number != asking);
         let ranked = others.filter_map(|connection| Some((connection.silence_rank()?, connection)));
         let Some((_, longest)) = ranked.max_by_key(|(rank, _)| *rank) else {
             return false;
@@ -143,7 +143,7 @@ impl ConnectionTable {
     fn close(&self, connection: &CallerConnection, reason: &'static str) {
         connection.close();
         if let Some(suppressed) = self.closings.pass() {
-            let peer = connection.peer().remote_addr;
+            let peer = connection.peer.remote_addr;
             tracing::warn!(?peer, reason, suppressed, "connection closed");
         }
     }
@@ -155,7 +155,7 @@ impl ConnectionTable {
             let Some(table) = table.upgrade() else { return };
             for connection in table.open() {
                 if !connection.is_closed() && connection.age() >= age {
-                    tracing::debug!(peer = ?connection.peer().remote_addr, "an old connection is closed");
+                    tracing::debug!(peer = ?connection.peer.remote_addr, "an old connection is closed");
                     connection.close();
                 }
             }

@@ -1,4 +1,4 @@
-//! `DecisionService`: its calls, each by the one way from bytes to result.
+//! Filter, Score, Order and `SelectVictims`.
 
 use std::sync::Arc;
 
@@ -13,74 +13,36 @@ use pumice_engine::policy::{DecisionKind, PolicyHook};
 
 use super::ServerContext;
 use super::convert;
-use super::convert::nodes::NodeEncoding;
+use super::convert::nodes::{NodeEncoding, max_nodes};
 use super::convert::query;
 use super::convert::result::{self, ScoreResultOptions};
 use super::decision_call::{CallWork, DecisionCall, cancelled};
 use super::evaluation::EvaluationContext;
 use super::pb;
-use super::pb::DecisionService;
-use super::query_size::{least_score_bytes, max_nodes, pair_count};
 use super::status::RpcResult;
 use super::worker_pool::CancellationToken;
 
-/// Implementation of the service.
-#[derive(Debug)]
-pub(super) struct DecisionRpc(pub(super) Arc<ServerContext>);
-
-impl DecisionRpc {
-    /// Responds to a call; `against` takes its reference to state and policy out of it.
-    async fn respond<C: DecisionCall>(
-        &self,
-        rpc: Request<C>,
-        against: fn(&mut C) -> Option<pb::EvaluationRef>,
-    ) -> RpcResult<C::Response> {
-        let (metadata, _, mut call) = rpc.into_parts();
-        let against = against(&mut call);
-        self.0.decide(call, against, &metadata).await
-    }
+/// Declares the calls that only decide, each by the one way from bytes to result.
+macro_rules! decisions {
+    ($($method:ident: $request:ident -> $response:ident;)*) => {
+        impl ServerContext {$(
+            pub(super) fn $method(
+                self: Arc<Self>,
+                rpc: Request<pb::$request>,
+            ) -> impl Future<Output = RpcResult<pb::$response>> + Send {
+                let mut call = rpc.into_inner();
+                let against = self.read_against(call.against.take());
+                self.decide(call, against)
+            }
+        )*}
+    };
 }
 
-impl DecisionService for DecisionRpc {
-    async fn filter(&self, rpc: Request<pb::FilterRequest>) -> RpcResult<pb::FilterResponse> {
-        self.respond(rpc, |call| call.against.take()).await
-    }
-
-    async fn score(&self, rpc: Request<pb::ScoreRequest>) -> RpcResult<pb::ScoreResponse> {
-        self.respond(rpc, |call| call.against.take()).await
-    }
-
-    async fn order(&self, rpc: Request<pb::OrderRequest>) -> RpcResult<pb::OrderResponse> {
-        self.respond(rpc, |call| call.against.take()).await
-    }
-
-    async fn select_victims(&self, rpc: Request<pb::SelectVictimsRequest>) -> RpcResult<pb::SelectVictimsResponse> {
-        self.respond(rpc, |call| call.against.take()).await
-    }
-
-    async fn place(&self, rpc: Request<pb::PlaceRequest>) -> RpcResult<pb::PlaceResponse> {
-        self.0.place(rpc).await
-    }
-
-    async fn admit(&self, rpc: Request<pb::AdmitRequest>) -> RpcResult<pb::AdmitResponse> {
-        self.0.admit(rpc).await
-    }
-
-    async fn open_session(&self, rpc: Request<pb::OpenSessionRequest>) -> RpcResult<pb::OpenSessionResponse> {
-        self.0.open_session(rpc).await
-    }
-
-    async fn close_session(&self, rpc: Request<pb::CloseSessionRequest>) -> RpcResult<pb::CloseSessionResponse> {
-        self.0.close_session(&rpc.into_inner())
-    }
-
-    async fn list_sessions(&self, rpc: Request<pb::ListSessionsRequest>) -> RpcResult<pb::ListSessionsResponse> {
-        Ok(self.0.list_sessions(rpc.into_inner()))
-    }
-
-    async fn commit_session(&self, rpc: Request<pb::CommitSessionRequest>) -> RpcResult<pb::CommitSessionResponse> {
-        self.0.commit_session(rpc.into_inner()).await
-    }
+decisions! {
+    filter: FilterRequest -> FilterResponse;
+    score: ScoreRequest -> ScoreResponse;
+    order: OrderRequest -> OrderResponse;
+    select_victims: SelectVictimsRequest -> SelectVictimsResponse;
 }
 
 /// Evaluates a query of tasks on nodes by a function of the engine, on as many cores as are free. Records the decision in
@@ -94,7 +56,11 @@ fn query_nodes<T>(
 ) -> RpcResult<T> {
     let start = (!query.tasks.is_empty()).then(Instant::now);
     let derived = context.plugin_states_for(&query.plugins);
-    let cores = edge.workers.queries.lease_cores(pair_count(context, query));
+    let pairs = query
+        .tasks
+        .len()
+        .saturating_mul(query::node_count(query, context.cluster_state()));
+    let cores = edge.workers.queries.lease_cores(pairs);
     let items = ask(context.prepare_context(&derived), cores.core_count())?.ok_or_else(cancelled)?;
     let Some(start) = start else { return Ok(items) };
     let asked: Vec<&str> = if query.plugins.is_empty() {
@@ -174,7 +140,14 @@ impl DecisionCall for pb::ScoreRequest {
     }
 
     fn least_bytes(&self, context: &EvaluationContext) -> usize {
-        least_score_bytes(self, context)
+        // The number of nodes that a filter leaves is not known before.
+        if self.with_filter {
+            return 0;
+        }
+        let all = context.cluster_state().node_count() as usize;
+        let width = self.candidates.as_ref().map_or(all, |set| all.min(max_nodes(set)));
+        let shown = self.limit.map_or(width, |limit| width.min(limit as usize));
+        self.tasks.len().saturating_mul(shown).saturating_mul(size_of::<f64>())
     }
 
     fn decide(

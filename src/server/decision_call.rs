@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use prost::Message;
-use tonic::metadata::MetadataMap;
 
 use super::ServerContext;
+use super::convert::evaluation_ref::EvaluationRef;
 use super::evaluation::EvaluationContext;
 use super::pb;
 use super::response_room::ResponseRoom;
@@ -66,7 +66,7 @@ impl CallWork {
 /// Request of a decision, without its reference to state and policy.
 pub(super) trait DecisionCall: Send + 'static {
     /// Message of the protocol that answers this request.
-    type Response: Message + Send + 'static;
+    type Response: Message + Send + Sync + 'static;
 
     /// Amount of work of the call.
     fn work(&self, context: &EvaluationContext) -> CallWork;
@@ -98,25 +98,21 @@ pub(super) trait DecisionCall: Send + 'static {
 impl ServerContext {
     /// Resolves the state and policy of a call, evaluates it, and reserves memory for its response.
     pub(super) async fn decide<C: DecisionCall>(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         call: C,
-        against: Option<pb::EvaluationRef>,
-        metadata: &MetadataMap,
+        against: RpcResult<EvaluationRef>,
     ) -> RpcResult<C::Response> {
         let mut room = ResponseRoom::of_call();
-        let context = self.resolve(against, metadata).await?;
+        let context = self.resolve(against?).await?;
         let work = call.work(&context);
         let is_small = work.is_small(&context) && call.object_bytes() <= MAX_ASYNC_OBJECT_BYTES;
         let pairs = work.most_pairs(&context);
         let (least_bytes, applied) = (call.least_bytes(&context), context.applied_through());
-        let edge = Arc::clone(self);
-        let decide = move |stop: &CancellationToken| {
-            let decided = call.decide(&edge, &context, stop);
-            decided.map_err(|failure| context.attach_metadata(&edge, failure))
-        };
         let decided = if is_small {
-            decide(&CancellationToken::default())?
+            evaluate(call, &self, &context, &CancellationToken::default())?
         } else {
+            let edge = Arc::clone(&self);
+            let decide = move |stop: &CancellationToken| evaluate(call, &edge, &context, stop);
             let decided = Box::pin(self.workers.queries.run_after(room.hold(least_bytes), decide)).await;
             // Where no worker was free, the changes are applied all the same.
             decided.map_err(|failure| match applied {
@@ -124,8 +120,20 @@ impl ServerContext {
                 None => failure,
             })?
         };
-        room.reserve(decided, pairs).await
+        room.reserve(&decided, pairs).await?;
+        Ok(decided)
     }
+}
+
+/// Evaluates a call in its context. An error has the metadata of the session.
+fn evaluate<C: DecisionCall>(
+    call: C,
+    edge: &ServerContext,
+    context: &EvaluationContext,
+    stop: &CancellationToken,
+) -> RpcResult<C::Response> {
+    let decided = call.decide(edge, context, stop);
+    decided.map_err(|failure| context.attach_metadata(edge, failure))
 }
 
 /// Error of a call whose caller has gone. It is never read.

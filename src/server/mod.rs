@@ -3,7 +3,7 @@
 
 mod access_layer;
 mod admit;
-pub mod codec;
+mod codec;
 mod commit;
 mod confirm;
 mod connection;
@@ -14,6 +14,7 @@ mod decision_call;
 mod evaluation;
 mod extender;
 mod large_messages;
+mod memory_budget;
 pub mod pb;
 mod place;
 mod place_batch;
@@ -24,16 +25,13 @@ mod policy;
 mod policy_audit;
 mod policy_file;
 pub mod probe;
-mod query_size;
-mod rejection_pause;
 mod request_body;
 mod reservations;
 mod resolve;
 mod response_body;
 mod response_room;
-mod retry_record;
-mod retry_turns;
-pub mod rpc;
+mod retries;
+mod rpc;
 mod sessions;
 mod shares;
 mod state;
@@ -53,7 +51,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
 use tokio::sync::watch;
-use tonic::service::Routes;
 
 use crate::limits::EdgeLimits;
 use crate::telemetry::Metrics;
@@ -64,9 +61,7 @@ use pumice_engine::policy::{Compatibility, Policy};
 use pumice_state::SharedState;
 
 use convert::reader::ReadOptions;
-use pb::{DecisionServiceMethods, PolicyServiceMethods, StateServiceMethods};
 use place_lane::PlaceLane;
-use rpc::{MessageLimits, RpcService};
 use shares::{HeldShare, SharedLimit};
 use status::RpcResult;
 
@@ -74,8 +69,10 @@ pub use access_layer::AccessLayer;
 pub use connection::CallerConnection;
 pub use connection_table::ConnectionTable;
 pub(crate) use extender::{ExtenderFront, is_extender_path};
+pub use memory_budget::MemoryBudget;
 pub use policy_file::PolicyFile;
 pub(crate) use policy_file::{HangupSignal, reload_policy, watch_policy_file};
+pub use rpc::ServicesLayer;
 pub use throttle::ThrottleLayer;
 pub use transport_facts::{PendingFacts, TransportFacts, TransportKind};
 pub use worker_pool::{WorkerGate, WorkerPool};
@@ -100,6 +97,8 @@ pub struct ServerContext {
     /// Begin of the names of decisions.
     id_prefix: String,
     next_id: AtomicU64,
+    /// Done once somebody was warned that policies of callers are in memory only.
+    memory_warning: Once,
 }
 
 impl ServerContext {
@@ -139,6 +138,7 @@ impl ServerContext {
         let verdict_cache = Arc::new(VerdictCache::new(limits.verdict_cache_bytes));
         metrics.follow_verdicts(Arc::clone(&verdict_cache));
         let (waits, share) = (("waits", limits.waits), ("connection_waits", limits.connection_waits));
+        let message = "too many calls wait for a revision, for the writer or for the disk";
         Arc::new(Self {
             state,
             read_options: ReadOptions::from_registry(plugins::REGISTRY, limits),
@@ -147,30 +147,17 @@ impl ServerContext {
             draining,
             workers: work,
             verdict_cache,
-            waits: SharedLimit::new(waits, share, 1, |held| &held.waits),
+            waits: SharedLimit::new(waits, share, [message; 2], 1, |held| &held.waits),
             place_lane: PlaceLane::default(),
             id_prefix: format!("{:08x}-", id_prefix >> 32),
             next_id: AtomicU64::new(1),
+            memory_warning: Once::new(),
         })
     }
 
-    /// Routes of all services of `pumice.v1`.
-    pub fn routes(self: &Arc<Self>) -> Routes {
-        let EdgeLimits {
-            request_bytes,
-            response_bytes,
-            ..
-        } = self.read_options.limits;
-        let limits = MessageLimits {
-            request_bytes,
-            response_bytes,
-        };
-        let decision = DecisionServiceMethods(decision::DecisionRpc(Arc::clone(self)));
-        let state = StateServiceMethods(state::StateRpc(Arc::clone(self)));
-        let policy = PolicyServiceMethods(policy::PolicyRpc(Arc::clone(self), Once::new()));
-        Routes::new(RpcService::new(decision, limits))
-            .add_service(RpcService::new(state, limits))
-            .add_service(RpcService::new(policy, limits))
+    /// Layer with all services of `pumice.v1`.
+    pub fn services(self: &Arc<Self>) -> ServicesLayer {
+        ServicesLayer(Arc::clone(self))
     }
 
     /// Workers of large requests.
@@ -185,8 +172,7 @@ impl ServerContext {
             return Ok(None);
         };
         let mut place = HeldShare::none(&self.waits, &connection);
-        let message = "too many calls wait for a revision, for the writer or for the disk";
-        place.grow(1).map_err(|error| place.rejection(error, message))?;
+        place.grow(1).map_err(|error| place.rejection(error))?;
         Ok(Some(place))
     }
 

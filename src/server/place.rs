@@ -12,39 +12,39 @@ use pumice_engine::policy::DecisionKind;
 use super::ServerContext;
 use super::access_layer::check_access;
 use super::codec::weighed;
-use super::convert::nodes::NodeSetReader;
+use super::convert::nodes::{NodeSetReader, max_nodes};
 use super::convert::not_evaluated::EvaluatedState;
 use super::convert::place::PlaceCall;
 use super::convert::place_result::place_result;
 use super::decision_call::{CallWork, DecisionCall, cancelled};
 use super::evaluation::EvaluationContext;
 use super::pb;
-use super::query_size::max_nodes;
 use super::resolve::SessionQuery;
 use super::status::RpcResult;
 use super::worker_pool::CancellationToken;
 
 impl ServerContext {
     /// Places groups of tasks: a preview, or the next change of a session.
-    pub(super) async fn place(self: &Arc<Self>, rpc: Request<pb::PlaceRequest>) -> RpcResult<pb::PlaceResponse> {
-        let (metadata, extensions, mut request) = rpc.into_parts();
+    pub(super) async fn place(self: Arc<Self>, rpc: Request<pb::PlaceRequest>) -> RpcResult<pb::PlaceResponse> {
+        let (_, extensions, mut request) = rpc.into_parts();
         if request.effect == i32::from(pb::PlaceEffect::Commit) {
             check_access(&extensions, PLACE_COMMIT)?;
         }
-        let evaluation_ref = request.against.take();
+        let against = request.against.take();
         let call = PlaceCall::read(request, &self.read_options.limits)?;
         match call.effect {
             pb::PlaceEffect::Unspecified | pb::PlaceEffect::Preview => {
-                self.decide(call, evaluation_ref, &metadata).await
+                let against = self.read_against(against);
+                self.decide(call, against).await
             }
-            pb::PlaceEffect::Session => self.place_in_session(evaluation_ref, call).await,
-            pb::PlaceEffect::Commit => self.place_and_commit(evaluation_ref, call, &metadata).await,
+            pb::PlaceEffect::Session => self.place_in_session(against, call).await,
+            pb::PlaceEffect::Commit => self.place_and_commit(against, call).await,
         }
     }
 
     async fn place_in_session(
         self: &Arc<Self>,
-        evaluation_ref: Option<pb::EvaluationRef>,
+        against: Option<pb::EvaluationRef>,
         call: PlaceCall,
     ) -> RpcResult<pb::PlaceResponse> {
         let encoding = call.encoding;
@@ -69,7 +69,7 @@ impl ServerContext {
             Ok(weighed(result, groups))
         };
         let purpose = "effect: SESSION changes a session";
-        let (context, result) = self.query_session(evaluation_ref, purpose, place).await?;
+        let (context, result) = self.query_session(against, purpose, place).await?;
         Ok(pb::PlaceResponse {
             metadata: Some(context.decision_metadata(self, encoding, DecisionKind::Place, &[])),
             result: Some(pb::PlaceResult::clone(&result)),

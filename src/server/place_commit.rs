@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use tonic::metadata::MetadataMap;
 
 use super::ServerContext;
 use super::connection::CallerConnection;
-use super::convert::evaluation_ref::{self, EvaluationRef};
+use super::convert::evaluation_ref::{EvaluationRef, RefTarget, read_ref};
 use super::convert::place::PlaceCall;
 use super::decision_call::cancelled;
 use super::pb;
@@ -45,18 +44,20 @@ impl ServerContext {
     /// Places groups of tasks and commits the placement.
     pub(super) async fn place_and_commit(
         self: &Arc<Self>,
-        evaluation_ref: Option<pb::EvaluationRef>,
+        against: Option<pb::EvaluationRef>,
         call: PlaceCall,
-        metadata: &MetadataMap,
     ) -> RpcResult<pb::PlaceResponse> {
         let room = ResponseRoom::of_call();
-        let now = evaluation_ref::decision_time(evaluation_ref.as_ref());
-        let (evaluation_ref, table) = evaluation_ref::read_ref(evaluation_ref, &self.read_options.limits)?;
-        let EvaluationRef::Latest(latest) = evaluation_ref else {
+        let EvaluationRef {
+            target,
+            node_table: table,
+            now,
+        } = read_ref(against, &self.read_options.limits)?;
+        let RefTarget::Latest(latest) = target else {
             let message = "effect: COMMIT writes to shared state: `against` has to be `latest`";
             return Err(CallError::new(ErrorCode::CommitAgainst, message));
         };
-        self.resolve_latest(&latest, metadata).await?;
+        self.resolve_latest(&latest).await?;
         let tasks = call.tasks;
         let call = Arc::new(CommitCall::new(call, table, (latest, now)));
         let placed = self.commit_first(&call, tasks).await;
@@ -66,7 +67,9 @@ impl ServerContext {
         };
         let (outcome, count) = placement_outcome(placed.as_ref().ok());
         self.metrics.placements().record(outcome, count);
-        room.reserve(placed?, tasks).await
+        let placed = placed?;
+        room.reserve(&placed, tasks).await?;
+        Ok(placed)
     }
 
     /// Places a small call in the lane, and any other on a worker of its own.

@@ -1,6 +1,7 @@
 //! `PolicyService`: documents in, versions out.
+#![expect(clippy::unused_async, reason = "all methods of the protocol are called alike")]
 
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use tonic::Request;
 
@@ -19,17 +20,15 @@ use super::convert::listing::page_size;
 use super::convert::policy::{policy, policy_report, policy_summary, read_compatibility};
 use super::large_messages::{LARGE_MESSAGE, work_beside_tasks};
 use super::pb;
-use super::pb::PolicyService;
 use super::policy_audit::{AuditDetails, AuditedCall, reload_details};
 use super::status::{CallError, RpcResult};
 use super::{BUILT_IN_POLICY, ServerContext};
 
-/// Implementation of the service.
-#[derive(Debug)]
-pub(super) struct PolicyRpc(pub(super) Arc<ServerContext>, pub(super) Once);
-
-impl PolicyService for PolicyRpc {
-    async fn reload_policy(&self, rpc: Request<pb::ReloadPolicyRequest>) -> RpcResult<pb::ReloadPolicyResponse> {
+impl ServerContext {
+    pub(super) async fn reload_policy(
+        self: Arc<Self>,
+        rpc: Request<pb::ReloadPolicyRequest>,
+    ) -> RpcResult<pb::ReloadPolicyResponse> {
         let extensions = rpc.extensions().clone();
         let pb::ReloadPolicyRequest {
             name,
@@ -52,23 +51,25 @@ impl PolicyService for PolicyRpc {
             origin: PolicyOrigin::Rpc(audited.signature()),
         };
         let origin = reload.origin.kind();
-        let state = Arc::clone(&self.0.state);
+        let state = Arc::clone(&self.state);
         let compiled = self
-            .0
             .workers
             .policies
             .run(move |_| Ok(state.compile_reload(reload)))
             .await?;
-        let _place = self.0.waiting_place()?;
+        let _place = self.waiting_place()?;
         let reloaded = match compiled {
-            Ok(compiled) => self.0.state.install_policy(compiled).await,
+            Ok(compiled) => self.state.install_policy(compiled).await,
             Err(error) => Err(error),
         };
         let accepted = work_beside_tasks(large, || self.record_outcome(reloaded, (origin, &audited), dry_run))?;
         Ok(accepted)
     }
 
-    async fn rollback_policy(&self, rpc: Request<pb::RollbackPolicyRequest>) -> RpcResult<pb::RollbackPolicyResponse> {
+    pub(super) async fn rollback_policy(
+        self: Arc<Self>,
+        rpc: Request<pb::RollbackPolicyRequest>,
+    ) -> RpcResult<pb::ReloadPolicyResponse> {
         let extensions = rpc.extensions().clone();
         let pb::RollbackPolicyRequest {
             name,
@@ -86,27 +87,15 @@ impl PolicyService for PolicyRpc {
             caller: audited.signature(),
         };
         let origin = "rollback";
-        let _place = self.0.waiting_place()?;
-        let reloaded = self.0.state.rollback_policy(rollback).await;
-        let pb::ReloadPolicyResponse {
-            policy,
-            unchanged,
-            report,
-            difference,
-            durability,
-            awaited_sources,
-        } = self.record_outcome(reloaded, (origin, &audited), dry_run)?;
-        Ok(pb::RollbackPolicyResponse {
-            policy,
-            unchanged,
-            report,
-            difference,
-            durability,
-            awaited_sources,
-        })
+        let _place = self.waiting_place()?;
+        let reloaded = self.state.rollback_policy(rollback).await;
+        self.record_outcome(reloaded, (origin, &audited), dry_run)
     }
 
-    async fn delete_policy(&self, rpc: Request<pb::DeletePolicyRequest>) -> RpcResult<pb::DeletePolicyResponse> {
+    pub(super) async fn delete_policy(
+        self: Arc<Self>,
+        rpc: Request<pb::DeletePolicyRequest>,
+    ) -> RpcResult<pb::DeletePolicyResponse> {
         let extensions = rpc.extensions().clone();
         let pb::DeletePolicyRequest { name, expected_version } = rpc.into_inner();
         if name.is_empty() {
@@ -120,11 +109,10 @@ impl PolicyService for PolicyRpc {
             name: name.into(),
             expected_version,
         };
-        let state = &self.0.state;
-        let _place = self.0.waiting_place()?;
-        let deleted = state.delete_policy(deletion).await.map_err(CallError::from);
-        audited.record_result(&deleted, |done| (AuditOutcome::Done, deletion_details(done)));
-        let deleted = deleted?;
+        let state = &self.state;
+        let _place = self.waiting_place()?;
+        let deleted = state.delete_policy(deletion).await;
+        let deleted = audited.recorded(deleted, |done| (AuditOutcome::Done, deletion_details(done)))?;
         let DeletedPolicy { deleted, replacement } = deleted;
         let (durability, in_force) = (state.durability(), &deleted.in_force);
         let now = replacement.as_ref().map_or(0, |now| now.in_force.version);
@@ -139,10 +127,13 @@ impl PolicyService for PolicyRpc {
         })
     }
 
-    async fn get_policy(&self, rpc: Request<pb::GetPolicyRequest>) -> RpcResult<pb::GetPolicyResponse> {
+    pub(super) async fn get_policy(
+        self: Arc<Self>,
+        rpc: Request<pb::GetPolicyRequest>,
+    ) -> RpcResult<pb::GetPolicyResponse> {
         let pb::GetPolicyRequest { name, version } = rpc.into_inner();
         let name = policy_name_or_default(name);
-        let state = &self.0.state;
+        let state = &self.state;
         let found = state.policy_version(&name, version).map_err(CallError::from)?;
         let active = state.policy_version(&name, 0).map_err(CallError::from)?;
         Ok(pb::GetPolicyResponse {
@@ -151,7 +142,10 @@ impl PolicyService for PolicyRpc {
         })
     }
 
-    async fn list_policies(&self, rpc: Request<pb::ListPoliciesRequest>) -> RpcResult<pb::ListPoliciesResponse> {
+    pub(super) async fn list_policies(
+        self: Arc<Self>,
+        rpc: Request<pb::ListPoliciesRequest>,
+    ) -> RpcResult<pb::ListPoliciesResponse> {
         let pb::ListPoliciesRequest {
             name,
             page_size: size,
@@ -159,10 +153,9 @@ impl PolicyService for PolicyRpc {
         } = rpc.into_inner();
         let all = name.is_empty();
         let (rows, active) = if all {
-            (self.0.state.active_policies(), None)
+            (self.state.active_policies(), None)
         } else {
             let versions = self
-                .0
                 .state
                 .policy_versions(&policy_name_or_default(name))
                 .map_err(CallError::from)?;
@@ -186,7 +179,7 @@ impl PolicyService for PolicyRpc {
         let mut rows = rows.iter().skip_while(seen);
         let page: Vec<_> = rows
             .by_ref()
-            .take(page_size(size, self.0.read_options.limits.page_records))
+            .take(page_size(size, self.read_options.limits.page_records))
             .collect();
         let more = rows.next().is_some();
         let is_active = |row: &PolicyVersion| active.as_ref().is_none_or(|active| is_same_version(active, row));
@@ -198,13 +191,11 @@ impl PolicyService for PolicyRpc {
                 .collect(),
         })
     }
-}
 
-impl PolicyRpc {
     /// Warns once that a policy of a caller does not survive a restart.
     fn warn_of_memory(&self) {
-        if self.0.state.durability() == Durability::Memory {
-            self.1.call_once(|| {
+        if self.state.durability() == Durability::Memory {
+            self.memory_warning.call_once(|| {
                 tracing::warn!(
                     "policies that callers bring are in memory only: a restart loses them; set `data_dir` to make them durable"
                 );
@@ -222,7 +213,7 @@ impl PolicyRpc {
         if !dry_run {
             let details = reload_details(&reloaded, ("origin", origin.to_owned()));
             audited.record(AuditOutcome::of_reload(&reloaded), details);
-            self.0.metrics.record_reload(origin, ReloadOutcome::of(&reloaded));
+            self.metrics.record_reload(origin, ReloadOutcome::of(&reloaded));
         }
         let reloaded = reloaded.inspect_err(|error| {
             tracing::warn!(error = %LogText(error), origin, dry_run, "policy not changed");
@@ -238,7 +229,7 @@ impl PolicyRpc {
         if !dry_run {
             let in_force = &version.in_force;
             let (policy, number, origin) = (&in_force.name, in_force.version, &version.origin);
-            let durability = self.0.state.durability();
+            let durability = self.state.durability();
             tracing::info!(%policy, version = number, %origin, unchanged, %durability, "policy in force");
             warn_of_awaited_sources(policy, &awaited);
             self.warn_of_memory();
@@ -246,7 +237,7 @@ impl PolicyRpc {
         let durability = if dry_run {
             pb::Durability::Unspecified
         } else {
-            convert::durability(self.0.state.durability())
+            convert::durability(self.state.durability())
         };
         Ok(pb::ReloadPolicyResponse {
             durability: durability.into(),

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tonic::Extensions;
 
 use super::access_layer::access_of;
-use super::status::RpcResult;
+use super::status::{CallError, RpcResult};
 use crate::access::CallerAccess;
 use crate::audit::{AuditAction, AuditOutcome};
 use pumice_state::{PolicyError, ReloadedPolicy};
@@ -82,18 +82,18 @@ impl AuditedCall {
         }
     }
 
-    /// Writes the line about an error or a result.
-    pub(super) fn record_result<T>(
+    /// Result of the call, with the line about it written.
+    pub(super) fn recorded<T>(
         &self,
-        result: &RpcResult<T>,
+        result: Result<T, impl Into<CallError>>,
         details: impl FnOnce(&T) -> (AuditOutcome, AuditDetails),
-    ) {
-        match result {
-            Ok(done) => {
-                let (outcome, details) = details(done);
-                self.record(outcome, details);
-            }
-            Err(error) => self.record(AuditOutcome::Failed, vec![("error", error.message().into())]),
-        }
+    ) -> RpcResult<T> {
+        let result = result.map_err(Into::into);
+        let (outcome, details) = match &result {
+            Ok(done) => details(done),
+            Err(error) => (AuditOutcome::Failed, vec![("error", error.message().into())]),
+        };
+        self.record(outcome, details);
+        result
     }
 }

@@ -1,114 +1,35 @@
 //! Bodies of requests: received whole before a call takes its place, within a time and within budgets of bytes.
 
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Body as HttpBody;
 use prost::bytes::{Bytes, BytesMut};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use pumice_engine::model::ErrorCode;
-use pumice_engine::short_lock::ShortLock;
 
 use super::connection::CallerConnection;
-use super::shares::{HeldShare, ShareError, SharedLimit};
+use super::memory_budget::{FREE_BYTES, MemoryBudget, SlowBody};
+use super::shares::{HeldShare, ShareError};
 use super::status::{CallError, RpcResult};
-use crate::limits::EdgeLimits;
 
 /// Bytes that the transport holds for a call whose body is not there yet, beside the body.
 const CALL_BYTES: usize = 4 << 10;
-/// Bytes that a connection may always receive while others leave them: small requests come through.
-pub(super) const LITTLE_BYTES: usize = 64 << 10;
-/// Bytes of a body of an extender protocol up to which it may use the part of the limit that is kept for small ones.
-const SMALL_BODY_BYTES: usize = 1 << 20;
-/// Bytes of a body that are not charged: probes and the smallest requests are always accepted.
-pub(super) const FREE_BYTES: usize = 1 << 10;
 /// Bytes before a message: a flag and its length.
 pub(super) const PREFIX_BYTES: usize = 5;
-/// Age of a body at which it may be given up for the sake of others.
-const GIVE_UP_AGE: Duration = Duration::from_secs(1);
-/// Why a connection, or all callers, send too much.
-const TOO_MANY_BYTES: [&str; 2] = [
-    "this connection sends too many bytes of requests at once",
-    "too many bytes of requests are being received or worked on",
-];
-
 /// Receiver of the bodies of all calls.
 #[derive(Debug)]
 pub(super) struct BodyReceiver {
-    pub(super) bytes: Arc<SharedLimit>,
+    pub(super) memory: Arc<MemoryBudget>,
     pub(super) request_bytes: usize,
     time: Duration,
-    next: AtomicU64,
-    /// Bodies that are being received and have not come at once.
-    slow: ShortLock<BTreeMap<u64, Arc<SlowBody>>>,
-}
-
-/// Body that is being received.
-#[derive(Debug)]
-pub(super) struct SlowBody {
-    since: Instant,
-    bytes: AtomicUsize,
-    given_up: AtomicBool,
-    waker: ShortLock<Option<Waker>>,
-}
-
-impl SlowBody {
-    pub(super) fn begin() -> Arc<Self> {
-        Arc::new(Self {
-            since: Instant::now(),
-            bytes: AtomicUsize::new(0),
-            given_up: AtomicBool::new(false),
-            waker: ShortLock::default(),
-        })
-    }
-
-    /// Sets the number of received bytes.
-    pub(super) fn set_bytes(&self, bytes: usize) {
-        self.bytes.store(bytes, Ordering::Relaxed);
-    }
-
-    fn give_up(&self) {
-        // It is not chosen again while it ends.
-        self.bytes.store(0, Ordering::Relaxed);
-        self.given_up.store(true, Ordering::Release);
-        let waker = self.waker.with(Option::take);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Ready when the body is given up for the sake of others.
-    pub(super) fn poll_given_up(&self, context: &Context<'_>) -> Poll<()> {
-        self.waker.with(|waker| *waker = Some(context.waker().clone()));
-        if self.given_up.load(Ordering::Acquire) {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    }
-}
-
-/// Entry of a slow body in the receiver's list, until it is dropped.
-#[derive(Debug)]
-pub(super) struct SlowEntry {
-    receiver: Arc<BodyReceiver>,
-    number: u64,
-    pub(super) body: Arc<SlowBody>,
-}
-
-impl Drop for SlowEntry {
-    fn drop(&mut self) {
-        self.receiver.slow.with(|slow| slow.remove(&self.number));
-    }
 }
 
 /// Bytes of the blocks of a large body. A single buffer that grows would leave as many bytes behind as it has, each time
@@ -219,40 +140,13 @@ pub(super) fn message_bytes(bytes: &[u8]) -> Option<usize> {
 }
 
 impl BodyReceiver {
-    /// Receiver with these limits.
-    pub(super) fn new(limits: &EdgeLimits) -> Arc<Self> {
-        let share = ("connection_receiving_bytes", limits.connection_receiving_bytes);
-        let total = ("receiving_bytes", limits.receiving_bytes);
-        let bytes = SharedLimit::new(total, share, LITTLE_BYTES, |held| &held.receiving);
-        Self::within(bytes, limits.request_bytes, limits.request_body)
-    }
-
-    /// Receiver of the bodies of extender protocols, of which each connection has one.
-    pub(super) fn of_extenders(limits: &EdgeLimits) -> Arc<Self> {
-        let total = ("extender_receiving_bytes", limits.extender_receiving_bytes);
-        let bytes = SharedLimit::new(total, total, SMALL_BODY_BYTES, |held| &held.receiving);
-        Self::within(bytes, limits.extender_body_bytes, limits.request_body)
-    }
-
-    fn within(bytes: Arc<SharedLimit>, request_bytes: usize, time: Duration) -> Arc<Self> {
+    /// Receiver of bodies with at most this many bytes, each within this time.
+    pub(super) fn new(memory: &Arc<MemoryBudget>, request_bytes: usize, time: Duration) -> Arc<Self> {
         Arc::new(Self {
-            bytes,
+            memory: Arc::clone(memory),
             request_bytes,
             time,
-            next: AtomicU64::new(0),
-            slow: ShortLock::default(),
         })
-    }
-
-    /// Lists a body that may be given up for the sake of others.
-    pub(super) fn list(self: &Arc<Self>, body: Arc<SlowBody>) -> SlowEntry {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.slow.with(|slow| slow.insert(number, Arc::clone(&body)));
-        SlowEntry {
-            receiver: Arc::clone(self),
-            number,
-            body,
-        }
     }
 
     /// Receives the body of a call with one message. `plain`: the message is not compressed.
@@ -280,7 +174,7 @@ impl BodyReceiver {
         connection: &Arc<CallerConnection>,
         has_prefix: bool,
     ) -> RpcResult<ReceivedMessage> {
-        let mut partial = PartialBody::new(HeldShare::none(&self.bytes, connection), has_prefix);
+        let mut partial = PartialBody::new(self.memory.share(connection), has_prefix);
         // Most bodies are there with their headers, and are not worth a timer and a place in the list.
         let at_once = poll_fn(|context| Poll::Ready(self.poll_fill(&mut partial, &mut body, None, context)));
         match at_once.await {
@@ -298,14 +192,16 @@ impl BodyReceiver {
         connection: &Arc<CallerConnection>,
     ) -> RpcResult<()> {
         let progress = SlowBody::begin();
-        let _entry = self.list(Arc::clone(&progress));
-        let mut waiting = HeldShare::none(&self.bytes, connection);
-        self.take(&mut waiting, CALL_BYTES, &progress).await?;
+        let _entry = self.memory.list(Arc::clone(&progress));
+        let mut waiting = self.memory.share(connection);
+        self.memory.take(&mut waiting, CALL_BYTES, Some(&progress)).await?;
         progress.set_bytes(CALL_BYTES + partial.share.amount());
         let filling = async {
             loop {
                 if let Some(data) = partial.refused.take() {
-                    self.take(&mut partial.share, data.len(), &progress).await?;
+                    self.memory
+                        .take(&mut partial.share, data.len(), Some(&progress))
+                        .await?;
                     self.push(partial, data)?;
                 }
                 poll_fn(|context| self.poll_fill(partial, &mut body, Some(&progress), context)).await?;
@@ -316,7 +212,7 @@ impl BodyReceiver {
         };
         tokio::select! {
             filled = filling => filled,
-            () = poll_fn(|context| progress.poll_given_up(context)) => Err(rejected(ShareError::Full, &waiting)),
+            () = poll_fn(|context| progress.poll_given_up(context)) => Err(waiting.rejection(ShareError::Full)),
             () = sleep(self.time) => Err(self.too_slow()),
         }
     }
@@ -351,28 +247,6 @@ impl BodyReceiver {
         let prefix = if partial.has_prefix { PREFIX_BYTES } else { 0 };
         let there = partial.bytes.saturating_sub(prefix);
         self.check_length(partial.message_bytes().unwrap_or_default().max(there))
-    }
-
-    /// Takes bytes of the budget. If it is exhausted, the body that has held most for longest is given up.
-    async fn take(&self, share: &mut HeldShare, bytes: usize, progress: &Arc<SlowBody>) -> RpcResult<()> {
-        share
-            .grow_shedding(bytes, TOO_MANY_BYTES, || self.give_up_one(progress))
-            .await
-    }
-
-    /// Gives up the body of the largest product of bytes and age. Returns false if none is old enough.
-    fn give_up_one(&self, asking: &Arc<SlowBody>) -> bool {
-        let slow: Vec<_> = self.slow.with(|slow| slow.values().map(Arc::clone).collect());
-        let old = slow.iter().filter_map(|body| {
-            let (age, bytes) = (body.since.elapsed(), body.bytes.load(Ordering::Relaxed));
-            let weight = u128::try_from(bytes).unwrap_or_default() * age.as_millis();
-            (!Arc::ptr_eq(body, asking) && age >= GIVE_UP_AGE && bytes > 0).then_some((weight, body))
-        });
-        let Some((_, heaviest)) = old.max_by_key(|(weight, _)| *weight) else {
-            return false;
-        };
-        heaviest.give_up();
-        true
     }
 
     pub(super) fn too_slow(&self) -> CallError {
@@ -446,12 +320,6 @@ impl RequestEncoding {
     }
 }
 
-/// Rejection of a body that exceeds the memory budget.
-pub(super) fn rejected(error: ShareError, share: &HeldShare) -> CallError {
-    let [greedy, full] = TOO_MANY_BYTES;
-    share.rejection(error, if error == ShareError::Greedy { greedy } else { full })
-}
-
 /// Checks that the body is one whole message.
 fn check_frame(body: &[u8], plain: bool) -> RpcResult<()> {
     let malformed = |message: &str| Err(malformed(message));
@@ -488,44 +356,53 @@ pub(super) fn abandoned() -> CallError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::EdgeLimits;
+    use crate::server::ConnectionTable;
+    use crate::telemetry::Metrics;
+
+    /// Receiver of bodies of 14 MiB at most, within a budget of this many bytes.
+    fn receiver(message_bytes: usize) -> Arc<BodyReceiver> {
+        let limits = EdgeLimits {
+            message_bytes,
+            ..EdgeLimits::default()
+        };
+        let connections = ConnectionTable::new(1, Arc::new(Metrics::new()));
+        let memory = MemoryBudget::new(&limits, &connections);
+        BodyReceiver::new(&memory, 14 << 20, limits.request_body)
+    }
 
     #[tokio::test]
     async fn large_bodies_of_extenders_leave_room_for_small_ones() {
         const MIB: usize = 1 << 20;
-        let limits = EdgeLimits {
-            extender_receiving_bytes: 16 * MIB,
-            ..EdgeLimits::default()
-        };
-        let receiver = BodyReceiver::of_extenders(&limits);
+        let receiver = receiver(16 * MIB);
         let receive = async |bytes: usize| {
             let body = axum::body::Body::from(vec![b' '; bytes]);
             receiver.receive_whole(body, &CallerConnection::unknown(), false).await
         };
         let large = receive(14 * MIB).await.unwrap();
         let refused = receive(3 * MIB).await.unwrap_err();
-        assert_eq!(refused.reached_limit(), Some("extender_receiving_bytes"));
+        assert_eq!(refused.reached_limit(), Some("message_bytes"));
         let small = receive(MIB).await.unwrap();
         assert_eq!((large.bytes.len(), small.bytes.len()), (14 * MIB, MIB));
+        drop((large, small));
         assert_eq!(
-            receiver.bytes.used(),
+            receiver.memory.fallen(),
             15 * MIB,
             "bodies count until they are worked off"
         );
-        drop((large, small));
-        assert_eq!(receiver.bytes.used(), 0);
-        assert!(receive(limits.extender_body_bytes + 1).await.is_err());
+        assert!(receive(14 * MIB + 1).await.is_err());
     }
 
     #[test]
     fn a_body_is_the_same_in_frames_of_any_length() {
-        let receiver = BodyReceiver::new(&EdgeLimits::default());
+        let receiver = receiver(1 << 30);
         let connection = CallerConnection::unknown();
         let lengths = [0, 3, 7, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 17];
         for (length, frame) in lengths.into_iter().flat_map(|length| {
             [1_000, 16 << 10, BLOCK_BYTES - 1, BLOCK_BYTES, 5 * BLOCK_BYTES].map(|frame| (length, frame))
         }) {
             let body: Vec<u8> = (0..=250).cycle().take(length).collect();
-            let mut partial = PartialBody::new(HeldShare::none(&receiver.bytes, &connection), true);
+            let mut partial = PartialBody::new(receiver.memory.share(&connection), true);
             for frame in body.chunks(frame) {
                 partial.push(Bytes::copy_from_slice(frame));
                 assert_eq!(partial.message_bytes().is_some(), partial.bytes >= PREFIX_BYTES);

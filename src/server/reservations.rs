@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tonic::Request;
+
 use super::ServerContext;
 use super::convert::accounts;
 use super::convert::admit::named_amounts;
@@ -12,7 +14,9 @@ use super::convert::listing::PageRequest;
 use super::convert::policy::timestamp;
 use super::convert::reader::check_name;
 use super::pb;
+use super::policy_audit::AuditedCall;
 use super::status::{CallError, RpcResult};
+use crate::audit::{AuditAction, AuditOutcome};
 use pumice_engine::Snapshot;
 use pumice_engine::model::{ErrorCode, Reservation};
 use pumice_state::LedgerRelease;
@@ -20,11 +24,11 @@ use pumice_state::LedgerRelease;
 impl ServerContext {
     /// Lists rows of the ledger by job, page by page.
     pub(super) async fn list_reservations(
-        self: &Arc<Self>,
-        request: pb::ListReservationsRequest,
+        self: Arc<Self>,
+        rpc: Request<pb::ListReservationsRequest>,
     ) -> RpcResult<pb::ListReservationsResponse> {
-        let pb::ListReservationsRequest { queues, page } = request;
-        let edge = Arc::clone(self);
+        let pb::ListReservationsRequest { queues, page } = rpc.into_inner();
+        let edge = Arc::clone(&self);
         let queues: BTreeSet<String> = queues.into_iter().collect();
         let list = move || {
             let snapshot = edge.state.snapshot();
@@ -43,7 +47,21 @@ impl ServerContext {
         self.run_blocking(list).await
     }
 
+    /// Ends a reservation, and leaves a line about it in the audit log.
     pub(super) async fn release_reservation(
+        self: Arc<Self>,
+        rpc: Request<pb::ReleaseReservationRequest>,
+    ) -> RpcResult<pb::ReleaseReservationResponse> {
+        let job = rpc.get_ref().job.clone();
+        let audited = AuditedCall::new(rpc.extensions(), AuditAction::ReleaseReservation, job);
+        let released = self.release_row(rpc.into_inner()).await;
+        audited.recorded(released, |reply| match &reply.reservation {
+            None => (AuditOutcome::Unchanged, Vec::new()),
+            Some(row) => (AuditOutcome::Done, vec![("queue", row.queue.as_str().into())]),
+        })
+    }
+
+    async fn release_row(
         self: &Arc<Self>,
         request: pb::ReleaseReservationRequest,
     ) -> RpcResult<pb::ReleaseReservationResponse> {
@@ -66,19 +84,17 @@ impl ServerContext {
         let place = self.waiting_place()?;
         let released = self.state.release(release).await?;
         drop(place);
-        let durability = durability(self.state.durability()).into();
-        let Some(released) = released else {
-            return Ok(pb::ReleaseReservationResponse {
-                reservation: None,
-                durability,
-            });
+        let reservation = match released {
+            None => None,
+            Some(released) => {
+                let edge = Arc::clone(self);
+                let row = move || Ok(edge.reservation(&before, &released.row, released.lease_left));
+                Some(self.run_blocking(row).await?)
+            }
         };
-        let edge = Arc::clone(self);
-        let response_row = move || Ok(edge.reservation(&before, &released.row, released.lease_left));
-        let reservation = Some(self.run_blocking(response_row).await?);
         Ok(pb::ReleaseReservationResponse {
             reservation,
-            durability,
+            durability: durability(self.state.durability()).into(),
         })
     }
 

@@ -5,9 +5,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tonic::metadata::MetadataMap;
+use tokio::time::Instant;
 
-use crate::limits::parse_grpc_timeout;
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
 use pumice_engine::model::{ClusterState, ErrorCode, Problem};
 use pumice_engine::policy::{self, CompileOptions};
@@ -15,7 +14,8 @@ use pumice_engine::{PolicyInForce, Revision, Snapshot};
 use pumice_state::{StateError, SteppedSession, WeighedResult};
 
 use super::ServerContext;
-use super::convert::evaluation_ref::{EvaluationRef, LatestRef, SessionRef};
+use super::connection::CallScope;
+use super::convert::evaluation_ref::{EvaluationRef, LatestRef, RefTarget, SessionRef, read_ref};
 use super::convert::{self, inline};
 use super::evaluation::{EvaluationContext, HeldState};
 use super::pb;
@@ -56,9 +56,12 @@ impl ServerContext {
         purpose: &'static str,
         query: impl FnOnce(SessionQuery<'_>) -> RpcResult<WeighedResult<T>> + Send + 'static,
     ) -> RpcResult<(EvaluationContext, Arc<T>)> {
-        let now = convert::evaluation_ref::decision_time(against.as_ref());
-        let (evaluation_ref, table) = convert::evaluation_ref::read_ref(against, &self.read_options.limits)?;
-        let EvaluationRef::Session(step) = evaluation_ref else {
+        let EvaluationRef {
+            target,
+            node_table: table,
+            now,
+        } = read_ref(against, &self.read_options.limits)?;
+        let RefTarget::Session(step) = target else {
             let message = format!("{purpose}, and the request names none");
             return Err(CallError::new(ErrorCode::SessionMissing, message));
         };
@@ -92,20 +95,50 @@ impl ServerContext {
 
     /// Resolves the `against` of a request: finds, waits for or builds its state. An error about a session has its last
     /// applied change.
-    pub(super) async fn resolve(
-        self: &Arc<Self>,
-        evaluation_ref: Option<pb::EvaluationRef>,
-        metadata: &MetadataMap,
-    ) -> RpcResult<EvaluationContext> {
-        let session = match evaluation_ref
-            .as_ref()
-            .and_then(|evaluation_ref| evaluation_ref.target.as_ref())
-        {
-            Some(pb::evaluation_ref::Target::Session(step)) => Some(step.id.clone()),
-            Some(pb::evaluation_ref::Target::Latest(_) | pb::evaluation_ref::Target::Inline(_)) | None => None,
+    pub(super) async fn resolve(self: &Arc<Self>, against: EvaluationRef) -> RpcResult<EvaluationContext> {
+        let EvaluationRef {
+            target,
+            node_table,
+            now,
+        } = against;
+        let mut context = match target {
+            RefTarget::Latest(latest) => {
+                let (snapshot, policy) = self.resolve_latest(&latest).await?;
+                let revision = snapshot.revision;
+                EvaluationContext::new(HeldState::Snapshot(snapshot), policy, revision)
+            }
+            RefTarget::Session(step) => {
+                let session = step.session.clone();
+                let stepped = Box::pin(self.resolve_session(step)).await;
+                stepped.map_err(|failure| self.with_session_progress(&session, failure))?
+            }
+            RefTarget::Inline(inline) => {
+                let edge = Arc::clone(self);
+                let resolved = self.run_blocking(move || edge.resolve_inline(*inline));
+                let (cluster_state, policy, warnings) = Box::pin(resolved).await?;
+                let revision = Revision {
+                    number: 0,
+                    ..self.state.snapshot().revision
+                };
+                let state = HeldState::Inline(Box::new(cluster_state));
+                let mut context = EvaluationContext::new(state, policy, revision);
+                context.warnings = warnings;
+                context
+            }
         };
-        let found = self.resolve_ref(evaluation_ref, metadata).await;
-        found.map_err(|failure| match session {
+        context.node_table = node_table;
+        context.now = now;
+        Ok(context)
+    }
+
+    /// Reads the `against` of a request. An error about a session has its last applied change.
+    pub(super) fn read_against(&self, against: Option<pb::EvaluationRef>) -> RpcResult<EvaluationRef> {
+        let session = match against.as_ref().and_then(|against| against.target.as_ref()) {
+            Some(pb::evaluation_ref::Target::Session(step)) if !step.changes.is_empty() => Some(step.id.clone()),
+            Some(_) | None => None,
+        };
+        let read = read_ref(against, &self.read_options.limits);
+        read.map_err(|failure| match session {
             Some(session) => self.with_session_progress(&session, failure),
             None => failure,
         })
@@ -119,55 +152,20 @@ impl ServerContext {
         }
     }
 
-    async fn resolve_ref(
-        self: &Arc<Self>,
-        evaluation_ref: Option<pb::EvaluationRef>,
-        metadata: &MetadataMap,
-    ) -> RpcResult<EvaluationContext> {
-        let now = convert::evaluation_ref::decision_time(evaluation_ref.as_ref());
-        let (evaluation_ref, table) = convert::evaluation_ref::read_ref(evaluation_ref, &self.read_options.limits)?;
-        let mut context = match evaluation_ref {
-            EvaluationRef::Latest(evaluation_ref) => {
-                let (snapshot, policy) = self.resolve_latest(&evaluation_ref, metadata).await?;
-                let revision = snapshot.revision;
-                EvaluationContext::new(HeldState::Snapshot(snapshot), policy, revision)
-            }
-            EvaluationRef::Session(step) => Box::pin(self.resolve_session(step)).await?,
-            EvaluationRef::Inline(evaluation_ref) => {
-                let edge = Arc::clone(self);
-                let resolved = self.run_blocking(move || edge.resolve_inline(*evaluation_ref));
-                let (cluster_state, policy, warnings) = Box::pin(resolved).await?;
-                let revision = Revision {
-                    number: 0,
-                    ..self.state.snapshot().revision
-                };
-                let state = HeldState::Inline(Box::new(cluster_state));
-                let mut context = EvaluationContext::new(state, policy, revision);
-                context.warnings = warnings;
-                context
-            }
-        };
-        context.node_table = table;
-        context.now = now;
-        Ok(context)
-    }
-
     /// Newest snapshot, or a snapshot at least as new as requested.
-    pub(super) async fn resolve_snapshot(
-        &self,
-        evaluation_ref: &LatestRef,
-        metadata: &MetadataMap,
-    ) -> RpcResult<Arc<Snapshot>> {
-        if evaluation_ref.at_least.is_none() && evaluation_ref.positions.is_empty() {
+    pub(super) async fn resolve_snapshot(&self, latest: &LatestRef) -> RpcResult<Arc<Snapshot>> {
+        if latest.at_least.is_none() && latest.positions.is_empty() {
             return Ok(self.state.snapshot());
         }
-        Box::pin(self.wait_for_snapshot(evaluation_ref, metadata)).await
+        Box::pin(self.wait_for_snapshot(latest)).await
     }
 
     /// Snapshot at least as new as requested.
-    async fn wait_for_snapshot(&self, evaluation_ref: &LatestRef, metadata: &MetadataMap) -> RpcResult<Arc<Snapshot>> {
-        let wait = wait_before_deadline(evaluation_ref.max_wait.min(self.state.limits().wait), metadata);
-        let (least, positions) = (evaluation_ref.at_least, &evaluation_ref.positions);
+    async fn wait_for_snapshot(&self, latest: &LatestRef) -> RpcResult<Arc<Snapshot>> {
+        let left = CallScope::current().and_then(|call| call.deadline);
+        let left = left.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let wait = wait_before_deadline(latest.max_wait.min(self.state.limits().wait), left);
+        let (least, positions) = (latest.at_least, &latest.positions);
         let at_once = self.state.snapshot_at(least, positions, Duration::ZERO).await;
         if wait.is_zero() || !matches!(at_once, Err(StateError::NotReached { .. })) {
             return Ok(at_once?);
@@ -177,21 +175,17 @@ impl ServerContext {
     }
 
     /// Snapshot of shared state and the policy of the request.
-    pub(super) async fn resolve_latest(
-        &self,
-        evaluation_ref: &LatestRef,
-        metadata: &MetadataMap,
-    ) -> RpcResult<(Arc<Snapshot>, Arc<PolicyInForce>)> {
+    pub(super) async fn resolve_latest(&self, latest: &LatestRef) -> RpcResult<(Arc<Snapshot>, Arc<PolicyInForce>)> {
         if self.state.is_store_stale() {
             let message = "this server cannot confirm that it has the newest entry of its store (limit `store_stale_ms`): ask another one";
             return Err(CallError::new(ErrorCode::StoreStale, message));
         }
-        let snapshot = self.resolve_snapshot(evaluation_ref, metadata).await?;
-        let Some(policy) = snapshot.policies.get(&evaluation_ref.policy) else {
-            let name = Arc::clone(&evaluation_ref.policy);
+        let snapshot = self.resolve_snapshot(latest).await?;
+        let Some(policy) = snapshot.policies.get(&latest.policy) else {
+            let name = Arc::clone(&latest.policy);
             return Err(StateError::PolicyUnknown { name }.into());
         };
-        let policy = policy.of_profile(&evaluation_ref.profile);
+        let policy = policy.of_profile(&latest.profile);
         let policy = policy.map_err(StateError::ProfileUnknown)?;
         Ok((snapshot, policy))
     }
@@ -255,13 +249,11 @@ impl ServerContext {
     }
 }
 
-/// Time to wait for a state. It ends early enough for an error to reach the caller before its deadline.
-fn wait_before_deadline(wanted: Duration, metadata: &MetadataMap) -> Duration {
-    let timeout = metadata.get("grpc-timeout").and_then(|value| value.to_str().ok());
-    match timeout.and_then(parse_grpc_timeout) {
-        Some(timeout) => wanted.min(timeout.saturating_sub(timeout * RESPONSE_SHARE / 100)),
-        None => wanted,
-    }
+/// Time to wait for a state. It ends early enough for an error to reach the caller before its deadline. `left`: time until then.
+fn wait_before_deadline(wanted: Duration, left: Option<Duration>) -> Duration {
+    left.map_or(wanted, |left| {
+        wanted.min(left.saturating_sub(left * RESPONSE_SHARE / 100))
+    })
 }
 
 #[cfg(test)]
@@ -270,19 +262,9 @@ mod tests {
 
     #[test]
     fn the_wait_ends_before_the_deadline() {
-        let mut metadata = MetadataMap::new();
-        assert_eq!(
-            wait_before_deadline(Duration::from_secs(3), &metadata),
-            Duration::from_secs(3)
-        );
-        metadata.insert("grpc-timeout", "1000m".parse().unwrap());
-        assert_eq!(
-            wait_before_deadline(Duration::from_secs(3), &metadata),
-            Duration::from_millis(900)
-        );
-        assert_eq!(parse_grpc_timeout("99999999H"), Some(Duration::from_hours(99_999_999)));
-        for wrong in ["", "S", "1", "123456789S", "1x", "-1S", "1é"] {
-            assert_eq!(parse_grpc_timeout(wrong), None, "{wrong}");
-        }
+        let wanted = Duration::from_secs(3);
+        assert_eq!(wait_before_deadline(wanted, None), wanted);
+        let left = Some(Duration::from_secs(1));
+        assert_eq!(wait_before_deadline(wanted, left), Duration::from_millis(900));
     }
 }

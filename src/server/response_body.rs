@@ -13,13 +13,10 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::connection::{CallerConnection, ConnectionCall, ResponseProgress};
-use super::connection_table::ConnectionTable;
-use super::request_body::{FREE_BYTES, LITTLE_BYTES};
-use super::shares::{HeldShare, SharedLimit};
-use super::status::{CallError, RpcResult};
+use super::memory_budget::{FREE_BYTES, MemoryBudget};
+use super::shares::HeldShare;
+use super::status::RpcResult;
 use super::stream_body::RequestFailure;
-use crate::limits::EdgeLimits;
-use pumice_engine::model::ErrorCode;
 
 /// Bytes of one piece of a response.
 const PIECE_BYTES: usize = 64 << 10;
@@ -27,8 +24,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Sender of the bodies of all responses.
 #[derive(Debug)]
 pub(super) struct BodySender {
-    pub(super) bytes: Arc<SharedLimit>,
-    connections: Arc<ConnectionTable>,
+    memory: Arc<MemoryBudget>,
     /// Large responses that are encoded at once: each is in memory twice meanwhile.
     encoders: Semaphore,
 }
@@ -66,7 +62,7 @@ impl Drop for ResponsePiece {
 /// Body of a response, in pieces.
 pub(super) struct PiecedBody {
     inner: Body,
-    sender: Arc<BodySender>,
+    memory: Arc<MemoryBudget>,
     progress: Arc<ResponseProgress>,
     /// Bytes of the present frame that are not handed to the transport yet.
     rest: Bytes,
@@ -76,15 +72,12 @@ pub(super) struct PiecedBody {
 }
 
 impl BodySender {
-    /// Sender with these limits.
-    pub(super) fn new(limits: &EdgeLimits, connections: Arc<ConnectionTable>) -> Arc<Self> {
-        let share = ("connection_sending_bytes", limits.connection_sending_bytes);
-        let total = ("sending_bytes", limits.sending_bytes);
-        Arc::new(Self {
-            bytes: SharedLimit::new(total, share, LITTLE_BYTES, |held| &held.sending),
-            connections,
-            encoders: Semaphore::new(limits.workers),
-        })
+    /// Sender that encodes this many large responses at once.
+    pub(super) fn new(memory: &Arc<MemoryBudget>, encoders: usize) -> Self {
+        Self {
+            memory: Arc::clone(memory),
+            encoders: Semaphore::new(encoders),
+        }
     }
 
     /// Body in pieces. The first frame is generated here, so a response that exceeds the memory budget can still be
@@ -93,7 +86,7 @@ impl BodySender {
     /// # Errors
     /// Too many bytes of responses wait for their callers.
     pub(super) async fn send(
-        self: &Arc<Self>,
+        &self,
         mut inner: Body,
         connection: &Arc<CallerConnection>,
         (call, place): (ConnectionCall, Option<HeldShare>),
@@ -110,13 +103,13 @@ impl BodySender {
         })
         .await;
         drop(turn);
-        let mut share = reserved.unwrap_or_else(|| HeldShare::none(&self.bytes, connection));
+        let mut share = reserved.unwrap_or_else(|| self.memory.share(connection));
         let mut rest = Bytes::new();
         let next = match first.map(Frame::into_data) {
             Some(Ok(data)) => {
                 let missing = data.len().saturating_sub(share.amount());
                 if missing > FREE_BYTES {
-                    Box::pin(self.make_room(&mut share, missing, connection)).await?;
+                    Box::pin(self.memory.take(&mut share, missing, None)).await?;
                 }
                 rest = counted(data, share);
                 None
@@ -126,33 +119,12 @@ impl BodySender {
         };
         Ok(PiecedBody {
             inner,
-            sender: Arc::clone(self),
+            memory: Arc::clone(&self.memory),
             progress: ResponseProgress::begin(rest.len(), call, place),
             rest,
             next,
             request_failure: None,
         })
-    }
-
-    /// Takes room for more bytes. A connection that stalls is closed for them.
-    ///
-    /// # Errors
-    /// Too many bytes of responses wait for their callers.
-    pub(super) async fn make_room(
-        &self,
-        share: &mut HeldShare,
-        bytes: usize,
-        connection: &CallerConnection,
-    ) -> RpcResult<()> {
-        let messages = [
-            "this connection leaves too many bytes of responses untaken",
-            "too many bytes of responses wait for their callers",
-        ];
-        let close = || {
-            self.connections
-                .close_most_stalled(connection.number(), self.bytes.name)
-        };
-        share.grow_shedding(bytes, messages, close).await
     }
 }
 
@@ -216,12 +188,11 @@ impl HttpBody for PiecedBody {
             };
             match frame.into_data() {
                 Ok(data) => {
-                    let mut share = HeldShare::none(&self.sender.bytes, self.progress.connection());
-                    if data.len() > FREE_BYTES && share.grow(data.len()).is_err() {
-                        let limit = &self.sender.bytes;
-                        let message = "too many bytes of responses wait for their callers";
-                        let failure = CallError::limit_as(ErrorCode::Overloaded, limit.name, limit.limit, message);
-                        return Poll::Ready(Some(Err(failure.into())));
+                    let mut share = self.memory.share(self.progress.connection());
+                    if data.len() > FREE_BYTES
+                        && let Err(error) = share.grow(data.len())
+                    {
+                        return Poll::Ready(Some(Err(share.rejection(error).into())));
                     }
                     self.progress.make(data.len());
                     self.rest = counted(data, share);

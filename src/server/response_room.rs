@@ -37,28 +37,25 @@ impl ResponseRoom {
         let Some(call) = &self.call else {
             return Ok(());
         };
-        let (sender, connection) = (call.responses(), call.connection());
         if bytes < LARGE_BYTES {
             return Ok(());
         }
-        let share = self
-            .held
-            .get_or_insert_with(|| HeldShare::none(&sender.bytes, connection));
+        let share = self.held.get_or_insert_with(|| call.memory.share(&call.connection));
         let missing = bytes.saturating_sub(share.amount());
-        sender.make_room(share, missing, connection).await
+        call.memory.take(share, missing, None).await
     }
 
-    /// Response that holds its room from now on. `pairs`: task-node pairs that it may tell of.
+    /// Keeps room for a response until it is sent. `pairs`: task-node pairs that it may tell of.
     ///
     /// # Errors
     /// Too many bytes of responses wait for their callers.
-    pub(super) async fn reserve<T: Message>(mut self, reply: T, pairs: usize) -> RpcResult<T> {
+    pub(super) async fn reserve(mut self, reply: &impl Message, pairs: usize) -> RpcResult<()> {
         if pairs >= LARGE_PAIRS {
             Box::pin(self.hold(reply.encoded_len())).await?;
         }
         if let Some((call, share)) = self.call.zip(self.held) {
-            call.keep_room(share);
+            call.room.with(|room| *room = Some(share));
         }
-        Ok(reply)
+        Ok(())
     }
 }

@@ -2,219 +2,163 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::http;
+use futures_util::future::Either;
 use futures_util::{Stream, StreamExt as _};
 use prost::bytes::Bytes;
 use prost::{Message, Name};
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
-use tonic::server::{Grpc, NamedService, StreamingService, UnaryService};
+use tonic::server::Grpc;
 use tonic::{Request, Response, Status, Streaming};
+use tower::{Layer, Service, service_fn};
 
+use super::ServerContext;
 use super::codec::{self, CallCodec, EncodedResponse};
-use super::status::CallError;
+use super::pb;
+use super::status::RpcResult;
 
 type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-type Responses = Pin<Box<dyn Stream<Item = Result<EncodedResponse, Status>> + Send>>;
+type UnaryHandler = Box<dyn FnMut(Request<Bytes>) -> BoxedFuture<Result<Response<EncodedResponse>, Status>> + Send>;
 
 /// Response of a call over HTTP.
-pub type CallFuture = BoxedFuture<Result<http::Response<Body>, Infallible>>;
+pub(super) type CallFuture = BoxedFuture<Result<http::Response<Body>, Infallible>>;
 
-/// Most bytes of a message in each direction.
-#[derive(Clone, Copy, Debug)]
-pub struct MessageLimits {
-    /// Most bytes of a request.
-    pub request_bytes: usize,
-    /// Most bytes of a response.
-    pub response_bytes: usize,
-}
+/// Layer with the services of `pumice.v1`. Calls of other services go on to the service behind it.
+#[derive(Clone, Debug)]
+pub struct ServicesLayer(pub(super) Arc<ServerContext>);
 
-/// Methods of a service of gRPC, found by their paths.
-pub trait ServiceMethods: Send + Sync + 'static {
-    /// Full name of the service.
-    const NAME: &'static str;
+impl<S> Layer<S> for ServicesLayer {
+    type Service = Services<S>;
 
-    /// Serves a call of the method that its path names.
-    fn serve(self: Arc<Self>, call: ServiceCall) -> CallFuture;
-}
-
-/// Service of gRPC with these methods.
-#[derive(Debug)]
-pub struct RpcService<M> {
-    methods: Arc<M>,
-    limits: MessageLimits,
-}
-
-impl<M> RpcService<M> {
-    /// Service with these limits.
-    pub fn new(methods: M, limits: MessageLimits) -> Self {
-        Self {
-            methods: Arc::new(methods),
-            limits,
+    fn layer(&self, others: S) -> Services<S> {
+        Services {
+            server: Arc::clone(&self.0),
+            others,
         }
     }
 }
 
-impl<M> Clone for RpcService<M> {
-    fn clone(&self) -> Self {
-        Self {
-            methods: Arc::clone(&self.methods),
-            limits: self.limits,
-        }
-    }
+/// The services of `pumice.v1`, beside others.
+#[derive(Clone, Debug)]
+pub struct Services<S> {
+    server: Arc<ServerContext>,
+    others: S,
 }
 
-impl<M: ServiceMethods> NamedService for RpcService<M> {
-    const NAME: &'static str = M::NAME;
-}
-
-impl<M: ServiceMethods> tower::Service<http::Request<Body>> for RpcService<M> {
+impl<S> Service<http::Request<Body>> for Services<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+{
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = CallFuture;
+    type Future = Either<CallFuture, S::Future>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.others.poll_ready(context)
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> CallFuture {
-        let limits = self.limits;
-        Arc::clone(&self.methods).serve(ServiceCall { request, limits })
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let service = request
+            .uri()
+            .path()
+            .strip_prefix('/')
+            .and_then(|path| path.split_once('/'));
+        let serve = match service {
+            Some((pb::DECISION_SERVICE, _)) => pb::decision_service,
+            Some((pb::STATE_SERVICE, _)) => pb::state_service,
+            Some((pb::POLICY_SERVICE, _)) => pb::policy_service,
+            Some(_) | None => return Either::Right(self.others.call(request)),
+        };
+        Either::Left(serve(Arc::clone(&self.server), ServiceCall(request)))
     }
 }
 
 /// Call of a method, as it came.
-pub struct ServiceCall {
-    request: http::Request<Body>,
-    limits: MessageLimits,
-}
+pub(super) struct ServiceCall(http::Request<Body>);
 
 impl fmt::Debug for ServiceCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ServiceCall").field(self.request.uri()).finish()
+        f.debug_tuple("ServiceCall").field(self.0.uri()).finish()
     }
 }
 
 impl ServiceCall {
-    /// Path of the method. Another path is another method, as for the roles of callers.
-    pub fn path(&self) -> &str {
-        self.request.uri().path()
-    }
-
-    fn grpc(&self) -> Grpc<CallCodec> {
-        let grpc = Grpc::new(CallCodec::default()).accept_compressed(CompressionEncoding::Gzip);
-        grpc.max_decoding_message_size(self.limits.request_bytes)
-            .max_encoding_message_size(self.limits.response_bytes)
+    /// Name of the method, behind that of its service. Another path is another method, as for the roles of callers.
+    pub(super) fn method(&self) -> &str {
+        let path = self.0.uri().path().strip_prefix('/');
+        path.and_then(|path| path.split_once('/'))
+            .map_or("", |(_, method)| method)
     }
 
     /// Serves a method with one request and one response.
-    pub fn unary<Q, R, F>(self, handler: impl FnOnce(Request<Q>) -> F + Send + 'static) -> CallFuture
+    pub(super) fn unary<Q, R, F>(
+        self,
+        server: Arc<ServerContext>,
+        method: impl Fn(Arc<ServerContext>, Request<Q>) -> F + Send + 'static,
+    ) -> CallFuture
     where
         Q: Message + Name + Default + 'static,
         R: Message + 'static,
-        F: Future<Output = Result<R, CallError>> + Send + 'static,
+        F: Future<Output = RpcResult<R>> + Send + 'static,
     {
-        self.handle(Box::new(move |request| {
-            Box::pin(async move {
-                let (metadata, extensions, bytes) = request.into_parts();
-                let request = Request::from_parts(metadata, extensions, codec::read(bytes)?);
-                let response = handler(request).await?;
-                Ok(Response::new(Box::new(response) as EncodedResponse))
-            })
-        }))
+        let grpc = grpc(&server);
+        let handler = move |request: Request<Bytes>| -> BoxedFuture<_> {
+            let (metadata, extensions, bytes) = request.into_parts();
+            match codec::read(bytes) {
+                Ok(read) => {
+                    let called = method(Arc::clone(&server), Request::from_parts(metadata, extensions, read));
+                    Box::pin(async move { Ok(Response::new(Box::new(called.await?) as EncodedResponse)) })
+                }
+                Err(status) => Box::pin(std::future::ready(Err(status))),
+            }
+        };
+        self.respond(grpc, Box::new(handler))
     }
 
-    fn handle(self, handler: UnaryHandler) -> CallFuture {
-        Box::pin(async move {
-            let mut grpc = self.grpc();
-            Ok(grpc.unary(UnaryMethod(Some(handler)), self.request).await)
-        })
+    fn respond(self, mut grpc: Grpc<CallCodec>, handler: UnaryHandler) -> CallFuture {
+        Box::pin(async move { Ok(grpc.unary(service_fn(handler), self.0).await) })
     }
 
     /// Serves a method with a stream of requests and one of responses.
-    pub fn streaming<Q, R, S, F>(
+    pub(super) fn streaming<R, S, F>(
         self,
-        handler: impl FnOnce(Request<RequestStream<Q>>) -> F + Send + 'static,
+        server: Arc<ServerContext>,
+        method: impl Fn(Arc<ServerContext>, Request<Streaming<Bytes>>) -> F + Send + 'static,
     ) -> CallFuture
     where
-        Q: Send + 'static,
         R: Message + 'static,
         S: Stream<Item = Result<R, Status>> + Send + 'static,
-        F: Future<Output = Result<S, CallError>> + Send + 'static,
+        F: Future<Output = RpcResult<S>> + Send + 'static,
     {
-        let handler: StreamHandler = Box::new(move |request| {
-            Box::pin(async move {
-                let responses = handler(request.map(|bytes| RequestStream(bytes, PhantomData))).await?;
-                let encoded =
-                    |response: Result<R, Status>| response.map(|response| Box::new(response) as EncodedResponse);
-                Ok(Response::new(Box::pin(responses.map(encoded)) as Responses))
-            })
+        let mut grpc = grpc(&server);
+        let handler = service_fn(move |request| {
+            let called = method(Arc::clone(&server), request);
+            async move {
+                let encoded = |response: Result<R, Status>| response.map(|own| Box::new(own) as EncodedResponse);
+                Ok(Response::new(called.await?.map(encoded)))
+            }
         });
-        Box::pin(async move {
-            let mut grpc = self.grpc();
-            Ok(grpc.streaming(StreamMethod(Some(handler)), self.request).await)
-        })
+        Box::pin(async move { Ok(grpc.streaming(handler, self.0).await) })
     }
 
     /// Rejects a call of a method that the service does not have.
-    pub fn unknown(self) -> CallFuture {
+    pub(super) fn unknown(self) -> CallFuture {
+        drop(self.0);
         let status = Status::unimplemented(String::new());
         Box::pin(std::future::ready(Ok(status.into_http())))
     }
 }
 
-type UnaryHandler = Box<dyn FnOnce(Request<Bytes>) -> BoxedFuture<Result<Response<EncodedResponse>, Status>> + Send>;
-type StreamHandler =
-    Box<dyn FnOnce(Request<Streaming<Bytes>>) -> BoxedFuture<Result<Response<Responses>, Status>> + Send>;
-
-struct UnaryMethod(Option<UnaryHandler>);
-
-impl UnaryService<Bytes> for UnaryMethod {
-    type Response = EncodedResponse;
-    type Future = BoxedFuture<Result<Response<EncodedResponse>, Status>>;
-
-    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        match self.0.take() {
-            Some(handler) => handler(request),
-            None => Box::pin(std::future::ready(Err(served_twice()))),
-        }
-    }
-}
-
-struct StreamMethod(Option<StreamHandler>);
-
-impl StreamingService<Bytes> for StreamMethod {
-    type Response = EncodedResponse;
-    type ResponseStream = Responses;
-    type Future = BoxedFuture<Result<Response<Responses>, Status>>;
-
-    fn call(&mut self, request: Request<Streaming<Bytes>>) -> Self::Future {
-        match self.0.take() {
-            Some(handler) => handler(request),
-            None => Box::pin(std::future::ready(Err(served_twice()))),
-        }
-    }
-}
-
-/// tonic calls a method once for each call.
-fn served_twice() -> Status {
-    Status::internal("a call was served twice")
-}
-
-/// Requests that a stream shows, read one by one.
-#[derive(Debug)]
-pub struct RequestStream<Q>(Streaming<Bytes>, PhantomData<fn() -> Q>);
-
-impl<Q: Message + Name + Default> Stream for RequestStream<Q> {
-    type Item = Result<Q, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let next = self.0.poll_next_unpin(context);
-        next.map(|bytes| bytes.map(|bytes| codec::read(bytes?)))
-    }
+/// Caller of methods, within the limits on messages.
+fn grpc(server: &ServerContext) -> Grpc<CallCodec> {
+    let limits = &server.read_options.limits;
+    Grpc::new(CallCodec::default())
+        .accept_compressed(CompressionEncoding::Gzip)
+        .max_decoding_message_size(limits.request_bytes)
+        .max_encoding_message_size(limits.response_bytes)
 }

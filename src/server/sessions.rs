@@ -1,4 +1,5 @@
 //! Sessions: opened with a batch, listed and closed.
+#![expect(clippy::unused_async, reason = "all methods of the protocol are called alike")]
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use pumice_state::{ConnectionShare, OpenSession, SessionBase, SessionStatus};
 use super::ServerContext;
 use super::connection::CallerConnection;
 use super::convert::batch::{SharedResourceNames, batch_outcome, object_bytes, problems, read_batch, record_count};
-use super::convert::evaluation_ref::{self, EvaluationRef};
+use super::convert::evaluation_ref::{self, RefTarget};
 use super::convert::listing::PageRequest;
 use super::convert::not_evaluated;
 use super::convert::policy::duration;
@@ -23,32 +24,31 @@ use super::status::{CallError, RpcResult};
 
 impl ServerContext {
     pub(super) async fn open_session(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         rpc: Request<pb::OpenSessionRequest>,
     ) -> RpcResult<pb::OpenSessionResponse> {
         let connection = CallerConnection::state_share(rpc.extensions());
-        let (metadata, _, request) = rpc.into_parts();
-        let pb::OpenSessionRequest { against, batch, lease } = request;
+        let pb::OpenSessionRequest { against, batch, lease } = rpc.into_inner();
         let lease = evaluation_ref::read_duration("lease", lease)?;
-        let (evaluation_ref, _) = evaluation_ref::read_ref(against, &self.read_options.limits)?;
-        let (evaluation_ref, warnings) = match evaluation_ref {
-            EvaluationRef::Session(_) => {
+        let against = evaluation_ref::read_ref(against, &self.read_options.limits)?;
+        let (base, warnings) = match against.target {
+            RefTarget::Session(_) => {
                 let message = "against.session: a session cannot be opened on a session";
                 return Err(CallError::new(ErrorCode::EvaluationRefInvalid, message));
             }
-            EvaluationRef::Latest(evaluation_ref) => {
-                self.resolve_snapshot(&evaluation_ref, &metadata).await?;
-                let (policy, profile) = (evaluation_ref.policy, evaluation_ref.profile);
+            RefTarget::Latest(latest) => {
+                self.resolve_snapshot(&latest).await?;
+                let (policy, profile) = (latest.policy, latest.profile);
                 (SessionBase::Latest { policy, profile }, Vec::new())
             }
-            EvaluationRef::Inline(_) if batch.is_some() => {
+            RefTarget::Inline(_) if batch.is_some() => {
                 let message = "batch: a batch changes shared state, and the session has an inline cluster";
                 return Err(CallError::new(ErrorCode::BatchWithInline, message));
             }
-            EvaluationRef::Inline(evaluation_ref) => {
-                let edge = Arc::clone(self);
+            RefTarget::Inline(inline) => {
+                let edge = Arc::clone(&self);
                 self.run_blocking(move || {
-                    let (cluster_state, policy, warnings) = edge.resolve_inline(*evaluation_ref)?;
+                    let (cluster_state, policy, warnings) = edge.resolve_inline(*inline)?;
                     let cluster_state = Box::new(cluster_state);
                     Ok((SessionBase::Inline { cluster_state, policy }, warnings))
                 })
@@ -63,7 +63,7 @@ impl ServerContext {
         let opened = self
             .state
             .open_session(OpenSession {
-                base: evaluation_ref,
+                base,
                 batch,
                 lease,
                 connection,
@@ -83,24 +83,30 @@ impl ServerContext {
     }
 
     /// Closes a session; its changes are gone.
-    pub(super) fn close_session(&self, request: &pb::CloseSessionRequest) -> RpcResult<pb::CloseSessionResponse> {
-        let pb::CloseSessionRequest { session } = request;
-        let closed = self.state.close_session(session);
-        let applied_through = closed.map_err(|error| self.with_session_progress(session, error.into()))?;
+    pub(super) async fn close_session(
+        self: Arc<Self>,
+        rpc: Request<pb::CloseSessionRequest>,
+    ) -> RpcResult<pb::CloseSessionResponse> {
+        let pb::CloseSessionRequest { session } = rpc.into_inner();
+        let closed = self.state.close_session(&session);
+        let applied_through = closed.map_err(|error| self.with_session_progress(&session, error.into()))?;
         Ok(pb::CloseSessionResponse { applied_through })
     }
 
     /// Lists the open sessions by name, page by page.
-    pub(super) fn list_sessions(&self, request: pb::ListSessionsRequest) -> pb::ListSessionsResponse {
-        let wanted = PageRequest::read(Vec::new(), request.page, self.read_options.limits.page_records);
+    pub(super) async fn list_sessions(
+        self: Arc<Self>,
+        rpc: Request<pb::ListSessionsRequest>,
+    ) -> RpcResult<pb::ListSessionsResponse> {
+        let wanted = PageRequest::read(Vec::new(), rpc.into_inner().page, self.read_options.limits.page_records);
         let all = self.state.list_sessions();
         let after = all.iter().filter(|status| *status.session > *wanted.after());
         let (page, next_page_token) = wanted.cut_page(after.map(|status| (&*status.session, status)));
         let sessions = page.into_iter().map(session_status).collect();
-        pb::ListSessionsResponse {
+        Ok(pb::ListSessionsResponse {
             sessions,
             next_page_token,
-        }
+        })
     }
 
     /// Reads a batch that came by this connection; a large one on a blocking thread.

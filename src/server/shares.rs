@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::connection::{CallerConnection, HeldAmounts};
-use super::retry_turns::RetryTurns;
+use super::retries::RetryTurns;
 use super::status::{CallError, RpcResult};
 use pumice_engine::model::ErrorCode;
 use pumice_engine::short_lock::ShortLock;
@@ -30,6 +30,8 @@ pub(super) struct SharedLimit {
     pub(super) limit: usize,
     /// Name and value of the limit of one connection.
     pub(super) share: (&'static str, usize),
+    /// Why a connection, or all callers, hold too much.
+    messages: [&'static str; 2],
     /// Amount that a connection may hold of the kept part.
     little: usize,
     held: fn(&HeldAmounts) -> &AtomicUsize,
@@ -59,6 +61,7 @@ impl SharedLimit {
     pub(super) fn new(
         (name, limit): (&'static str, usize),
         share: (&'static str, usize),
+        messages: [&'static str; 2],
         little: usize,
         held: fn(&HeldAmounts) -> &AtomicUsize,
     ) -> Arc<Self> {
@@ -66,6 +69,7 @@ impl SharedLimit {
             name,
             limit,
             share,
+            messages,
             little,
             held,
             used: AtomicUsize::new(0),
@@ -87,10 +91,11 @@ impl SharedLimit {
 
     /// Rejection for an error. The retry delay grows with the number of rejected callers: of all callers, or of the
     /// connection that holds too much.
-    pub(super) fn rejection(&self, error: ShareError, connection: &CallerConnection, message: &str) -> CallError {
-        let ((name, limit), turns) = match error {
-            ShareError::Full => ((self.name, self.limit), &self.turns),
-            ShareError::Greedy => (self.share, connection.turns()),
+    fn rejection(&self, error: ShareError, connection: &CallerConnection) -> CallError {
+        let [greedy, full] = self.messages;
+        let ((name, limit), message, turns) = match error {
+            ShareError::Full => ((self.name, self.limit), full, &self.turns),
+            ShareError::Greedy => (self.share, greedy, &connection.turns),
         };
         let retry = turns.with(|turns| turns.next_delay(TURN_TIME, Instant::now()));
         CallError::limit_as(ErrorCode::Overloaded, name, limit, message).retry_after(retry)
@@ -140,9 +145,14 @@ impl HeldShare {
         }
     }
 
+    /// Connection that holds the share.
+    pub(super) fn connection(&self) -> &CallerConnection {
+        &self.connection
+    }
+
     /// Rejection of the share's holder for an error.
-    pub(super) fn rejection(&self, error: ShareError, message: &str) -> CallError {
-        self.limit.rejection(error, &self.connection, message)
+    pub(super) fn rejection(&self, error: ShareError) -> CallError {
+        self.limit.rejection(error, &self.connection)
     }
 
     /// Takes more.
@@ -153,20 +163,15 @@ impl HeldShare {
     }
 
     /// Takes more. Where all callers together hold too much, `shed` makes others give back: it returns false if there is nobody
-    /// to do so. `messages`: why the connection, or all callers, hold too much.
+    /// to do so.
     ///
     /// # Errors
     /// The amount is not available.
-    pub(super) async fn grow_shedding(
-        &mut self,
-        amount: usize,
-        [greedy, full]: [&str; 2],
-        mut shed: impl FnMut() -> bool,
-    ) -> RpcResult<()> {
+    pub(super) async fn grow_shedding(&mut self, amount: usize, mut shed: impl FnMut() -> bool) -> RpcResult<()> {
         for _ in 0..SHED_ATTEMPTS {
             match self.grow(amount) {
                 Ok(()) => return Ok(()),
-                Err(error @ ShareError::Greedy) => return Err(self.rejection(error, greedy)),
+                Err(error @ ShareError::Greedy) => return Err(self.rejection(error)),
                 Err(ShareError::Full) => {}
             }
             if !shed() {
@@ -174,7 +179,7 @@ impl HeldShare {
             }
             sleep(SHED_DELAY).await;
         }
-        Err(self.rejection(ShareError::Full, full))
+        Err(self.rejection(ShareError::Full))
     }
 
     /// Takes more, or gives back, until it is this amount.
@@ -196,11 +201,6 @@ impl HeldShare {
         self.limit.give_back(&self.connection, excess);
     }
 
-    /// Gives all of it back.
-    pub(super) fn clear(&mut self) {
-        self.shrink_to(0);
-    }
-
     /// Bytes or places that are in use.
     pub(super) fn amount(&self) -> usize {
         self.amount
@@ -209,7 +209,7 @@ impl HeldShare {
 
 impl Drop for HeldShare {
     fn drop(&mut self) {
-        self.clear();
+        self.shrink_to(0);
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn an_eighth_is_for_connections_that_hold_little() {
-        let limit = SharedLimit::new(("calls", 16), ("connection_calls", 10), 1, |held| &held.calls);
+        let limit = SharedLimit::new(("calls", 16), ("connection_calls", 10), ["", ""], 1, |held| &held.calls);
         let (first, second, third) = (connection(0), connection(1), connection(2));
         let take = |connection| {
             let mut share = HeldShare::none(&limit, connection);
@@ -247,9 +247,9 @@ mod tests {
 
     #[test]
     fn the_delay_before_a_retry_grows_with_the_rejections() {
-        let limit = SharedLimit::new(("calls", 16), ("connection_calls", 10), 1, |held| &held.calls);
+        let limit = SharedLimit::new(("calls", 16), ("connection_calls", 10), ["", ""], 1, |held| &held.calls);
         let (first, second) = (connection(0), connection(1));
-        let delay = |error, connection| limit.rejection(error, connection, "full").retry_delay().unwrap();
+        let delay = |error, connection| limit.rejection(error, connection).retry_delay().unwrap();
         for error in [ShareError::Full, ShareError::Greedy] {
             let delays: Vec<_> = (0..1_000).map(|_| delay(error, &first)).collect();
             assert!(delays[999] > delays[0] + Duration::from_secs(1), "{error:?}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::convert;
-use super::retry_turns::RetryTurns;
+use super::retries::RetryTurns;
 use super::status::{CallError, PUMICE};
 use pumice_engine::model::ErrorCode;
 use pumice_engine::short_lock::ShortLock;

@@ -4,21 +4,22 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use prost::bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_stream::Stream as _;
-use tonic::{Extensions, Status};
+use tonic::{Extensions, Status, Streaming};
 
 use pumice_engine::model::ErrorCode;
 use pumice_state::ConnectionShare;
 
 use super::ServerContext;
 use super::access_layer::{access_of, refused};
+use super::codec;
 use super::connection::{CallScope, CallerConnection};
 use super::convert::batch::batch_outcome;
 use super::large_messages::work_beside_tasks;
 use super::pb;
 use super::request_body::failure_of_transport;
-use super::rpc::RequestStream;
 use super::status::{CallError, RpcResult};
 use crate::access::CallerAccess;
 
@@ -75,19 +76,16 @@ pub(super) async fn apply_batch(
 }
 
 /// Next message of a stream. One that may be compressed can take long, so other threads take over the tasks of this one.
-async fn next_message(messages: &mut RequestStream<pb::SyncRequest>) -> Result<Option<pb::SyncRequest>, Status> {
+async fn next_message(messages: &mut Streaming<Bytes>) -> Result<Option<pb::SyncRequest>, Status> {
     let inflates = CallScope::current().is_some_and(|call| call.inflates);
-    poll_fn(|context| {
-        let next = work_beside_tasks(inflates, || Pin::new(&mut *messages).poll_next(context));
-        next.map(Option::transpose)
-    })
-    .await
+    let next = poll_fn(|context| work_beside_tasks(inflates, || Pin::new(&mut *messages).poll_next(context)));
+    next.await.map(|bytes| codec::read(bytes?)).transpose()
 }
 
 /// Applies batches one after the other: the next is read from the wire when the previous one is visible.
 pub(super) async fn run_sync(
     edge: Arc<ServerContext>,
-    mut batches: RequestStream<pb::SyncRequest>,
+    mut batches: Streaming<Bytes>,
     sender: BatchSender,
     results: mpsc::Sender<Result<pb::SyncResponse, Status>>,
 ) {

@@ -12,10 +12,8 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::connection::CallScope;
-use super::request_body::{
-    BodyReceiver, FREE_BYTES, PREFIX_BYTES, SlowBody, SlowEntry, WRONG_FLAG, abandoned, malformed, message_bytes,
-    rejected,
-};
+use super::memory_budget::{FREE_BYTES, SlowBody, SlowEntry};
+use super::request_body::{BodyReceiver, PREFIX_BYTES, WRONG_FLAG, abandoned, malformed, message_bytes};
 use super::shares::{HeldShare, ShareError};
 use super::status::{CallError, RpcResult};
 
@@ -132,7 +130,7 @@ impl StreamBody {
     pub(super) fn new(inner: Body, receiver: &Arc<BodyReceiver>, call: &Arc<CallScope>) -> Self {
         Self {
             inner,
-            share: HeldShare::none(&receiver.bytes, call.connection()),
+            share: receiver.memory.share(&call.connection),
             receiver: Arc::clone(receiver),
             call: Arc::clone(call),
             cursor: MessageCursor::default(),
@@ -162,7 +160,7 @@ impl StreamBody {
             return Poll::Pending;
         };
         if entry.body.poll_given_up(context).is_ready() {
-            return Poll::Ready(rejected(ShareError::Full, &self.share));
+            return Poll::Ready(self.share.rejection(ShareError::Full));
         }
         timer.as_mut().poll(context).map(|()| self.receiver.too_slow())
     }
@@ -213,18 +211,18 @@ impl StreamBody {
         let is_over = self.cursor.is_between() || open < data.len();
         self.open_bytes = if is_over { open } else { self.open_bytes + open };
         if is_over {
-            self.call.connection().touch_stream();
+            self.call.connection.touch_stream();
             self.open = None;
         }
         if data.len() > FREE_BYTES || !self.cursor.is_between() {
             let grown = self.share.grow(data.len());
-            grown.map_err(|refused| rejected(refused, &self.share))?;
+            grown.map_err(|refused| self.share.rejection(refused))?;
         }
         if self.cursor.is_between() {
             return Ok(());
         }
         if self.open.is_none() || was_between {
-            let entry = self.receiver.list(SlowBody::begin());
+            let entry = self.receiver.memory.list(SlowBody::begin());
             self.open = Some((entry, Box::pin(sleep(self.receiver.time()))));
         }
         if let Some((entry, _)) = &self.open {

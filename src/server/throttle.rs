@@ -17,11 +17,11 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tower::{Layer, Service};
 
 use super::connection::{CallScope, CallerConnection, ConnectionCall};
-use super::connection_table::ConnectionTable;
 use super::large_messages::LargeMessageGate;
-use super::rejection_pause::{RejectionPauses, retry_delay};
+use super::memory_budget::MemoryBudget;
 use super::request_body::{BodyReceiver, RequestEncoding, failure_of_transport};
 use super::response_body::BodySender;
+use super::retries::{pause, retry_delay};
 use super::shares::{HeldShare, SharedLimit};
 use super::status::{CallError, RpcResult};
 use super::stream_body::{RequestFailure, StreamBody};
@@ -56,10 +56,9 @@ pub struct ThrottleLayer(Arc<CallThrottle>);
 struct CallThrottle {
     calls: Arc<SharedLimit>,
     streams: Arc<SharedLimit>,
+    memory: Arc<MemoryBudget>,
     requests: Arc<BodyReceiver>,
-    responses: Arc<BodySender>,
-    connections: Arc<ConnectionTable>,
-    pauses: RejectionPauses,
+    responses: BodySender,
     large: LargeMessageGate,
 }
 
@@ -96,26 +95,29 @@ impl CallKind {
 }
 
 impl ThrottleLayer {
-    /// Layer with these limits, over these connections. Large messages are decoded on the workers.
-    pub fn new(limits: &EdgeLimits, connections: &Arc<ConnectionTable>, workers: &Arc<WorkerPool>) -> Self {
+    /// Layer with these limits and this budget. Large messages are decoded on the workers.
+    pub fn new(limits: &EdgeLimits, memory: &Arc<MemoryBudget>, workers: &Arc<WorkerPool>) -> Self {
         let (calls, streams) = (("calls", limits.calls), ("streams", limits.streams));
         let calls_share = ("connection_calls", limits.connection_calls);
         let streams_share = ("connection_streams", limits.connection_streams);
+        let messages = [
+            "too many calls of this connection are under way, or their responses are not taken",
+            "too many calls are under way, or their responses are not taken",
+        ];
         Self(Arc::new(CallThrottle {
-            calls: SharedLimit::new(calls, calls_share, 1, |held| &held.calls),
-            streams: SharedLimit::new(streams, streams_share, FEW_STREAMS, |held| &held.streams),
-            requests: BodyReceiver::new(limits),
-            responses: BodySender::new(limits, Arc::clone(connections)),
-            connections: Arc::clone(connections),
-            pauses: RejectionPauses::default(),
+            calls: SharedLimit::new(calls, calls_share, messages, 1, |held| &held.calls),
+            streams: SharedLimit::new(streams, streams_share, messages, FEW_STREAMS, |held| &held.streams),
+            memory: Arc::clone(memory),
+            requests: BodyReceiver::new(memory, limits.request_bytes, limits.request_body),
+            responses: BodySender::new(memory, limits.workers),
             large: LargeMessageGate::new(Arc::clone(workers)),
         }))
     }
 
-    /// Bytes of requests, responses and connections by which the present ones are below the most since the last call.
+    /// Bytes of messages and connections by which the present ones are below the most since the last call.
     pub fn freed_bytes(&self) -> usize {
-        let connections = self.0.connections.fallen() * CONNECTION_BYTES;
-        connections + self.0.requests.bytes.fallen() + self.0.responses.bytes.fallen()
+        let memory = &self.0.memory;
+        memory.connections.fallen() * CONNECTION_BYTES + memory.fallen()
     }
 }
 
@@ -141,7 +143,7 @@ impl CallThrottle {
         let closes_silent = few && std::ptr::eq(limit, self.streams.as_ref());
         let mut has_closed_silent = false;
         let close = || {
-            let (number, connections) = (connection.number(), &self.connections);
+            let (number, connections) = (connection.number, &self.memory.connections);
             // One silent connection is enough, however long its end takes.
             if !has_closed_silent && !connections.close_most_stalled(number, limit.name) {
                 has_closed_silent = closes_silent && connections.close_most_silent(number, limit.name);
@@ -149,11 +151,7 @@ impl CallThrottle {
             }
             true
         };
-        let messages = [
-            "too many calls of this connection are under way, or their responses are not taken",
-            "too many calls are under way, or their responses are not taken",
-        ];
-        place.grow_shedding(1, messages, close).await?;
+        place.grow_shedding(1, close).await?;
         Ok(place)
     }
 
@@ -163,24 +161,25 @@ impl CallThrottle {
         mut service: S,
         request: Request<Body>,
         scope: &Arc<CallScope>,
-        (call, deadline): (ConnectionCall, Option<Instant>),
+        call: ConnectionCall,
     ) -> Result<RpcResult<Response<Body>>, S::Error>
     where
         S: Service<Request<Body>, Response = Response<Body>, Future: Send + 'static, Error: Send + 'static>,
     {
-        let connection = scope.connection();
+        let connection = &scope.connection;
         let (parts, body) = request.into_parts();
         let admitted = match self.admit(parts.uri.path(), body, scope).await {
             Ok(admitted) => admitted,
             Err(failure) => {
-                Box::pin(self.pauses.pause(connection, failure.retry_delay(), deadline)).await;
+                Box::pin(pause(connection, failure.retry_delay(), scope.deadline)).await;
                 return Ok(Err(failure));
             }
         };
         let request = Request::from_parts(parts, admitted.body);
         let response = self.large.call(&mut service, request).await?;
         if admitted.kind != CallKind::Stream {
-            scope.release();
+            // The request is decided.
+            drop(scope.received.with(Option::take));
         }
         let mut place = admitted.place;
         if let Some(status) = Status::from_header_map(response.headers()) {
@@ -188,7 +187,7 @@ impl CallThrottle {
             if retry.is_some() {
                 place = None;
             }
-            Box::pin(self.pauses.pause(connection, retry, deadline)).await;
+            Box::pin(pause(connection, retry, scope.deadline)).await;
             if let Some(failure) = failure_of_transport(&status, self.requests.request_bytes) {
                 return Ok(Err(failure));
             }
@@ -196,7 +195,7 @@ impl CallThrottle {
         let (parts, body) = response.into_parts();
         let body = self
             .responses
-            .send(body, connection, (call, place), scope.take_room())
+            .send(body, connection, (call, place), scope.room.with(Option::take))
             .await;
         Ok(body.map(|body| {
             let body = body.ending_with(admitted.request_failure);
@@ -206,7 +205,7 @@ impl CallThrottle {
 
     /// Receives what a call needs before it begins, and takes its place.
     async fn admit(&self, path: &str, body: Body, scope: &Arc<CallScope>) -> RpcResult<AdmittedCall> {
-        let (kind, connection) = (CallKind::of(path), scope.connection());
+        let (kind, connection) = (CallKind::of(path), &scope.connection);
         let mut request_failure = None;
         let (body, place) = match kind {
             CallKind::Stream => {
@@ -218,7 +217,8 @@ impl CallThrottle {
                     request_failure = Some(body.failure());
                 }
                 if scope.inflates {
-                    scope.hold(HeldShare::none(&self.requests.bytes, connection));
+                    let share = self.memory.share(connection);
+                    scope.received.with(|received| *received = Some(share));
                 }
                 (Body::new(body), Some(place))
             }
@@ -232,7 +232,7 @@ impl CallThrottle {
                     scope.expect_message(message.gzip_length());
                 }
                 if scope.inflates || message.share.amount() > 0 {
-                    scope.hold(message.share);
+                    scope.received.with(|received| *received = Some(message.share));
                 }
                 (Body::new(Full::new(message.bytes)), place)
             }
@@ -294,13 +294,14 @@ where
                 Ok(encoding) => encoding == RequestEncoding::Gzip,
                 Err(failure) => return Ok(refused(failure)),
             };
-            let scope = CallScope::new(&connection, &throttle.responses, inflates);
             let deadline = patience.map(|patience| Instant::now() + patience);
-            let response = throttle.respond(service, request, &scope, (call, deadline));
-            let response = std::pin::pin!(Arc::clone(&scope).run(response));
-            let result = match patience {
+            let scope = CallScope::new(&connection, &throttle.memory, inflates, deadline);
+            // Where it is from here on: a future is copied each time that it moves.
+            let response = std::pin::pin!(throttle.respond(service, request, &scope, call));
+            let response = Arc::clone(&scope).run(response);
+            let result = match deadline {
                 None => response.await?,
-                Some(patience) => match tokio::time::timeout(patience, response).await {
+                Some(deadline) => match tokio::time::timeout_at(deadline, response).await {
                     Ok(result) => result?,
                     Err(_) => Err(deadline_passed()),
                 },
@@ -336,8 +337,14 @@ mod tests {
     use tower::{ServiceExt as _, service_fn};
 
     use super::*;
-    use crate::server::pb;
+    use crate::server::{ConnectionTable, pb};
     use crate::telemetry::Metrics;
+
+    fn layer(limits: &EdgeLimits) -> ThrottleLayer {
+        let connections = ConnectionTable::new(1, Arc::new(Metrics::new()));
+        let memory = MemoryBudget::new(limits, &connections);
+        ThrottleLayer::new(limits, &memory, &Arc::new(WorkerPool::new(limits)))
+    }
 
     #[tokio::test]
     async fn a_call_ends_at_its_deadline_and_frees_its_place() {
@@ -346,8 +353,7 @@ mod tests {
             ..EdgeLimits::default()
         };
         let never = service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Status>>());
-        let connections = ConnectionTable::new(1, Arc::new(Metrics::new()));
-        let service = ThrottleLayer::new(&limits, &connections, &Arc::new(WorkerPool::new(&limits))).layer(never);
+        let service = layer(&limits).layer(never);
         for _ in 0..2 {
             let request = Request::get("/pumice.v1.DecisionService/Score").header("grpc-timeout", "5m");
             let body = Body::new(axum::body::Body::from(vec![0; 5]));
@@ -359,14 +365,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_does_not_wait_is_rejected_later() {
-        let (limits, metrics) = (EdgeLimits::default(), Arc::new(Metrics::new()));
         let full = service_fn(|_: Request<Body>| async {
             let failure = CallError::limit_as(ErrorCode::Overloaded, "worker_queue", 1, "full")
                 .retry_after(Duration::from_secs(10));
             Ok::<_, Status>(Status::from(failure).into_http::<Body>())
         });
-        let connections = ConnectionTable::new(1, metrics);
-        let service = ThrottleLayer::new(&limits, &connections, &Arc::new(WorkerPool::new(&limits))).layer(full);
+        let service = layer(&EdgeLimits::default()).layer(full);
         let nowhere = TcpConnectInfo {
             local_addr: None,
             remote_addr: None,

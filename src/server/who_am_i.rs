@@ -1,15 +1,26 @@
 //! `WhoAmI`: who the server takes the caller for.
+#![expect(clippy::unused_async, reason = "all methods of the protocol are called alike")]
 
-use tonic::Extensions;
+use std::sync::Arc;
 
+use tonic::{Extensions, Request};
+
+use super::ServerContext;
 use super::access_layer::access_of;
 use super::connection::CallerConnection;
 use super::pb;
+use super::status::RpcResult;
 use super::transport_facts::TransportKind;
 use crate::access::{CallerAccess, CallerKind, KnownCaller, Role, RoleSet};
 
-/// Who the caller of a call is taken for.
-pub(super) fn who_am_i(extensions: &Extensions) -> pb::WhoAmIResponse {
+impl ServerContext {
+    /// Who the caller of a call is taken for.
+    pub(super) async fn who_am_i(self: Arc<Self>, rpc: Request<pb::WhoAmIRequest>) -> RpcResult<pb::WhoAmIResponse> {
+        Ok(identity_of(rpc.extensions()))
+    }
+}
+
+fn identity_of(extensions: &Extensions) -> pb::WhoAmIResponse {
     let access = access_of(extensions);
     let known = access.as_ref().map(CallerAccess::known);
     let roles = known.as_ref().map_or(RoleSet::ALL, KnownCaller::roles);
@@ -37,9 +48,9 @@ pub(super) fn who_am_i(extensions: &Extensions) -> pb::WhoAmIResponse {
 
 fn certificate_names(extensions: &Extensions) -> Vec<String> {
     let connection = extensions
-        .get::<Option<std::sync::Arc<CallerConnection>>>()
+        .get::<Option<Arc<CallerConnection>>>()
         .and_then(Option::as_ref);
-    let facts = connection.and_then(|connection| connection.facts().get());
+    let facts = connection.and_then(|connection| connection.facts.get());
     let names = facts.and_then(|facts| facts.certificate.as_ref());
     names.map_or_else(Vec::new, |names| names.iter().map(ToString::to_string).collect())
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use pumice_engine::short_lock::ShortLock;
 
-use super::retry_turns::RetryTurns;
+use super::retries::RetryTurns;
 
 /// Pieces of work per worker that wait in a harmless queue, however long it lasts.
 const HARMLESS_QUEUE: usize = 4;

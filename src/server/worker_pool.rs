@@ -10,31 +10,33 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::connection::CallerConnection;
-use super::retry_turns::RetryTurns;
+use super::retries::RetryTurns;
 use super::status::{CallError, RpcResult};
 pub(super) use super::work_queue::HeldWorker;
 use super::work_queue::{Admission, QueueLimit, QueueRejection, WorkQueue};
-use crate::limits::{EdgeLimits, MAX_DISK_WAITS};
+use crate::limits::EdgeLimits;
 use crate::telemetry::WorkerLoad;
 use pumice_engine::model::ErrorCode;
 use pumice_engine::short_lock::ShortLock;
 
-/// Cancellation token: turns true when the caller is gone or its deadline has passed.
+/// Cancellation token: turns true when the caller is gone or its deadline has passed. `None`: nobody cancels.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CancellationToken(Arc<AtomicBool>);
+pub(super) struct CancellationToken(Option<Arc<AtomicBool>>);
 
 impl CancellationToken {
     pub(super) fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0
+            .as_ref()
+            .is_some_and(|cancelled| cancelled.load(Ordering::Relaxed))
     }
 }
 
 /// Guard that cancels its work when the call is dropped before the work ends.
-struct CancelOnDrop(CancellationToken);
+struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        self.0.0.store(true, Ordering::Relaxed);
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -42,8 +44,8 @@ impl Drop for CancelOnDrop {
 #[derive(Debug)]
 pub struct WorkerGate {
     queue: Arc<WorkQueue>,
-    /// Pieces of work that gave their worker back and wait for the disk.
-    disk_waits: Arc<Semaphore>,
+    /// Pieces of work that gave their worker back and wait for the disk, and how many may.
+    disk_waits: (Arc<Semaphore>, usize),
     disk_turns: ShortLock<RetryTurns>,
     /// Cores that no request uses besides its own.
     spare_cores: AtomicUsize,
@@ -80,7 +82,7 @@ impl WorkerGate {
         Self {
             spare_cores: AtomicUsize::new(cores - 1),
             queue: Arc::new(WorkQueue::new(worker_count, limits.worker_queue, limits.worker_wait)),
-            disk_waits: Arc::new(Semaphore::new(MAX_DISK_WAITS)),
+            disk_waits: (Arc::new(Semaphore::new(limits.disk_waits)), limits.disk_waits),
             disk_turns: ShortLock::default(),
         }
     }
@@ -152,9 +154,10 @@ impl WorkerGate {
         &self,
         work: impl FnOnce(HeldWorker, &CancellationToken) -> RpcResult<T> + Send + 'static,
     ) -> RpcResult<T> {
-        let Ok(wait) = Arc::clone(&self.disk_waits).try_acquire_owned() else {
+        let (places, most) = &self.disk_waits;
+        let Ok(wait) = Arc::clone(places).try_acquire_owned() else {
             let message = "too many calls wait for the disk";
-            let failure = CallError::limit_as(ErrorCode::Overloaded, "disk_waits", MAX_DISK_WAITS, message);
+            let failure = CallError::limit_as(ErrorCode::Overloaded, "disk_waits", *most, message);
             let retry = self
                 .disk_turns
                 .with(|turns| turns.next_delay(DISK_SHARE, Instant::now()));
@@ -200,8 +203,8 @@ impl WorkerGate {
 async fn spawn_work<T: Send + 'static>(
     work: impl FnOnce(&CancellationToken) -> RpcResult<T> + Send + 'static,
 ) -> RpcResult<T> {
-    let stop = CancelOnDrop(CancellationToken::default());
-    let flag = stop.0.clone();
+    let stop = CancelOnDrop(Arc::default());
+    let flag = CancellationToken(Some(Arc::clone(&stop.0)));
     let span = tracing::Span::current();
     let work = move || {
         if span.is_disabled() {

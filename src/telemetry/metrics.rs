@@ -22,7 +22,7 @@ use super::placement_metrics::PlacementMetrics;
 use super::process_gauges::ProcessGauges;
 use super::queue_gauges;
 use super::reload_outcome::ReloadOutcome;
-use super::rpc_labels::{OTHER_RPC, RPCS};
+use super::rpc_labels::{OTHER_RPC, RPC_COUNT, RPCS};
 use super::security_metrics::SecurityMetrics;
 use super::state_gauges::{StateGauges, WorkerLoad};
 use super::verdict_gauges::VerdictGauges;
@@ -80,7 +80,7 @@ pub struct Metrics {
     calls: Family<CallLabels, Counter>,
     call_seconds: Family<RpcLabel, Histogram>,
     /// Series of calls that succeeded, by the place of their RPC in the list: most calls do, and look for nothing.
-    succeeded: [OnceLock<CallSeries>; RPCS.len()],
+    succeeded: [OnceLock<CallSeries>; RPC_COUNT],
     decided_tasks: Family<RpcLabel, Counter>,
     decision_seconds: Family<RpcLabel, Histogram>,
     plugin_tasks: Family<PluginLabels, Counter>,
@@ -135,7 +135,7 @@ impl Metrics {
             started: Instant::now(),
             calls: Family::default(),
             call_seconds: Family::new_with_constructor(call_histogram),
-            succeeded: [const { OnceLock::new() }; RPCS.len()],
+            succeeded: [const { OnceLock::new() }; RPC_COUNT],
             decided_tasks: Family::default(),
             decision_seconds: Family::new_with_constructor(decision_histogram),
             plugin_tasks: Family::default(),

@@ -6,8 +6,12 @@ pub(super) const OTHER_RPC: &str = "other";
 /// RPCs whose responses are streams. Reflection and health checks are among the others.
 pub(super) const STREAMS: &[&str] = &["Sync", OTHER_RPC];
 
+/// Number of RPCs with their own label.
+pub(super) const RPC_COUNT: usize = 30;
+
 /// All RPCs with their own label. Callers must not be able to create labels.
-pub(super) const RPCS: &[&str] = &[
+/// A list in one place of memory, so that a label of it is found by its address.
+pub(super) static RPCS: [&str; RPC_COUNT] = [
     "Filter",
     "Score",
     "Place",

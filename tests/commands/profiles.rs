@@ -98,7 +98,7 @@ fn a_query_or_session_names_its_profile() {
             profile: profile.to_owned(),
             ..pb::InlineSnapshot::default()
         };
-        assert_eq!(totals(Target::Inline(inline)).unwrap(), [total], "inline");
+        assert_eq!(totals(Target::Inline(Box::new(inline))).unwrap(), [total], "inline");
         let opened = wire
             .open_session(pb::OpenSessionRequest {
                 against: score_request(Target::Latest(latest_ref(profile))).against,

@@ -17,7 +17,7 @@ fn against(cluster: &pb::Cluster, tiers: &str, compatibility: &str, now: Option<
         ..pb::InlineSnapshot::default()
     };
     pb::EvaluationRef {
-        target: Some(pb::evaluation_ref::Target::Inline(inline)),
+        target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
         now: now.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 }),
         ..pb::EvaluationRef::default()
     }

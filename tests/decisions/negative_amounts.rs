@@ -104,11 +104,11 @@ fn negative_amounts_are_refused_with_a_remedy() {
     let inline = |compatibility: &str| {
         wire.list_queues(pb::ListQueuesRequest {
             against: Some(pb::EvaluationRef {
-                target: Some(pb::evaluation_ref::Target::Inline(pb::InlineSnapshot {
+                target: Some(pb::evaluation_ref::Target::Inline(Box::new(pb::InlineSnapshot {
                     cluster: Some(cluster(capability, "1")),
                     policy_document: document("proportion", compatibility),
                     ..pb::InlineSnapshot::default()
-                })),
+                }))),
                 ..pb::EvaluationRef::default()
             }),
             ..pb::ListQueuesRequest::default()

@@ -235,7 +235,7 @@ fn inline_ref() -> pb::EvaluationRef {
         ..pb::InlineSnapshot::default()
     };
     pb::EvaluationRef {
-        target: Some(pb::evaluation_ref::Target::Inline(inline)),
+        target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
         ..pb::EvaluationRef::default()
     }
 }

@@ -188,7 +188,7 @@ fn an_inline_cluster_keeps_all_labels() {
     };
     let request = pb::FilterRequest {
         against: Some(pb::EvaluationRef {
-            target: Some(pb::evaluation_ref::Target::Inline(inline)),
+            target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
             ..pb::EvaluationRef::default()
         }),
         tasks: vec![pb::Task {

@@ -453,7 +453,7 @@ func (x *ReloadPolicyRequest) GetCompatibility() string {
 	return ""
 }
 
-// Response of ReloadPolicy. The document was accepted.
+// Response of ReloadPolicy and of RollbackPolicy. The document was accepted.
 type ReloadPolicyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Active version after the call. In a dry run: the version that a call without
@@ -626,98 +626,6 @@ func (x *RollbackPolicyRequest) GetDryRun() bool {
 	return false
 }
 
-// Response of RollbackPolicy.
-type RollbackPolicyResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Active version after the call.
-	Policy *Policy `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
-	// True: the same document was already active, and nothing changed.
-	Unchanged bool `protobuf:"varint,2,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
-	// Warnings.
-	Report *PolicyReport `protobuf:"bytes,3,opt,name=report,proto3" json:"report,omitempty"`
-	// Unified diff of the effective documents before and after the call.
-	Difference string `protobuf:"bytes,4,opt,name=difference,proto3" json:"difference,omitempty"`
-	// Durability of the active version. MEMORY: a restart of the server loses it.
-	// Unspecified in a dry run.
-	Durability Durability `protobuf:"varint,5,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
-	// Sources whose records lack labels that the policy reads, as for ReloadPolicy.
-	AwaitedSources []string `protobuf:"bytes,6,rep,name=awaited_sources,json=awaitedSources,proto3" json:"awaited_sources,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
-}
-
-func (x *RollbackPolicyResponse) Reset() {
-	*x = RollbackPolicyResponse{}
-	mi := &file_pumice_v1_policy_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RollbackPolicyResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RollbackPolicyResponse) ProtoMessage() {}
-
-func (x *RollbackPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_policy_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RollbackPolicyResponse.ProtoReflect.Descriptor instead.
-func (*RollbackPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *RollbackPolicyResponse) GetPolicy() *Policy {
-	if x != nil {
-		return x.Policy
-	}
-	return nil
-}
-
-func (x *RollbackPolicyResponse) GetUnchanged() bool {
-	if x != nil {
-		return x.Unchanged
-	}
-	return false
-}
-
-func (x *RollbackPolicyResponse) GetReport() *PolicyReport {
-	if x != nil {
-		return x.Report
-	}
-	return nil
-}
-
-func (x *RollbackPolicyResponse) GetDifference() string {
-	if x != nil {
-		return x.Difference
-	}
-	return ""
-}
-
-func (x *RollbackPolicyResponse) GetDurability() Durability {
-	if x != nil {
-		return x.Durability
-	}
-	return Durability_DURABILITY_UNSPECIFIED
-}
-
-func (x *RollbackPolicyResponse) GetAwaitedSources() []string {
-	if x != nil {
-		return x.AwaitedSources
-	}
-	return nil
-}
-
 // Request of DeletePolicy.
 type DeletePolicyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -731,7 +639,7 @@ type DeletePolicyRequest struct {
 
 func (x *DeletePolicyRequest) Reset() {
 	*x = DeletePolicyRequest{}
-	mi := &file_pumice_v1_policy_proto_msgTypes[7]
+	mi := &file_pumice_v1_policy_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +651,7 @@ func (x *DeletePolicyRequest) String() string {
 func (*DeletePolicyRequest) ProtoMessage() {}
 
 func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_policy_proto_msgTypes[7]
+	mi := &file_pumice_v1_policy_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +664,7 @@ func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyRequest.ProtoReflect.Descriptor instead.
 func (*DeletePolicyRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{7}
+	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DeletePolicyRequest) GetName() string {
@@ -791,7 +699,7 @@ type DeletePolicyResponse struct {
 
 func (x *DeletePolicyResponse) Reset() {
 	*x = DeletePolicyResponse{}
-	mi := &file_pumice_v1_policy_proto_msgTypes[8]
+	mi := &file_pumice_v1_policy_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +711,7 @@ func (x *DeletePolicyResponse) String() string {
 func (*DeletePolicyResponse) ProtoMessage() {}
 
 func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_policy_proto_msgTypes[8]
+	mi := &file_pumice_v1_policy_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +724,7 @@ func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyResponse.ProtoReflect.Descriptor instead.
 func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{8}
+	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DeletePolicyResponse) GetDeleted() *Policy {
@@ -853,7 +761,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_pumice_v1_policy_proto_msgTypes[9]
+	mi := &file_pumice_v1_policy_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +773,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_policy_proto_msgTypes[9]
+	mi := &file_pumice_v1_policy_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +786,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{9}
+	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetPolicyRequest) GetName() string {
@@ -908,7 +816,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_pumice_v1_policy_proto_msgTypes[10]
+	mi := &file_pumice_v1_policy_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +828,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_policy_proto_msgTypes[10]
+	mi := &file_pumice_v1_policy_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +841,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{10}
+	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetPolicyResponse) GetPolicy() *Policy {
@@ -967,7 +875,7 @@ type ListPoliciesRequest struct {
 
 func (x *ListPoliciesRequest) Reset() {
 	*x = ListPoliciesRequest{}
-	mi := &file_pumice_v1_policy_proto_msgTypes[11]
+	mi := &file_pumice_v1_policy_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +887,7 @@ func (x *ListPoliciesRequest) String() string {
 func (*ListPoliciesRequest) ProtoMessage() {}
 
 func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_policy_proto_msgTypes[11]
+	mi := &file_pumice_v1_policy_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +900,7 @@ func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{11}
+	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListPoliciesRequest) GetName() string {
@@ -1029,7 +937,7 @@ type ListPoliciesResponse struct {
 
 func (x *ListPoliciesResponse) Reset() {
 	*x = ListPoliciesResponse{}
-	mi := &file_pumice_v1_policy_proto_msgTypes[12]
+	mi := &file_pumice_v1_policy_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +949,7 @@ func (x *ListPoliciesResponse) String() string {
 func (*ListPoliciesResponse) ProtoMessage() {}
 
 func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_policy_proto_msgTypes[12]
+	mi := &file_pumice_v1_policy_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +962,7 @@ func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{12}
+	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListPoliciesResponse) GetPolicies() []*Policy {
@@ -1124,18 +1032,7 @@ const file_pumice_v1_policy_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12.\n" +
 	"\x10expected_version\x18\x03 \x01(\x04H\x00R\x0fexpectedVersion\x88\x01\x01\x12\x17\n" +
 	"\adry_run\x18\x04 \x01(\bR\x06dryRunB\x13\n" +
-	"\x11_expected_version\"\x92\x02\n" +
-	"\x16RollbackPolicyResponse\x12)\n" +
-	"\x06policy\x18\x01 \x01(\v2\x11.pumice.v1.PolicyR\x06policy\x12\x1c\n" +
-	"\tunchanged\x18\x02 \x01(\bR\tunchanged\x12/\n" +
-	"\x06report\x18\x03 \x01(\v2\x17.pumice.v1.PolicyReportR\x06report\x12\x1e\n" +
-	"\n" +
-	"difference\x18\x04 \x01(\tR\n" +
-	"difference\x125\n" +
-	"\n" +
-	"durability\x18\x05 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
-	"durability\x12'\n" +
-	"\x0fawaited_sources\x18\x06 \x03(\tR\x0eawaitedSources\"n\n" +
+	"\x11_expected_version\"n\n" +
 	"\x13DeletePolicyRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x10expected_version\x18\x02 \x01(\x04H\x00R\x0fexpectedVersion\x88\x01\x01B\x13\n" +
@@ -1163,10 +1060,10 @@ const file_pumice_v1_policy_proto_rawDesc = "" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSEVERITY_ERROR\x10\x01\x12\x14\n" +
-	"\x10SEVERITY_WARNING\x10\x022\xa1\x03\n" +
+	"\x10SEVERITY_WARNING\x10\x022\x9f\x03\n" +
 	"\rPolicyService\x12O\n" +
-	"\fReloadPolicy\x12\x1e.pumice.v1.ReloadPolicyRequest\x1a\x1f.pumice.v1.ReloadPolicyResponse\x12U\n" +
-	"\x0eRollbackPolicy\x12 .pumice.v1.RollbackPolicyRequest\x1a!.pumice.v1.RollbackPolicyResponse\x12O\n" +
+	"\fReloadPolicy\x12\x1e.pumice.v1.ReloadPolicyRequest\x1a\x1f.pumice.v1.ReloadPolicyResponse\x12S\n" +
+	"\x0eRollbackPolicy\x12 .pumice.v1.RollbackPolicyRequest\x1a\x1f.pumice.v1.ReloadPolicyResponse\x12O\n" +
 	"\fDeletePolicy\x12\x1e.pumice.v1.DeletePolicyRequest\x1a\x1f.pumice.v1.DeletePolicyResponse\x12F\n" +
 	"\tGetPolicy\x12\x1b.pumice.v1.GetPolicyRequest\x1a\x1c.pumice.v1.GetPolicyResponse\x12O\n" +
 	"\fListPolicies\x12\x1e.pumice.v1.ListPoliciesRequest\x1a\x1f.pumice.v1.ListPoliciesResponseB\x99\x01\n" +
@@ -1186,56 +1083,52 @@ func file_pumice_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pumice_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_pumice_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_pumice_v1_policy_proto_goTypes = []any{
-	(Severity)(0),                  // 0: pumice.v1.Severity
-	(*Policy)(nil),                 // 1: pumice.v1.Policy
-	(*PolicyReport)(nil),           // 2: pumice.v1.PolicyReport
-	(*Diagnostic)(nil),             // 3: pumice.v1.Diagnostic
-	(*ReloadPolicyRequest)(nil),    // 4: pumice.v1.ReloadPolicyRequest
-	(*ReloadPolicyResponse)(nil),   // 5: pumice.v1.ReloadPolicyResponse
-	(*RollbackPolicyRequest)(nil),  // 6: pumice.v1.RollbackPolicyRequest
-	(*RollbackPolicyResponse)(nil), // 7: pumice.v1.RollbackPolicyResponse
-	(*DeletePolicyRequest)(nil),    // 8: pumice.v1.DeletePolicyRequest
-	(*DeletePolicyResponse)(nil),   // 9: pumice.v1.DeletePolicyResponse
-	(*GetPolicyRequest)(nil),       // 10: pumice.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),      // 11: pumice.v1.GetPolicyResponse
-	(*ListPoliciesRequest)(nil),    // 12: pumice.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil),   // 13: pumice.v1.ListPoliciesResponse
-	(*timestamppb.Timestamp)(nil),  // 14: google.protobuf.Timestamp
-	(Durability)(0),                // 15: pumice.v1.Durability
+	(Severity)(0),                 // 0: pumice.v1.Severity
+	(*Policy)(nil),                // 1: pumice.v1.Policy
+	(*PolicyReport)(nil),          // 2: pumice.v1.PolicyReport
+	(*Diagnostic)(nil),            // 3: pumice.v1.Diagnostic
+	(*ReloadPolicyRequest)(nil),   // 4: pumice.v1.ReloadPolicyRequest
+	(*ReloadPolicyResponse)(nil),  // 5: pumice.v1.ReloadPolicyResponse
+	(*RollbackPolicyRequest)(nil), // 6: pumice.v1.RollbackPolicyRequest
+	(*DeletePolicyRequest)(nil),   // 7: pumice.v1.DeletePolicyRequest
+	(*DeletePolicyResponse)(nil),  // 8: pumice.v1.DeletePolicyResponse
+	(*GetPolicyRequest)(nil),      // 9: pumice.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),     // 10: pumice.v1.GetPolicyResponse
+	(*ListPoliciesRequest)(nil),   // 11: pumice.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),  // 12: pumice.v1.ListPoliciesResponse
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(Durability)(0),               // 14: pumice.v1.Durability
 }
 var file_pumice_v1_policy_proto_depIdxs = []int32{
-	14, // 0: pumice.v1.Policy.accept_time:type_name -> google.protobuf.Timestamp
+	13, // 0: pumice.v1.Policy.accept_time:type_name -> google.protobuf.Timestamp
 	3,  // 1: pumice.v1.PolicyReport.diagnostics:type_name -> pumice.v1.Diagnostic
 	0,  // 2: pumice.v1.Diagnostic.severity:type_name -> pumice.v1.Severity
 	1,  // 3: pumice.v1.ReloadPolicyResponse.policy:type_name -> pumice.v1.Policy
 	2,  // 4: pumice.v1.ReloadPolicyResponse.report:type_name -> pumice.v1.PolicyReport
-	15, // 5: pumice.v1.ReloadPolicyResponse.durability:type_name -> pumice.v1.Durability
-	1,  // 6: pumice.v1.RollbackPolicyResponse.policy:type_name -> pumice.v1.Policy
-	2,  // 7: pumice.v1.RollbackPolicyResponse.report:type_name -> pumice.v1.PolicyReport
-	15, // 8: pumice.v1.RollbackPolicyResponse.durability:type_name -> pumice.v1.Durability
-	1,  // 9: pumice.v1.DeletePolicyResponse.deleted:type_name -> pumice.v1.Policy
-	1,  // 10: pumice.v1.DeletePolicyResponse.replacement:type_name -> pumice.v1.Policy
-	15, // 11: pumice.v1.DeletePolicyResponse.durability:type_name -> pumice.v1.Durability
-	1,  // 12: pumice.v1.GetPolicyResponse.policy:type_name -> pumice.v1.Policy
-	2,  // 13: pumice.v1.GetPolicyResponse.report:type_name -> pumice.v1.PolicyReport
-	1,  // 14: pumice.v1.ListPoliciesResponse.policies:type_name -> pumice.v1.Policy
-	4,  // 15: pumice.v1.PolicyService.ReloadPolicy:input_type -> pumice.v1.ReloadPolicyRequest
-	6,  // 16: pumice.v1.PolicyService.RollbackPolicy:input_type -> pumice.v1.RollbackPolicyRequest
-	8,  // 17: pumice.v1.PolicyService.DeletePolicy:input_type -> pumice.v1.DeletePolicyRequest
-	10, // 18: pumice.v1.PolicyService.GetPolicy:input_type -> pumice.v1.GetPolicyRequest
-	12, // 19: pumice.v1.PolicyService.ListPolicies:input_type -> pumice.v1.ListPoliciesRequest
-	5,  // 20: pumice.v1.PolicyService.ReloadPolicy:output_type -> pumice.v1.ReloadPolicyResponse
-	7,  // 21: pumice.v1.PolicyService.RollbackPolicy:output_type -> pumice.v1.RollbackPolicyResponse
-	9,  // 22: pumice.v1.PolicyService.DeletePolicy:output_type -> pumice.v1.DeletePolicyResponse
-	11, // 23: pumice.v1.PolicyService.GetPolicy:output_type -> pumice.v1.GetPolicyResponse
-	13, // 24: pumice.v1.PolicyService.ListPolicies:output_type -> pumice.v1.ListPoliciesResponse
-	20, // [20:25] is the sub-list for method output_type
-	15, // [15:20] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	14, // 5: pumice.v1.ReloadPolicyResponse.durability:type_name -> pumice.v1.Durability
+	1,  // 6: pumice.v1.DeletePolicyResponse.deleted:type_name -> pumice.v1.Policy
+	1,  // 7: pumice.v1.DeletePolicyResponse.replacement:type_name -> pumice.v1.Policy
+	14, // 8: pumice.v1.DeletePolicyResponse.durability:type_name -> pumice.v1.Durability
+	1,  // 9: pumice.v1.GetPolicyResponse.policy:type_name -> pumice.v1.Policy
+	2,  // 10: pumice.v1.GetPolicyResponse.report:type_name -> pumice.v1.PolicyReport
+	1,  // 11: pumice.v1.ListPoliciesResponse.policies:type_name -> pumice.v1.Policy
+	4,  // 12: pumice.v1.PolicyService.ReloadPolicy:input_type -> pumice.v1.ReloadPolicyRequest
+	6,  // 13: pumice.v1.PolicyService.RollbackPolicy:input_type -> pumice.v1.RollbackPolicyRequest
+	7,  // 14: pumice.v1.PolicyService.DeletePolicy:input_type -> pumice.v1.DeletePolicyRequest
+	9,  // 15: pumice.v1.PolicyService.GetPolicy:input_type -> pumice.v1.GetPolicyRequest
+	11, // 16: pumice.v1.PolicyService.ListPolicies:input_type -> pumice.v1.ListPoliciesRequest
+	5,  // 17: pumice.v1.PolicyService.ReloadPolicy:output_type -> pumice.v1.ReloadPolicyResponse
+	5,  // 18: pumice.v1.PolicyService.RollbackPolicy:output_type -> pumice.v1.ReloadPolicyResponse
+	8,  // 19: pumice.v1.PolicyService.DeletePolicy:output_type -> pumice.v1.DeletePolicyResponse
+	10, // 20: pumice.v1.PolicyService.GetPolicy:output_type -> pumice.v1.GetPolicyResponse
+	12, // 21: pumice.v1.PolicyService.ListPolicies:output_type -> pumice.v1.ListPoliciesResponse
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_policy_proto_init() }
@@ -1246,14 +1139,14 @@ func file_pumice_v1_policy_proto_init() {
 	file_pumice_v1_types_proto_init()
 	file_pumice_v1_policy_proto_msgTypes[3].OneofWrappers = []any{}
 	file_pumice_v1_policy_proto_msgTypes[5].OneofWrappers = []any{}
-	file_pumice_v1_policy_proto_msgTypes[7].OneofWrappers = []any{}
+	file_pumice_v1_policy_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_policy_proto_rawDesc), len(file_pumice_v1_policy_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -42,7 +42,7 @@ type PolicyServiceClient interface {
 	ReloadPolicy(ctx context.Context, in *ReloadPolicyRequest, opts ...grpc.CallOption) (*ReloadPolicyResponse, error)
 	// Activates an earlier version again, as a new version. For example, rolling
 	// back from version 5 to 3 creates version 6 with the document of version 3.
-	RollbackPolicy(ctx context.Context, in *RollbackPolicyRequest, opts ...grpc.CallOption) (*RollbackPolicyResponse, error)
+	RollbackPolicy(ctx context.Context, in *RollbackPolicyRequest, opts ...grpc.CallOption) (*ReloadPolicyResponse, error)
 	// Deletes a policy with all its versions. Deleting "default" activates the
 	// built-in policy in its place. Fails with ABORTED if the active version is not
 	// `expected_version`.
@@ -71,9 +71,9 @@ func (c *policyServiceClient) ReloadPolicy(ctx context.Context, in *ReloadPolicy
 	return out, nil
 }
 
-func (c *policyServiceClient) RollbackPolicy(ctx context.Context, in *RollbackPolicyRequest, opts ...grpc.CallOption) (*RollbackPolicyResponse, error) {
+func (c *policyServiceClient) RollbackPolicy(ctx context.Context, in *RollbackPolicyRequest, opts ...grpc.CallOption) (*ReloadPolicyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(RollbackPolicyResponse)
+	out := new(ReloadPolicyResponse)
 	err := c.cc.Invoke(ctx, PolicyService_RollbackPolicy_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ type PolicyServiceServer interface {
 	ReloadPolicy(context.Context, *ReloadPolicyRequest) (*ReloadPolicyResponse, error)
 	// Activates an earlier version again, as a new version. For example, rolling
 	// back from version 5 to 3 creates version 6 with the document of version 3.
-	RollbackPolicy(context.Context, *RollbackPolicyRequest) (*RollbackPolicyResponse, error)
+	RollbackPolicy(context.Context, *RollbackPolicyRequest) (*ReloadPolicyResponse, error)
 	// Deletes a policy with all its versions. Deleting "default" activates the
 	// built-in policy in its place. Fails with ABORTED if the active version is not
 	// `expected_version`.
@@ -147,7 +147,7 @@ type UnimplementedPolicyServiceServer struct{}
 func (UnimplementedPolicyServiceServer) ReloadPolicy(context.Context, *ReloadPolicyRequest) (*ReloadPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReloadPolicy not implemented")
 }
-func (UnimplementedPolicyServiceServer) RollbackPolicy(context.Context, *RollbackPolicyRequest) (*RollbackPolicyResponse, error) {
+func (UnimplementedPolicyServiceServer) RollbackPolicy(context.Context, *RollbackPolicyRequest) (*ReloadPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RollbackPolicy not implemented")
 }
 func (UnimplementedPolicyServiceServer) DeletePolicy(context.Context, *DeletePolicyRequest) (*DeletePolicyResponse, error) {

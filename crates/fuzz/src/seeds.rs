@@ -55,10 +55,10 @@ pub fn cluster() -> pb::Cluster {
 
 fn inline() -> pb::EvaluationRef {
     pb::EvaluationRef {
-        target: Some(pb::evaluation_ref::Target::Inline(pb::InlineSnapshot {
+        target: Some(pb::evaluation_ref::Target::Inline(Box::new(pb::InlineSnapshot {
             cluster: Some(cluster()),
             ..pb::InlineSnapshot::default()
-        })),
+        }))),
         ..pb::EvaluationRef::default()
     }
 }

@@ -78,7 +78,7 @@ impl BlockingClients {
             forget_resource(ForgetResourceRequest) -> ForgetResourceResponse;
         PolicyServiceClient:
             reload_policy(ReloadPolicyRequest) -> ReloadPolicyResponse,
-            rollback_policy(RollbackPolicyRequest) -> RollbackPolicyResponse,
+            rollback_policy(RollbackPolicyRequest) -> ReloadPolicyResponse,
             delete_policy(DeletePolicyRequest) -> DeletePolicyResponse,
             get_policy(GetPolicyRequest) -> GetPolicyResponse,
             list_policies(ListPoliciesRequest) -> ListPoliciesResponse;

@@ -1,7 +1,7 @@
 //! References to the state and policy that evaluate a request: shared state, a step of a session, or an inline cluster
 //! and policy.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use super::reader::check_name;
@@ -16,9 +16,20 @@ use pumice_engine::{Revision, SourcePosition};
 /// Name of the policy if the request gives none.
 pub const DEFAULT_POLICY: &str = "default";
 
-/// Reference to the state and policy that evaluate a request.
+/// Reference to the state and policy that evaluate a request, as it was read.
 #[derive(Clone, Debug)]
-pub enum EvaluationRef {
+pub struct EvaluationRef {
+    /// State and policy.
+    pub target: RefTarget,
+    /// Node table that the request's slots refer to.
+    pub node_table: Option<pb::NodeTableVersion>,
+    /// Time of the decision, in whole seconds since 1970; `None`: the request gives none.
+    pub now: Option<i64>,
+}
+
+/// State and policy that evaluate a request.
+#[derive(Clone, Debug)]
+pub enum RefTarget {
     /// Shared state at its newest, or at least at some revision.
     Latest(LatestRef),
     /// Step of a session.
@@ -53,35 +64,28 @@ pub struct SessionRef {
     pub changes: Vec<SessionChange>,
 }
 
-/// Reads a reference, and the node table that the request's slots refer to.
+/// Reads a reference.
 ///
 /// # Errors
 /// The reference is contradictory, or requests something that this server does not have.
-pub fn read_ref(
-    evaluation_ref: Option<pb::EvaluationRef>,
-    limits: &EdgeLimits,
-) -> RpcResult<(EvaluationRef, Option<pb::NodeTableVersion>)> {
+pub fn read_ref(against: Option<pb::EvaluationRef>, limits: &EdgeLimits) -> RpcResult<EvaluationRef> {
+    use pb::evaluation_ref::Target;
     let pb::EvaluationRef {
-        target: evaluation_ref,
+        target,
         node_table,
-        now: _,
-    } = evaluation_ref.unwrap_or_default();
-    let evaluation_ref = match evaluation_ref {
-        None => EvaluationRef::Latest(read_latest(pb::LatestRef::default(), limits)?),
-        Some(pb::evaluation_ref::Target::Latest(evaluation_ref)) => {
-            EvaluationRef::Latest(read_latest(evaluation_ref, limits)?)
-        }
-        Some(pb::evaluation_ref::Target::Session(step)) => {
-            EvaluationRef::Session(read_session("against.session", step, limits)?)
-        }
-        Some(pb::evaluation_ref::Target::Inline(evaluation_ref)) => EvaluationRef::Inline(Box::new(evaluation_ref)),
+        now,
+    } = against.unwrap_or_default();
+    let target = match target {
+        None => RefTarget::Latest(read_latest(pb::LatestRef::default(), limits)?),
+        Some(Target::Latest(latest)) => RefTarget::Latest(read_latest(latest, limits)?),
+        Some(Target::Session(step)) => RefTarget::Session(read_session("against.session", step, limits)?),
+        Some(Target::Inline(inline)) => RefTarget::Inline(inline),
     };
-    Ok((evaluation_ref, node_table))
-}
-
-/// Time of the decision that a reference gives, in whole seconds since 1970.
-pub fn decision_time(evaluation_ref: Option<&pb::EvaluationRef>) -> Option<i64> {
-    Some(evaluation_ref?.now.as_ref()?.seconds)
+    Ok(EvaluationRef {
+        target,
+        node_table,
+        now: now.map(|now| now.seconds),
+    })
 }
 
 fn read_latest(snapshot: pb::LatestRef, limits: &EdgeLimits) -> RpcResult<LatestRef> {
@@ -98,17 +102,20 @@ fn read_latest(snapshot: pb::LatestRef, limits: &EdgeLimits) -> RpcResult<Latest
     }
     Ok(LatestRef {
         policy: policy_name_or_default(policy),
-        profile: profile.into(),
+        profile: Wire::read(profile),
         at_least: Wire::read(at_least),
         positions: Wire::read(positions),
         max_wait: read_duration("against.latest.max_wait", max_wait)?.unwrap_or_default(),
     })
 }
 
+/// The default name, for requests that give none.
+static DEFAULT_NAME: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(DEFAULT_POLICY));
+
 /// Policy name of a request; empty: the default.
 pub fn policy_name_or_default(name: String) -> Arc<str> {
     if name.is_empty() {
-        Arc::from(DEFAULT_POLICY)
+        Arc::clone(&DEFAULT_NAME)
     } else {
         name.into()
     }

@@ -129,6 +129,11 @@ impl<'a> NodeSetReader<'a> {
     }
 }
 
+/// Maximum number of nodes in a set.
+pub(crate) fn max_nodes(set: &pb::NodeSet) -> usize {
+    set.names.len() + set.slots.len() + set.bitmap.len().saturating_mul(8)
+}
+
 fn unknown_nodes(field: &str, what: &str, missing: &[String]) -> CallError {
     let shown: Vec<String> = missing
         .iter()

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::limits::{EdgeLimits, MAX_AHEAD, weight_ahead};
+use crate::limits::{EdgeLimits, weight_ahead};
 use crate::server::pb;
 use crate::server::status::{CallError, RpcResult};
 use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
@@ -63,7 +63,7 @@ pub(crate) fn read_score(
         filter_detail,
         ahead,
     } = request;
-    let ahead = read_ahead(ahead, limit)?;
+    let ahead = read_ahead(ahead, limit, declared.limits.ahead)?;
     let asked = pb::FilterRequest {
         against: None,
         tasks,
@@ -146,11 +146,11 @@ pub(super) fn read_plugins(names: Vec<String>, limit: usize) -> RpcResult<Vec<Ar
 }
 
 /// Reads the number of tasks to look ahead by.
-fn read_ahead(ahead: u32, limit: Option<u32>) -> RpcResult<usize> {
+fn read_ahead(ahead: u32, limit: Option<u32>, most: usize) -> RpcResult<usize> {
     let ahead = ahead as usize;
-    if ahead > MAX_AHEAD {
+    if ahead > most {
         let message = format!("ahead: {ahead} tasks");
-        return Err(CallError::limit("ahead", MAX_AHEAD, &message));
+        return Err(CallError::limit("ahead", most, &message));
     }
     if ahead > 0 && limit.is_some() {
         let message = "ahead: the best nodes are others after each task; leave `limit` out, or `ahead`";
@@ -187,11 +187,9 @@ fn read_detail(detail: i32) -> RpcResult<FilterDetail> {
 }
 
 /// Number of nodes that each task is evaluated on.
-pub(crate) fn node_count(query: &NodeQuery, cluster_state: &ClusterState) -> u64 {
-    match &query.candidates {
-        Some(candidates) => candidates.len() as u64,
-        None => cluster_state.slots().into(),
-    }
+pub(crate) fn node_count(query: &NodeQuery, cluster_state: &ClusterState) -> usize {
+    let candidates = query.candidates.as_ref();
+    candidates.map_or(cluster_state.slots() as usize, Vec::len)
 }
 
 /// Maximum number of rejected nodes that a rejection shows with their names and measurements.
@@ -211,7 +209,7 @@ fn check_size(
     [shown, sampled]: [u64; 2],
     limits: &EdgeLimits,
 ) -> RpcResult<()> {
-    let (tasks, width) = (query.tasks.len() as u64, node_count(query, cluster_state));
+    let (tasks, width) = (query.tasks.len() as u64, node_count(query, cluster_state) as u64);
     let (limit, name) = match encoding {
         NodeEncoding::Names => (limits.named_pairs, "named_pairs"),
         NodeEncoding::Slots => (limits.slot_pairs, "slot_pairs"),

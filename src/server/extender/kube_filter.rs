@@ -286,7 +286,7 @@ impl ExtenderFront {
             items: vec![subject],
             ..pb::AdmitRequest::default()
         };
-        let answered = self.edge.admit(tonic::Request::new(request)).await?;
+        let answered = Arc::clone(&self.edge).admit(tonic::Request::new(request)).await?;
         let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
         if item.permitted {
             return Ok(PodOffer::All);

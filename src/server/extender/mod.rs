@@ -31,10 +31,10 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use tokio::time::Instant;
 
-use super::ServerContext;
 use super::convert::evaluation_ref::DEFAULT_POLICY;
 use super::request_body::BodyReceiver;
 use super::status::CallError;
+use super::{MemoryBudget, ServerContext};
 use kube::KUBE_VERBS;
 use offers::OfferTable;
 use pumice_live::PodBinder;
@@ -50,7 +50,6 @@ const VOLCANO_PREFIX: &str = "/volcano/";
 #[derive(Debug)]
 pub(crate) struct ExtenderFront {
     edge: Arc<ServerContext>,
-    /// Bytes of bodies that are under way.
     bodies: Arc<BodyReceiver>,
     offers: OfferTable,
     volcano: VolcanoSessions,
@@ -74,8 +73,9 @@ enum ResponseMode {
 type HttpError = (StatusCode, String);
 
 impl ExtenderFront {
-    pub(crate) fn new(edge: Arc<ServerContext>, binder: Option<PodBinder>) -> Arc<Self> {
-        let bodies = BodyReceiver::of_extenders(&edge.read_options.limits);
+    pub(crate) fn new(edge: Arc<ServerContext>, memory: &Arc<MemoryBudget>, binder: Option<PodBinder>) -> Arc<Self> {
+        let limits = &edge.read_options.limits;
+        let bodies = BodyReceiver::new(memory, limits.extender_body_bytes, limits.request_body);
         Arc::new(Self {
             edge,
             bodies,

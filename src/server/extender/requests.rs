@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
-use tonic::metadata::MetadataMap;
 
 use super::ExtenderFront;
 use crate::server::decision_call::{DecisionCall, MAX_ASYNC_OBJECT_BYTES};
@@ -108,6 +107,7 @@ impl ExtenderFront {
         call: C,
         against: pb::EvaluationRef,
     ) -> RpcResult<C::Response> {
-        self.edge.decide(call, Some(against), &MetadataMap::new()).await
+        let against = self.edge.read_against(Some(against));
+        Arc::clone(&self.edge).decide(call, against).await
     }
 }

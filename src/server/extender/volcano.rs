@@ -309,7 +309,7 @@ impl ExtenderFront {
             }],
             ..pb::AdmitRequest::default()
         };
-        let answered = self.edge.admit(tonic::Request::new(request)).await?;
+        let answered = Arc::clone(&self.edge).admit(tonic::Request::new(request)).await?;
         let item = answered.result.unwrap_or_default().items.pop().unwrap_or_default();
         // Without a plugin that judges jobs, those of later tiers are to be asked.
         let judged = self.judges_jobs(&path.policy);

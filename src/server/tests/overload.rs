@@ -1,7 +1,7 @@
 //! Overload: accepted work stays about as fast as without it, the rest is refused at once, and what waits for a disk holds
 //! no worker.
 
-use std::sync::{Arc, Once, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -11,8 +11,6 @@ use tonic::{Code, Request};
 
 use super::*;
 use crate::limits::EdgeLimits;
-use crate::server::pb::PolicyService as _;
-use crate::server::policy::PolicyRpc;
 use crate::server::worker_pool::{CancellationToken, HeldWorker};
 use crate::server::{ServerContext, WorkerPool};
 use crate::telemetry::Metrics;
@@ -132,9 +130,8 @@ async fn documents_are_compiled_behind_a_gate() {
     tokio::task::spawn_blocking(move || started.recv().unwrap())
         .await
         .unwrap();
-    let policies = PolicyRpc(edge, Once::new());
     let document = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n";
-    let refused = policies
+    let refused = Arc::clone(&edge)
         .reload_policy(Request::new(reload(document, None)))
         .await
         .unwrap_err();
@@ -144,8 +141,5 @@ async fn documents_are_compiled_behind_a_gate() {
     );
     end.send(()).unwrap();
     busy.await.unwrap().unwrap();
-    policies
-        .reload_policy(Request::new(reload(document, None)))
-        .await
-        .unwrap();
+    edge.reload_policy(Request::new(reload(document, None))).await.unwrap();
 }

@@ -244,10 +244,10 @@ async fn an_inline_cluster_is_evaluated_and_not_stored() {
     cluster.nodes[0].allocatable = Some(amounts(&[("cpu", "4"), ("odd", "1"), ("pods", "110")]));
     let inline = |cluster| {
         Some(pb::EvaluationRef {
-            target: Some(pb::evaluation_ref::Target::Inline(pb::InlineSnapshot {
+            target: Some(pb::evaluation_ref::Target::Inline(Box::new(pb::InlineSnapshot {
                 cluster: Some(cluster),
                 ..pb::InlineSnapshot::default()
-            })),
+            }))),
             ..pb::EvaluationRef::default()
         })
     };

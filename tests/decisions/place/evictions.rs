@@ -45,7 +45,7 @@ fn a_preemptor_fits_after_the_pod_with_its_port_is_gone() {
         };
         let request = pb::SelectVictimsRequest {
             against: Some(pb::EvaluationRef {
-                target: Some(pb::evaluation_ref::Target::Inline(inline)),
+                target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
                 ..pb::EvaluationRef::default()
             }),
             kind: pb::VictimKind::Preempt.into(),
@@ -122,7 +122,7 @@ fn under(plugin: &str) -> pb::EvaluationRef {
         ..pb::InlineSnapshot::default()
     };
     pb::EvaluationRef {
-        target: Some(pb::evaluation_ref::Target::Inline(inline)),
+        target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
         ..pb::EvaluationRef::default()
     }
 }

@@ -51,7 +51,7 @@ fn place(tiers: &str, groups: Vec<pb::TaskGroup>) -> pb::PlaceResult {
     };
     let request = pb::PlaceRequest {
         against: Some(pb::EvaluationRef {
-            target: Some(pb::evaluation_ref::Target::Inline(inline)),
+            target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
             ..pb::EvaluationRef::default()
         }),
         job: Some(with_groups()),

@@ -71,7 +71,7 @@ fn asked(server: &EmbeddedServer, cluster: pb::Cluster) -> (Option<bool>, Option
     };
     let request = pb::SelectVictimsRequest {
         against: Some(pb::EvaluationRef {
-            target: Some(pb::evaluation_ref::Target::Inline(inline)),
+            target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
             ..pb::EvaluationRef::default()
         }),
         kind: pb::VictimKind::Reclaim.into(),

@@ -201,7 +201,7 @@ fn a_session_confirms_once_per_action() {
 fn shared_state_is_written_from_shared_state_only() {
     let server = start();
     let inline = pb::EvaluationRef {
-        target: Some(pb::evaluation_ref::Target::Inline(pb::InlineSnapshot::default())),
+        target: Some(pb::evaluation_ref::Target::Inline(Box::default())),
         node_table: None,
         now: None,
     };

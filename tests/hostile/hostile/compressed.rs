@@ -70,9 +70,9 @@ fn a_bomb_is_refused_by_the_limits_of_plain_requests() {
     let limits = [
         "--request-bytes",
         "2Mi",
-        "--connection-receiving-bytes",
+        "--connection-message-bytes",
         "3Mi",
-        "--receiving-bytes",
+        "--message-bytes",
         "8Mi",
     ];
     let program = LoggedProcess::serve(&limits);
@@ -101,7 +101,7 @@ fn a_bomb_is_refused_by_the_limits_of_plain_requests() {
 #[test]
 fn inflated_bytes_count_as_received() {
     // Two requests of this size are more than one connection may hold.
-    let limits = ["--request-bytes", "4Mi", "--connection-receiving-bytes", "4Mi"];
+    let limits = ["--request-bytes", "4Mi", "--connection-message-bytes", "4Mi"];
     let program = LoggedProcess::serve(&limits);
     let info = program.connect().get_server_info(pb::GetServerInfoRequest {}).unwrap();
     let revision = info.revision.unwrap();
@@ -126,7 +126,7 @@ fn inflated_bytes_count_as_received() {
             held.push(call.response);
         }
         until("a request finds the bytes taken", || {
-            rejections(program.http, "connection_receiving_bytes") >= 1.0
+            rejections(program.http, "connection_message_bytes") >= 1.0
         });
     });
 }

@@ -103,7 +103,7 @@ fn a_flush_that_does_not_end_delays_only_its_own_callers() {
 
 #[test]
 fn requests_that_wait_for_the_disk_count_until_they_are_decided() {
-    let disk = HeldDisk::serve(1, &["--request-bytes", "1Mi", "--connection-receiving-bytes", "2Mi"]);
+    let disk = HeldDisk::serve(1, &["--request-bytes", "1Mi", "--connection-message-bytes", "2Mi"]);
     let reload = disk.hold("held");
     let batch = |source: &str| {
         framed(

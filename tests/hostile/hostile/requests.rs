@@ -88,9 +88,9 @@ fn bodies_that_stall_hold_a_bounded_number_of_bytes_and_give_way() {
     let limits = [
         "--request-bytes",
         "2Mi",
-        "--receiving-bytes",
+        "--message-bytes",
         "8Mi",
-        "--connection-receiving-bytes",
+        "--connection-message-bytes",
         "4Mi",
     ];
     let program = LoggedProcess::serve(&limits);
@@ -107,7 +107,7 @@ fn bodies_that_stall_hold_a_bounded_number_of_bytes_and_give_way() {
         }
         until("the budget is spent", || {
             // On a busy machine bodies of others give way before one connection has its share.
-            let limits = ["connection_receiving_bytes", "receiving_bytes"];
+            let limits = ["connection_message_bytes", "message_bytes"];
             limits.iter().any(|limit| rejections(program.http, limit) >= 1.0)
         });
         tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;

@@ -43,7 +43,7 @@ fn a_response_behind_a_closed_window_costs_its_caller_the_connection() {
 #[test]
 fn responses_that_nobody_takes_hold_a_bounded_number_of_bytes_and_give_way() {
     // All lists are made, however slow the machine.
-    let (program, list) = serve(&["--sending-bytes", "1Mi", "--worker-wait-ms", "60000"]);
+    let (program, list) = serve(&["--message-bytes", "1Mi", "--worker-wait-ms", "60000"]);
     runtime().block_on(async {
         let mut held = Vec::new();
         for _ in 0..4 {
@@ -54,7 +54,7 @@ fn responses_that_nobody_takes_hold_a_bounded_number_of_bytes_and_give_way() {
             held.push(connection.ask(LIST, list.clone()).await.unwrap());
         }
         until("the budget is spent", || {
-            rejections(program.http, "sending_bytes") >= 1.0
+            rejections(program.http, "message_bytes") >= 1.0
         });
         assert_eq!(
             other_caller(program.grpc).await,
@@ -78,9 +78,9 @@ fn responses_that_nobody_takes_hold_a_bounded_number_of_bytes_and_give_way() {
 #[test]
 fn a_response_without_room_is_refused_before_its_evaluation() {
     let room = [
-        "--sending-bytes",
+        "--message-bytes",
         "4Mi",
-        "--connection-sending-bytes",
+        "--connection-message-bytes",
         "4Mi",
         "--response-bytes",
         "4Mi",
@@ -115,7 +115,7 @@ fn a_response_without_room_is_refused_before_its_evaluation() {
         let filtered = other.ask(SCORE, framed(&none_fits.encode_to_vec())).await.unwrap();
         assert_eq!(code(filtered).await, Code::Ok);
     });
-    assert!(rejections(program.http, "sending_bytes") >= 1.0);
+    assert!(rejections(program.http, "message_bytes") >= 1.0);
 }
 
 #[test]

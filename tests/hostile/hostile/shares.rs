@@ -23,7 +23,7 @@ fn open_inline(clients: &BlockingClients, nodes: usize) -> Result<String, Status
         ..pb::InlineSnapshot::default()
     };
     let against = pb::EvaluationRef {
-        target: Some(pb::evaluation_ref::Target::Inline(inline)),
+        target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
         ..pb::EvaluationRef::default()
     };
     let request = pb::OpenSessionRequest {

@@ -104,7 +104,7 @@ fn requests_that_are_none_have_a_status() {
 fn places_and_bytes_are_bounded_and_leave_probes_alone() {
     let server = server(|config| {
         config.limits.edge.extender_connections = 2;
-        config.limits.edge.extender_receiving_bytes = 4_096;
+        config.limits.edge.message_bytes = 4_096;
     });
     let body = by_names(&pod("a", &json!({"cpu": "1"}), ""), &["n"]);
     let mut connected = [Scheduler::connect(server.http), Scheduler::connect(server.http)];
@@ -115,7 +115,7 @@ fn places_and_bytes_are_bounded_and_leave_probes_alone() {
     assert!(status == 503 && page.contains("extender_connections"), "{page}");
     let [mut first, second] = connected;
     let (status, page) = first.post("/kube-scheduler/filter", &[b' '; 5_000]);
-    assert!(status == 503 && page.contains("extender_receiving_bytes"), "{page}");
+    assert!(status == 503 && page.contains("message_bytes"), "{page}");
     assert_eq!(server.page("/readyz").0, 200);
     drop((first, second));
     // The places of connections that ended are free again.

@@ -121,10 +121,10 @@ fn a_pod_gets_the_result_of_its_record() {
     let server = EmbeddedServer::start();
     let inline = |tasks| pb::FilterRequest {
         against: Some(pb::EvaluationRef {
-            target: Some(pb::evaluation_ref::Target::Inline(pb::InlineSnapshot {
+            target: Some(pb::evaluation_ref::Target::Inline(Box::new(pb::InlineSnapshot {
                 cluster: Some(cluster()),
                 ..pb::InlineSnapshot::default()
-            })),
+            }))),
             ..pb::EvaluationRef::default()
         }),
         tasks,

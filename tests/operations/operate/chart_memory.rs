@@ -3,13 +3,11 @@
 use super::repository;
 
 /// Limits that all callers share; the others bound one connection or one thing.
-const SHARED: [&str; 8] = [
-    "extender_receiving_bytes",
+const SHARED: [&str; 6] = [
     "full_sync_bytes",
+    "message_bytes",
     "policy_history_bytes",
-    "receiving_bytes",
     "records_bytes",
-    "sending_bytes",
     "session_bytes",
     "verdict_cache_bytes",
 ];

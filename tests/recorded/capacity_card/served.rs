@@ -324,7 +324,7 @@ fn a_queue_without_a_state_takes_jobs() {
         };
         let request = pb::AdmitRequest {
             against: Some(pb::EvaluationRef {
-                target: Some(pb::evaluation_ref::Target::Inline(inline)),
+                target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
                 ..pb::EvaluationRef::default()
             }),
             items: vec![pb::AdmitSubject {

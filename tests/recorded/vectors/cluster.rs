@@ -226,11 +226,11 @@ pub(crate) fn document(case: &Value, tiers: &str) -> String {
 /// Reference to an inline cluster, which leaves nothing behind.
 pub(crate) fn inline_ref(cluster: pb::Cluster, document: String) -> pb::EvaluationRef {
     pb::EvaluationRef {
-        target: Some(pb::evaluation_ref::Target::Inline(pb::InlineSnapshot {
+        target: Some(pb::evaluation_ref::Target::Inline(Box::new(pb::InlineSnapshot {
             cluster: Some(cluster),
             policy_document: document,
             ..pb::InlineSnapshot::default()
-        })),
+        }))),
         ..pb::EvaluationRef::default()
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn listed_task(bench: &VectorHarness, case: &Value, rules: pb::PodRul
     };
     let request = pb::ListTasksRequest {
         against: Some(pb::EvaluationRef {
-            target: Some(pb::evaluation_ref::Target::Inline(inline)),
+            target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
             ..pb::EvaluationRef::default()
         }),
         ..pb::ListTasksRequest::default()

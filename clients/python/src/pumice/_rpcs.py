@@ -82,7 +82,7 @@ RELEASE_ASSUMPTIONS = Rpc(
 
 RELOAD_POLICY = Rpc("PolicyService/ReloadPolicy", v1.ReloadPolicyRequest, v1.ReloadPolicyResponse, _reload_repeatable)
 ROLLBACK_POLICY = Rpc(
-    "PolicyService/RollbackPolicy", v1.RollbackPolicyRequest, v1.RollbackPolicyResponse, _rollback_repeatable
+    "PolicyService/RollbackPolicy", v1.RollbackPolicyRequest, v1.ReloadPolicyResponse, _rollback_repeatable
 )
 DELETE_POLICY = Rpc("PolicyService/DeletePolicy", v1.DeletePolicyRequest, v1.DeletePolicyResponse, _never)
 GET_POLICY = Rpc("PolicyService/GetPolicy", v1.GetPolicyRequest, v1.GetPolicyResponse)

@@ -1124,7 +1124,7 @@ pub mod evaluation_ref {
         /// A cluster and a policy sent with the request. The server does not store
         /// them.
         #[prost(message, tag = "3")]
-        Inline(super::InlineSnapshot),
+        Inline(::prost::alloc::boxed::Box<super::InlineSnapshot>),
     }
 }
 impl ::prost::Name for EvaluationRef {
@@ -5504,7 +5504,7 @@ impl ::prost::Name for ReloadPolicyRequest {
         "/pumice.v1.ReloadPolicyRequest".into()
     }
 }
-/// Response of ReloadPolicy. The document was accepted.
+/// Response of ReloadPolicy and of RollbackPolicy. The document was accepted.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReloadPolicyResponse {
     /// Active version after the call. In a dry run: the version that a call without
@@ -5569,39 +5569,6 @@ impl ::prost::Name for RollbackPolicyRequest {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.RollbackPolicyRequest".into()
-    }
-}
-/// Response of RollbackPolicy.
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct RollbackPolicyResponse {
-    /// Active version after the call.
-    #[prost(message, optional, tag = "1")]
-    pub policy: ::core::option::Option<Policy>,
-    /// True: the same document was already active, and nothing changed.
-    #[prost(bool, tag = "2")]
-    pub unchanged: bool,
-    /// Warnings.
-    #[prost(message, optional, tag = "3")]
-    pub report: ::core::option::Option<PolicyReport>,
-    /// Unified diff of the effective documents before and after the call.
-    #[prost(string, tag = "4")]
-    pub difference: ::prost::alloc::string::String,
-    /// Durability of the active version. MEMORY: a restart of the server loses it.
-    /// Unspecified in a dry run.
-    #[prost(enumeration = "Durability", tag = "5")]
-    pub durability: i32,
-    /// Sources whose records lack labels that the policy reads, as for ReloadPolicy.
-    #[prost(string, repeated, tag = "6")]
-    pub awaited_sources: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-}
-impl ::prost::Name for RollbackPolicyResponse {
-    const NAME: &'static str = "RollbackPolicyResponse";
-    const PACKAGE: &'static str = "pumice.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "pumice.v1.RollbackPolicyResponse".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/pumice.v1.RollbackPolicyResponse".into()
     }
 }
 /// Request of DeletePolicy.
@@ -5797,7 +5764,7 @@ impl<T: crate::rpc::CallService> PolicyServiceClient<T> {
     pub async fn rollback_policy(
         &mut self,
         request: impl tonic::IntoRequest<RollbackPolicyRequest>,
-    ) -> Result<tonic::Response<RollbackPolicyResponse>, tonic::Status> {
+    ) -> Result<tonic::Response<ReloadPolicyResponse>, tonic::Status> {
         let method = crate::rpc::RpcMethod::new(
             "pumice.v1.PolicyService",
             "RollbackPolicy",

@@ -190,7 +190,7 @@ async fn evaluate_case(local: &mut LocalServer, case: &PolicyTestCase) -> Result
         compatibility: case.setup.compatibility.clone(),
     };
     let evaluation_ref = Some(pb::EvaluationRef {
-        target: Some(pb::evaluation_ref::Target::Inline(inline)),
+        target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
         ..pb::EvaluationRef::default()
     });
     let decisions = &mut local.connection.decisions;

@@ -26,15 +26,15 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from pumice.v1 import types_pb2 as pumice_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16pumice/v1/policy.proto\x12\tpumice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pumice/v1/types.proto\"\xdd\x01\n\x06Policy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0c\n\x04hash\x18\x03 \x01(\t\x12\x10\n\x08\x64ocument\x18\x04 \x01(\t\x12\x17\n\x0floaded_document\x18\t \x01(\t\x12\x1a\n\x12\x65\x66\x66\x65\x63tive_document\x18\x05 \x01(\t\x12\x0e\n\x06origin\x18\x06 \x01(\t\x12/\n\x0b\x61\x63\x63\x65pt_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x61\x63tive\x18\x08 \x01(\x08\x12\x0e\n\x06\x63\x61ller\x18\n \x01(\t\"T\n\x0cPolicyReport\x12*\n\x0b\x64iagnostics\x18\x01 \x03(\x0b\x32\x15.pumice.v1.Diagnostic\x12\x18\n\x10unserved_plugins\x18\x02 \x03(\t\"~\n\nDiagnostic\x12%\n\x08severity\x18\x01 \x01(\x0e\x32\x13.pumice.v1.Severity\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0c\n\x04line\x18\x04 \x01(\r\x12\x0e\n\x06\x63olumn\x18\x05 \x01(\r\x12\x0c\n\x04path\x18\x06 \x01(\t\"\xa1\x01\n\x13ReloadPolicyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\x12\x1d\n\x10\x65xpected_version\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x12\x0e\n\x06strict\x18\x05 \x01(\x08\x12\x15\n\rcompatibility\x18\x06 \x01(\tB\x13\n\x11_expected_version\"\xcd\x01\n\x14ReloadPolicyResponse\x12!\n\x06policy\x18\x01 \x01(\x0b\x32\x11.pumice.v1.Policy\x12\x11\n\tunchanged\x18\x02 \x01(\x08\x12\'\n\x06report\x18\x03 \x01(\x0b\x32\x17.pumice.v1.PolicyReport\x12\x12\n\ndifference\x18\x04 \x01(\t\x12)\n\ndurability\x18\x05 \x01(\x0e\x32\x15.pumice.v1.Durability\x12\x17\n\x0f\x61waited_sources\x18\x06 \x03(\t\"{\n\x15RollbackPolicyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x1d\n\x10\x65xpected_version\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x42\x13\n\x11_expected_version\"\xcf\x01\n\x16RollbackPolicyResponse\x12!\n\x06policy\x18\x01 \x01(\x0b\x32\x11.pumice.v1.Policy\x12\x11\n\tunchanged\x18\x02 \x01(\x08\x12\'\n\x06report\x18\x03 \x01(\x0b\x32\x17.pumice.v1.PolicyReport\x12\x12\n\ndifference\x18\x04 \x01(\t\x12)\n\ndurability\x18\x05 \x01(\x0e\x32\x15.pumice.v1.Durability\x12\x17\n\x0f\x61waited_sources\x18\x06 \x03(\t\"W\n\x13\x44\x65letePolicyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x10\x65xpected_version\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\x13\n\x11_expected_version\"\x8d\x01\n\x14\x44\x65letePolicyResponse\x12\"\n\x07\x64\x65leted\x18\x01 \x01(\x0b\x32\x11.pumice.v1.Policy\x12&\n\x0breplacement\x18\x02 \x01(\x0b\x32\x11.pumice.v1.Policy\x12)\n\ndurability\x18\x03 \x01(\x0e\x32\x15.pumice.v1.Durability\"1\n\x10GetPolicyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"_\n\x11GetPolicyResponse\x12!\n\x06policy\x18\x01 \x01(\x0b\x32\x11.pumice.v1.Policy\x12\'\n\x06report\x18\x02 \x01(\x0b\x32\x17.pumice.v1.PolicyReport\"J\n\x13ListPoliciesRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"T\n\x14ListPoliciesResponse\x12#\n\x08policies\x18\x01 \x03(\x0b\x32\x11.pumice.v1.Policy\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*N\n\x08Severity\x12\x18\n\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x12\n\x0eSEVERITY_ERROR\x10\x01\x12\x14\n\x10SEVERITY_WARNING\x10\x02\x32\xa1\x03\n\rPolicyService\x12O\n\x0cReloadPolicy\x12\x1e.pumice.v1.ReloadPolicyRequest\x1a\x1f.pumice.v1.ReloadPolicyResponse\x12U\n\x0eRollbackPolicy\x12 .pumice.v1.RollbackPolicyRequest\x1a!.pumice.v1.RollbackPolicyResponse\x12O\n\x0c\x44\x65letePolicy\x12\x1e.pumice.v1.DeletePolicyRequest\x1a\x1f.pumice.v1.DeletePolicyResponse\x12\x46\n\tGetPolicy\x12\x1b.pumice.v1.GetPolicyRequest\x1a\x1c.pumice.v1.GetPolicyResponse\x12O\n\x0cListPolicies\x12\x1e.pumice.v1.ListPoliciesRequest\x1a\x1f.pumice.v1.ListPoliciesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16pumice/v1/policy.proto\x12\tpumice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pumice/v1/types.proto\"\xdd\x01\n\x06Policy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0c\n\x04hash\x18\x03 \x01(\t\x12\x10\n\x08\x64ocument\x18\x04 \x01(\t\x12\x17\n\x0floaded_document\x18\t \x01(\t\x12\x1a\n\x12\x65\x66\x66\x65\x63tive_document\x18\x05 \x01(\t\x12\x0e\n\x06origin\x18\x06 \x01(\t\x12/\n\x0b\x61\x63\x63\x65pt_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x61\x63tive\x18\x08 \x01(\x08\x12\x0e\n\x06\x63\x61ller\x18\n \x01(\t\"T\n\x0cPolicyReport\x12*\n\x0b\x64iagnostics\x18\x01 \x03(\x0b\x32\x15.pumice.v1.Diagnostic\x12\x18\n\x10unserved_plugins\x18\x02 \x03(\t\"~\n\nDiagnostic\x12%\n\x08severity\x18\x01 \x01(\x0e\x32\x13.pumice.v1.Severity\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0c\n\x04line\x18\x04 \x01(\r\x12\x0e\n\x06\x63olumn\x18\x05 \x01(\r\x12\x0c\n\x04path\x18\x06 \x01(\t\"\xa1\x01\n\x13ReloadPolicyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\x12\x1d\n\x10\x65xpected_version\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x12\x0e\n\x06strict\x18\x05 \x01(\x08\x12\x15\n\rcompatibility\x18\x06 \x01(\tB\x13\n\x11_expected_version\"\xcd\x01\n\x14ReloadPolicyResponse\x12!\n\x06policy\x18\x01 \x01(\x0b\x32\x11.pumice.v1.Policy\x12\x11\n\tunchanged\x18\x02 \x01(\x08\x12\'\n\x06report\x18\x03 \x01(\x0b\x32\x17.pumice.v1.PolicyReport\x12\x12\n\ndifference\x18\x04 \x01(\t\x12)\n\ndurability\x18\x05 \x01(\x0e\x32\x15.pumice.v1.Durability\x12\x17\n\x0f\x61waited_sources\x18\x06 \x03(\t\"{\n\x15RollbackPolicyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x1d\n\x10\x65xpected_version\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x42\x13\n\x11_expected_version\"W\n\x13\x44\x65letePolicyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x10\x65xpected_version\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\x13\n\x11_expected_version\"\x8d\x01\n\x14\x44\x65letePolicyResponse\x12\"\n\x07\x64\x65leted\x18\x01 \x01(\x0b\x32\x11.pumice.v1.Policy\x12&\n\x0breplacement\x18\x02 \x01(\x0b\x32\x11.pumice.v1.Policy\x12)\n\ndurability\x18\x03 \x01(\x0e\x32\x15.pumice.v1.Durability\"1\n\x10GetPolicyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"_\n\x11GetPolicyResponse\x12!\n\x06policy\x18\x01 \x01(\x0b\x32\x11.pumice.v1.Policy\x12\'\n\x06report\x18\x02 \x01(\x0b\x32\x17.pumice.v1.PolicyReport\"J\n\x13ListPoliciesRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"T\n\x14ListPoliciesResponse\x12#\n\x08policies\x18\x01 \x03(\x0b\x32\x11.pumice.v1.Policy\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*N\n\x08Severity\x12\x18\n\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x12\n\x0eSEVERITY_ERROR\x10\x01\x12\x14\n\x10SEVERITY_WARNING\x10\x02\x32\x9f\x03\n\rPolicyService\x12O\n\x0cReloadPolicy\x12\x1e.pumice.v1.ReloadPolicyRequest\x1a\x1f.pumice.v1.ReloadPolicyResponse\x12S\n\x0eRollbackPolicy\x12 .pumice.v1.RollbackPolicyRequest\x1a\x1f.pumice.v1.ReloadPolicyResponse\x12O\n\x0c\x44\x65letePolicy\x12\x1e.pumice.v1.DeletePolicyRequest\x1a\x1f.pumice.v1.DeletePolicyResponse\x12\x46\n\tGetPolicy\x12\x1b.pumice.v1.GetPolicyRequest\x1a\x1c.pumice.v1.GetPolicyResponse\x12O\n\x0cListPolicies\x12\x1e.pumice.v1.ListPoliciesRequest\x1a\x1f.pumice.v1.ListPoliciesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pumice.v1.policy_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SEVERITY']._serialized_start=1781
-  _globals['_SEVERITY']._serialized_end=1859
+  _globals['_SEVERITY']._serialized_start=1571
+  _globals['_SEVERITY']._serialized_end=1649
   _globals['_POLICY']._serialized_start=94
   _globals['_POLICY']._serialized_end=315
   _globals['_POLICYREPORT']._serialized_start=317
@@ -47,20 +47,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RELOADPOLICYRESPONSE']._serialized_end=901
   _globals['_ROLLBACKPOLICYREQUEST']._serialized_start=903
   _globals['_ROLLBACKPOLICYREQUEST']._serialized_end=1026
-  _globals['_ROLLBACKPOLICYRESPONSE']._serialized_start=1029
-  _globals['_ROLLBACKPOLICYRESPONSE']._serialized_end=1236
-  _globals['_DELETEPOLICYREQUEST']._serialized_start=1238
-  _globals['_DELETEPOLICYREQUEST']._serialized_end=1325
-  _globals['_DELETEPOLICYRESPONSE']._serialized_start=1328
-  _globals['_DELETEPOLICYRESPONSE']._serialized_end=1469
-  _globals['_GETPOLICYREQUEST']._serialized_start=1471
-  _globals['_GETPOLICYREQUEST']._serialized_end=1520
-  _globals['_GETPOLICYRESPONSE']._serialized_start=1522
-  _globals['_GETPOLICYRESPONSE']._serialized_end=1617
-  _globals['_LISTPOLICIESREQUEST']._serialized_start=1619
-  _globals['_LISTPOLICIESREQUEST']._serialized_end=1693
-  _globals['_LISTPOLICIESRESPONSE']._serialized_start=1695
-  _globals['_LISTPOLICIESRESPONSE']._serialized_end=1779
-  _globals['_POLICYSERVICE']._serialized_start=1862
-  _globals['_POLICYSERVICE']._serialized_end=2279
+  _globals['_DELETEPOLICYREQUEST']._serialized_start=1028
+  _globals['_DELETEPOLICYREQUEST']._serialized_end=1115
+  _globals['_DELETEPOLICYRESPONSE']._serialized_start=1118
+  _globals['_DELETEPOLICYRESPONSE']._serialized_end=1259
+  _globals['_GETPOLICYREQUEST']._serialized_start=1261
+  _globals['_GETPOLICYREQUEST']._serialized_end=1310
+  _globals['_GETPOLICYRESPONSE']._serialized_start=1312
+  _globals['_GETPOLICYRESPONSE']._serialized_end=1407
+  _globals['_LISTPOLICIESREQUEST']._serialized_start=1409
+  _globals['_LISTPOLICIESREQUEST']._serialized_end=1483
+  _globals['_LISTPOLICIESRESPONSE']._serialized_start=1485
+  _globals['_LISTPOLICIESRESPONSE']._serialized_end=1569
+  _globals['_POLICYSERVICE']._serialized_start=1652
+  _globals['_POLICYSERVICE']._serialized_end=2067
 # @@protoc_insertion_point(module_scope)

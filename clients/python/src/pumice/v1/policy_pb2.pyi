@@ -246,7 +246,7 @@ Global___ReloadPolicyRequest: _TypeAlias = ReloadPolicyRequest  # noqa: Y015
 
 @_typing.final
 class ReloadPolicyResponse(_message.Message):
-    """Response of ReloadPolicy. The document was accepted."""
+    """Response of ReloadPolicy and of RollbackPolicy. The document was accepted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -342,56 +342,6 @@ class RollbackPolicyRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
 
 Global___RollbackPolicyRequest: _TypeAlias = RollbackPolicyRequest  # noqa: Y015
-
-@_typing.final
-class RollbackPolicyResponse(_message.Message):
-    """Response of RollbackPolicy."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    POLICY_FIELD_NUMBER: _builtins.int
-    UNCHANGED_FIELD_NUMBER: _builtins.int
-    REPORT_FIELD_NUMBER: _builtins.int
-    DIFFERENCE_FIELD_NUMBER: _builtins.int
-    DURABILITY_FIELD_NUMBER: _builtins.int
-    AWAITED_SOURCES_FIELD_NUMBER: _builtins.int
-    unchanged: _builtins.bool
-    """True: the same document was already active, and nothing changed."""
-    difference: _builtins.str
-    """Unified diff of the effective documents before and after the call."""
-    durability: _types_pb2.Durability.ValueType
-    """Durability of the active version. MEMORY: a restart of the server loses it.
-    Unspecified in a dry run.
-    """
-    @_builtins.property
-    def policy(self) -> Global___Policy:
-        """Active version after the call."""
-
-    @_builtins.property
-    def report(self) -> Global___PolicyReport:
-        """Warnings."""
-
-    @_builtins.property
-    def awaited_sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Sources whose records lack labels that the policy reads, as for ReloadPolicy."""
-
-    def __init__(
-        self,
-        *,
-        policy: Global___Policy | None = ...,
-        unchanged: _builtins.bool = ...,
-        report: Global___PolicyReport | None = ...,
-        difference: _builtins.str = ...,
-        durability: _types_pb2.Durability.ValueType = ...,
-        awaited_sources: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "report", b"report"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited_sources", b"awaited_sources", "difference", b"difference", "durability", b"durability", "policy", b"policy", "report", b"report", "unchanged", b"unchanged"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RollbackPolicyResponse: _TypeAlias = RollbackPolicyResponse  # noqa: Y015
 
 @_typing.final
 class DeletePolicyRequest(_message.Message):
