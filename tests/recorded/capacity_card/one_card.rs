@@ -63,10 +63,9 @@ fn equal_tasks_of_different_jobs_are_judged_apart() {
         ..task
     };
     cluster_state.put_task(other, &source);
-    let both: Vec<Arc<str>> = vec!["na".into(), "nb".into()];
     assert_eq!(
         fit(&cluster_state, false, &["ns/j/t1", "ns/k/t1"]),
-        [vec!["nb".into()], both]
+        [["nb".into()], ["na".into()]]
     );
 }
 
