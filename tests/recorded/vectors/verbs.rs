@@ -112,7 +112,7 @@ impl StatementTarget for EngineTarget {
 
 fn at_engine(bench: &mut VectorHarness, differences: &mut VectorDifferences, case: &Value) {
     let cluster_state = engine::cluster_state(&cluster::cluster(&case["cluster"]));
-    let document = cluster::document(&case["policy"]["tiers"].to_string());
+    let document = cluster::document(case, &case["policy"]["tiers"].to_string());
     let compiled = match policy::compile(&document, &CompileOptions::default()) {
         Ok(compiled) => compiled,
         Err(report) => return differences.differ("policy", "taken", &report.diagnostics),

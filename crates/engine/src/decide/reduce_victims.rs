@@ -61,21 +61,31 @@ pub enum VictimRelation {
     RightJobMissing,
 }
 
+/// Order of two jobs of one queue, whose victims are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VictimJobs {
+    /// Value of the comparison of the jobs: above 0 if the left one comes later. Equal jobs' victims are compared as tasks.
+    Compared(i64),
+    /// True if the left job comes first, ties included: no victims of the two jobs are mixed.
+    Strict(bool),
+}
+
 /// True if the left victim is evicted before the right one. Within one job: if it is not first in the order of tasks.
 /// Between two queues: by the order of victim queues alone. Between two jobs of one queue: if its job comes later, and
 /// between equal jobs as within one job. A victim whose job does not exist comes first.
 pub fn evicted_first(
     relation: VictimRelation,
     task_less: impl FnOnce() -> bool,
-    job_compare: impl FnOnce() -> i64,
+    jobs: impl FnOnce() -> VictimJobs,
     victim_queue_less: impl FnOnce() -> bool,
 ) -> bool {
     match relation {
         VictimRelation::SameJob => !task_less(),
         VictimRelation::OtherQueue => victim_queue_less(),
-        VictimRelation::SameQueue => match job_compare() {
-            0 => !task_less(),
-            value => value > 0,
+        VictimRelation::SameQueue => match jobs() {
+            VictimJobs::Compared(0) => !task_less(),
+            VictimJobs::Compared(value) => value > 0,
+            VictimJobs::Strict(is_first) => !is_first,
         },
         VictimRelation::LeftJobMissing => true,
         VictimRelation::RightJobMissing => false,

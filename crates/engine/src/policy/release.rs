@@ -1,5 +1,7 @@
 //! Releases of the schedulers that policies can follow exactly, and what each decides otherwise than the newest.
 
+use crate::model::{ClusterState, ErrorCode, Problem, TaskRecord};
+
 /// Release of a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Release {
@@ -119,6 +121,8 @@ pub struct ReleaseRules {
     pub scores_candidates_together: bool,
     /// Balanced allocation scores the change that the task makes (Kubernetes 1.36).
     pub scores_balance_change: bool,
+    /// An in-place resize of amounts at pod level counts (Kubernetes 1.36).
+    pub resizes_pod_level: bool,
     /// Images of image volumes count for image locality (Kubernetes 1.36).
     pub counts_volume_images: bool,
     /// Balanced allocation reads pod-level resources of the task (#5287).
@@ -133,6 +137,30 @@ pub struct ReleaseRules {
     pub reads_booleans_in_text: bool,
     /// Victims whose job is in no session are skipped, where the release before crashes (#4982).
     pub skips_orphans: bool,
+}
+
+impl ReleaseRules {
+    /// Checks that the jobs of all candidates are in the session, with their queues.
+    ///
+    /// # Errors
+    /// One is not, and the release crashes there.
+    pub(crate) fn check_orphans(
+        &self,
+        cluster_state: &ClusterState,
+        candidates: &[&TaskRecord],
+    ) -> Result<(), Problem> {
+        let has_job = |task: &&&TaskRecord| {
+            let job = cluster_state.jobs().get(&task.job);
+            job.is_some_and(|job| cluster_state.queues().contains(&job.record.queue))
+        };
+        match candidates.iter().find(|task| !has_job(task)) {
+            Some(task) if !self.skips_orphans => {
+                let message = format!("candidate `{}` belongs to no job; the reference panics here", task.name);
+                Err(Problem::new(ErrorCode::ReferencePanics, "candidates", message))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 const NEWEST: ReleaseRules = ReleaseRules {
@@ -150,6 +178,7 @@ const NEWEST: ReleaseRules = ReleaseRules {
     counts_releasing_in_phase: true,
     scores_candidates_together: true,
     scores_balance_change: true,
+    resizes_pod_level: true,
     counts_volume_images: true,
     balances_pod_level_resources: true,
     hides_taint_in_reason: true,
@@ -164,6 +193,7 @@ const VOLCANO_1_15: ReleaseRules = ReleaseRules {
     filters_after_eviction: false,
     counts_releasing_in_phase: false,
     scores_balance_change: false,
+    resizes_pod_level: false,
     counts_volume_images: false,
     balances_pod_level_resources: false,
     limits_node_groups: false,

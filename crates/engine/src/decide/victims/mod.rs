@@ -7,7 +7,7 @@ mod shortfall;
 
 use std::sync::Arc;
 
-use eviction_order::eviction_order;
+pub use eviction_order::eviction_order;
 use shortfall::PreemptorShortfall;
 
 use super::plugin_selection::named_plugins;

@@ -25,7 +25,9 @@ impl QueueCapacityState {
             return Ok(false);
         }
         let account = self.known_account(queue)?;
-        let may_hold = account.limits.is_open && self.reasons_against_sum(queue, &requests, 0).is_empty();
+        let is_limited = self.compatibility().release().rules().preempts_within_limit;
+        let may_hold =
+            account.limits.is_open && (!is_limited || self.reasons_against_sum(queue, &requests, 0).is_empty());
         if !may_hold || !self.may_queues_above_hold(cluster_state, queue, &requests)? {
             return Ok(false);
         }

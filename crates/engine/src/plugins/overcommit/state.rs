@@ -218,7 +218,7 @@ impl OvercommitState {
 
     /// Counts the requests of a task with a foreign gate in its job, or stops counting them.
     fn count_gated(&mut self, task: &TaskRecord, joins: bool) {
-        if task.job.is_empty() || !task.has_foreign_gate() {
+        if task.job.is_empty() || !task.is_withheld(self.compatibility.release().rules().counts_queue_gated) {
             return;
         }
         if !self.gated.contains(&task.job) {

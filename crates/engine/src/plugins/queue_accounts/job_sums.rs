@@ -10,7 +10,7 @@ use crate::model::{
     JobPhase, JobRecord, Reservation, ResourceId, ResourceTable, ResourceVector, TaskRecord, TaskStatus,
 };
 use crate::plugin::PluginAccount;
-use crate::policy::Compatibility;
+use crate::policy::{Compatibility, ReleaseRules};
 
 /// Amounts that a job holds, requests and reserves.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,6 +63,11 @@ impl JobRules {
             compatibility,
             left_out: resources.get("ephemeral-storage"),
         }
+    }
+
+    /// Rules of the release that is followed.
+    pub(crate) fn release(self) -> &'static ReleaseRules {
+        self.compatibility.release().rules()
     }
 
     /// Least that a job needs; `None`: the record does not say. Negative amounts count under `upstream` only.
@@ -129,7 +134,7 @@ impl JobSums {
         } else {
             self.tasks.saturating_sub(1)
         };
-        if task.has_foreign_gate() {
+        if task.is_withheld(rules.release().counts_queue_gated) {
             self.gated.add_record(&task.requests, times);
         }
         if rules.holds(task.status) {
@@ -176,7 +181,13 @@ impl JobSums {
         };
         if counts || self.enqueued {
             self.min.as_ref().map_or_else(IntegerAmounts::default, |min| {
-                rules.rest(min, &self.held).ungated(&self.gated)
+                let is_whole = self.phase == JobPhase::Inqueue && !rules.release().counts_inqueue_once;
+                let counted = if is_whole {
+                    min.clone()
+                } else {
+                    rules.rest(min, &self.held)
+                };
+                counted.ungated(&self.gated)
             })
         } else {
             IntegerAmounts::default()
