@@ -65,7 +65,7 @@ impl LocalServices for ProgramServices {
             ..EdgeLimits::default()
         };
         let options = ReadOptions::from_registry(REGISTRY, unlimited);
-        inline::cluster_state(cluster, Compatibility::Upstream, &options)
+        inline::cluster_state(cluster, Compatibility::UPSTREAM, &options)
             .ok()
             .map(|(state, _)| state)
     }

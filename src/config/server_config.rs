@@ -33,7 +33,12 @@ const COMPATIBILITY: Format<Compatibility> = Format {
     value_name: "NAME",
     rule: ValueRule::Words(|| Compatibility::ALL.map(Compatibility::name).to_vec()),
     read: |value| {
-        Compatibility::from_name(value).ok_or_else(|| format!("`{value}` is neither `upstream` nor `corrected`"))
+        Compatibility::from_name(value).ok_or_else(|| {
+            format!(
+                "`{value}` is not one of {}",
+                Compatibility::ALL.map(Compatibility::name).join(", ")
+            )
+        })
     },
     show: |value| value.name().to_owned(),
 };

@@ -22,7 +22,7 @@ fn requests(task: &pb::Task, name: &str) -> bool {
 }
 
 fn trace(folder: &std::path::Path) -> pb::Cluster {
-    let mut import = ClusterImport::new(AmountRules::Auto);
+    let mut import = ClusterImport::new(AmountRules::default());
     for file in ["openb_node_list_all_node.csv", "openb_pod_list_default.csv"] {
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
         import.read(file, &text).unwrap();

@@ -22,7 +22,7 @@ fn json(cluster: &pb::Cluster) -> String {
 
 #[test]
 fn records_of_objects_are_those_that_clients_compare_with() {
-    let mut import = ClusterImport::new(AmountRules::Auto);
+    let mut import = ClusterImport::new(AmountRules::default());
     import
         .read(OBJECTS, &std::fs::read_to_string(OBJECTS).unwrap())
         .unwrap();

@@ -94,7 +94,7 @@ impl NodeCards {
             let sibling = |name: &str| find_text(labels, &format!("{stem}.{name}")).filter(|text| !text.is_empty());
             let (count, memory) = (sibling("count"), sibling("memory"));
             match compatibility {
-                Compatibility::Upstream if count.is_none() || memory.is_none() => {
+                Compatibility::Upstream(_) if count.is_none() || memory.is_none() => {
                     self.diagnostics.push(format!(
                         "label `{key}` has no effect: `{stem}.count` or `{stem}.memory` is missing or empty"
                     ));
@@ -105,7 +105,7 @@ impl NodeCards {
                         .push(format!("label `{key}` is empty and has no effect"));
                     continue;
                 }
-                Compatibility::Upstream | Compatibility::Corrected => {}
+                Compatibility::Upstream(_) | Compatibility::Corrected => {}
             }
             if !self.prefix.is_empty() {
                 let message = format!(
@@ -179,7 +179,7 @@ impl NodeCards {
             })
             .collect();
         let own = match compatibility {
-            Compatibility::Upstream => None,
+            Compatibility::Upstream(_) => None,
             Compatibility::Corrected => fitting.iter().find(|(name, _, _)| ***name == *self.label_stem),
         };
         let Some(&&(chosen, resource, cards)) = own.or(fitting.first()) else {
@@ -203,7 +203,7 @@ pub(crate) fn whole_units(milli: i64) -> i64 {
 /// Does a resource belong to this vendor?
 fn is_vendor_resource(name: &str, prefix: &str, compatibility: Compatibility) -> bool {
     match (name.strip_prefix(prefix), compatibility) {
-        (Some(_), Compatibility::Upstream) => true,
+        (Some(_), Compatibility::Upstream(_)) => true,
         (Some(rest), Compatibility::Corrected) => rest.starts_with('/'),
         (None, _) => false,
     }
@@ -218,7 +218,7 @@ fn product_label(key: &str, compatibility: Compatibility) -> Option<(&str, &str)
     let (prefix, kind) = stem.rsplit_once('/')?;
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let known = match compatibility {
-        Compatibility::Upstream => kind.chars().all(word),
+        Compatibility::Upstream(_) => kind.chars().all(word),
         Compatibility::Corrected => kind.chars().all(|c| word(c) || matches!(c, '-' | '.')),
     };
     (!prefix.is_empty() && !prefix.contains('\n') && !kind.is_empty() && known).then_some((prefix, stem))

@@ -89,15 +89,18 @@ impl Snapshot {
         policies.fold(self.state.labels_of_relations(), LabelKinds::union)
     }
 
-    /// `Upstream` if every active policy is `upstream`: records are then read by the reference's rules.
+    /// Compatibility by which records are read: `Corrected` unless every active policy follows a release; then that
+    /// release, or the newest of Volcano where they differ.
     pub fn strictest_compatibility(&self) -> Compatibility {
-        let mut policies = self.policies.values();
-        let is_upstream = |own: &Arc<PolicyInForce>| own.policy.compatibility() == Compatibility::Upstream;
-        if !self.policies.is_empty() && policies.all(is_upstream) {
-            Compatibility::Upstream
-        } else {
-            Compatibility::Corrected
-        }
+        let mut own = self.policies.values().map(|own| own.policy.compatibility());
+        let Some(first) = own.next() else {
+            return Compatibility::Corrected;
+        };
+        own.fold(first, |all, next| match (all, next) {
+            (Compatibility::Upstream(all), Compatibility::Upstream(next)) if all != next => Compatibility::UPSTREAM,
+            (Compatibility::Upstream(_), Compatibility::Upstream(_)) => all,
+            _ => Compatibility::Corrected,
+        })
     }
 
     /// Plugin states of a policy for this state. The first caller computes them, if possible from the states of an

@@ -30,7 +30,7 @@ pub fn read_yaml(data: &[u8]) {
 pub fn read_policy(data: &[u8]) {
     let (choice, rest) = split_choice(data);
     let options = CompileOptions {
-        compatibility: Compatibility::ALL[usize::from(choice) % Compatibility::ALL.len()],
+        compatibility: Compatibility::KINDS[usize::from(choice) % Compatibility::KINDS.len()],
         ..CompileOptions::default()
     };
     let text = text(rest);

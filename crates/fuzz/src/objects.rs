@@ -69,7 +69,7 @@ static POLICIES: LazyLock<Vec<Arc<Policy>>> = LazyLock::new(|| {
     let documents = plugins.map(|plugins| format!("actions: enqueue, allocate\ntiers:\n- plugins:\n  {plugins}\n"));
     let both = documents
         .iter()
-        .flat_map(|document| Compatibility::ALL.map(|compatibility| (document, compatibility)));
+        .flat_map(|document| Compatibility::KINDS.map(|compatibility| (document, compatibility)));
     let compiled = both.map(|(document, compatibility)| {
         let options = CompileOptions {
             compatibility,
@@ -226,7 +226,7 @@ pub fn read_cards(data: &[u8]) {
         allocatable: amounts.into_iter().collect(),
         ..NodeRecord::default()
     };
-    for compatibility in Compatibility::ALL {
+    for compatibility in Compatibility::KINDS {
         let cards = NodeCards::of(&node, &table, compatibility);
         assert!(cards.cards.values().all(|card| card.cards > 0), "{cards:?}");
     }

@@ -350,7 +350,7 @@ impl WeighedState {
 #[tokio::test]
 async fn sessions_weigh_about_what_they_take() {
     for document in [PLAIN, SHARES, QUOTAS, CARDS] {
-        for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+        for compatibility in [Compatibility::Corrected, Compatibility::UPSTREAM] {
             let weighed = WeighedState::start(document, compatibility).await;
             weighed.check_all().await;
             let sequence = weighed.check_former(1, 20, 100).await;

@@ -12,7 +12,7 @@ use serde_json::{Map, Number, Value, json};
 pub fn read(text: &str) -> Result<Value, String> {
     let options = LoadOptions {
         limits: YamlLimits::default(),
-        compatibility: Compatibility::Upstream,
+        compatibility: Compatibility::UPSTREAM,
         served: &[],
     };
     let loaded = load(text, &options);

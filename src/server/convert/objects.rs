@@ -67,6 +67,7 @@ impl BatchFiller<'_, '_> {
     pub(super) fn read_objects(&mut self, objects: Vec<Vec<u8>>, rules: AmountRules, most: usize) -> usize {
         let mut count: usize = 0;
         let mut pending = PendingPods::default();
+        let rules = rules.of_release(self.reader.release);
         for (index, bytes) in objects.into_iter().enumerate() {
             object::read_json(&bytes, rules, ObjectLimits::default(), &mut |item, outcome| {
                 count = count.saturating_add(1);
@@ -173,7 +174,7 @@ macro_rules! read_carried {
             let carried = CarriedObject {
                 kind: ObjectKind::$kind,
                 bytes: &bytes,
-                rules: AmountRules::Auto,
+                rules: AmountRules::default(),
                 name: &beside.name,
                 uid: &beside.uid,
                 has_more: message != beside,
@@ -229,7 +230,7 @@ impl WireReader<'_> {
         let carried = CarriedObject {
             kind: ObjectKind::Pod,
             bytes: &bytes,
-            rules,
+            rules: rules.of_release(self.release),
             name: &beside.name,
             uid: &beside.uid,
             has_more: task != beside,

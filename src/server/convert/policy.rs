@@ -11,13 +11,16 @@ use pumice_state::PolicyVersion;
 /// Reads the compatibility of a document that does not set its own.
 ///
 /// # Errors
-/// The name is neither `upstream` nor `corrected`.
+/// No compatibility has the name.
 pub fn read_compatibility(field: &str, name: &str) -> RpcResult<Compatibility> {
     if name.is_empty() {
         return Ok(Compatibility::default());
     }
     Compatibility::from_name(name).ok_or_else(|| {
-        let message = format!("{field}: `{name}` is neither `upstream` nor `corrected`");
+        let message = format!(
+            "{field}: `{name}` is not one of {}",
+            Compatibility::ALL.map(Compatibility::name).join(", ")
+        );
         CallError::new(ErrorCode::CompatibilityUnknown, message)
     })
 }

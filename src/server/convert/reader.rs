@@ -11,7 +11,7 @@ use pumice_engine::model::{
     ErrorCode, JobRecord, LabelKinds, Problem, ResourceId, ResourceNaming, TextMap, TooManyResourcesError,
 };
 use pumice_engine::plugin::{EVERY_LABEL, PluginDef};
-use pumice_engine::policy::Compatibility;
+use pumice_engine::policy::{Compatibility, Release};
 
 /// Table that assigns ids to resource names.
 pub trait ResourceInterner {
@@ -126,6 +126,8 @@ pub(super) struct WireReader<'a> {
     empty_texts: TextMap,
     /// True if negative amounts of queues and jobs are kept, and not refused.
     pub(super) keeps_negative: bool,
+    /// Release by whose rules amounts of pods are derived.
+    pub(super) release: Release,
     /// Kinds of records that keep all labels which plugins of the registry read.
     stored_labels: LabelKinds,
     /// Labels that were left out, although some plugin of the registry reads them.
@@ -155,6 +157,7 @@ impl<'a> WireReader<'a> {
             problems: ReadProblems::default(),
             empty_texts: TextMap::default(),
             keeps_negative: false,
+            release: Release::default(),
             stored_labels: LabelKinds::ALL,
             dropped_labels: LabelKinds::default(),
             named_by: ResourceNaming::Asked,
@@ -168,10 +171,12 @@ impl<'a> WireReader<'a> {
         Self { stored_labels, ..self }
     }
 
-    /// Reader that keeps negative amounts of queues and jobs if every policy is under `upstream`.
+    /// Reader for policies of this compatibility: it keeps negative amounts of queues and jobs if every policy follows a
+    /// release, and derives amounts of pods by the rules of that release.
     pub(super) fn judged_under(self, compatibility: Compatibility) -> Self {
         Self {
-            keeps_negative: compatibility == Compatibility::Upstream,
+            keeps_negative: compatibility.is_upstream(),
+            release: compatibility.release(),
             ..self
         }
     }

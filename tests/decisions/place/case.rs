@@ -155,7 +155,7 @@ pub(super) fn case(most_nodes: usize) -> impl Strategy<Value = PlaceCase> {
         prop::option::weighted(0.2, prop::collection::vec(any::<bool>(), most_nodes)),
         any::<bool>(),
     );
-    let compatibility = prop::sample::select(vec![Compatibility::Corrected, Compatibility::Upstream]);
+    let compatibility = prop::sample::select(vec![Compatibility::Corrected, Compatibility::UPSTREAM]);
     (0..POLICIES.len(), compatibility, state, query).prop_map(
         |(policy, compatibility, (nodes, context, quota, huge), query)| {
             let (mut groups, min_member, min_available, excluded, candidates, idle_only) = query;

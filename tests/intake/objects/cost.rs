@@ -49,7 +49,7 @@ fn listed_pod(number: usize, noise: bool) -> Value {
 }
 
 fn record(bytes: &[u8]) -> pb::Task {
-    let read = read_json_of(ObjectKind::Pod, bytes, AmountRules::Auto, ObjectLimits::default()).unwrap();
+    let read = read_json_of(ObjectKind::Pod, bytes, AmountRules::default(), ObjectLimits::default()).unwrap();
     let ObjectRecord::Task(task, ..) = read else {
         panic!("a task")
     };
@@ -82,7 +82,7 @@ fn objects_cost_little_more_than_records() {
         let derive = micros(&pods, |bytes| drop(record(bytes)));
         let whole = micros(&pods, |bytes| {
             let value: Value = serde_json::from_slice(bytes).unwrap();
-            drop(pumice_kubernetes::object::read_value(ObjectKind::Pod, &value, AmountRules::Auto).unwrap());
+            drop(pumice_kubernetes::object::read_value(ObjectKind::Pod, &value, AmountRules::default()).unwrap());
         });
         println!(
             "| {name} | {} | {} | {decode:.1} µs | {derive:.1} µs | {whole:.1} µs |",

@@ -87,7 +87,7 @@ fn a_dump_as_it_is_gives_the_state_that_its_records_give() {
             EmbeddedServer::start(),
             EmbeddedServer::start(),
         );
-        let mut import = ClusterImport::new(AmountRules::Auto);
+        let mut import = ClusterImport::new(AmountRules::default());
         import.read(dump, &text).unwrap();
         let outcome = by_records
             .wire

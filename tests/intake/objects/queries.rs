@@ -139,7 +139,8 @@ fn a_pod_gets_the_result_of_its_record() {
         .filter(|item| item["kind"] == "Pod");
     let mut compared = 0;
     for pod in pods {
-        let mut import = pumice_kubernetes::import::ClusterImport::new(pumice_kubernetes::import::AmountRules::Auto);
+        let mut import =
+            pumice_kubernetes::import::ClusterImport::new(pumice_kubernetes::import::AmountRules::default());
         import.read("pod", &pod.to_string()).unwrap();
         let record = import.into_cluster().tasks;
         let result = |tasks| {

@@ -219,7 +219,7 @@ pub(super) fn config(policy: &Json) -> CapacityConfig {
     for (key, argument) in policy["arguments"].as_object().unwrap() {
         arguments.set(key.clone(), Mark::START, YamlNode::new(value(argument)));
     }
-    CapacityConfig::read(&arguments, Compatibility::Upstream, &mut DiagnosticReport::default())
+    CapacityConfig::read(&arguments, Compatibility::UPSTREAM, &mut DiagnosticReport::default())
 }
 
 /// Compares a case with its recording.

@@ -21,7 +21,7 @@ const H100: &str = "NVIDIA-H100-80GB";
 const MPS: &str = "NVIDIA-A100-80GB/mps-80g*1/8";
 
 fn import(files: &[(&str, &str)]) -> pb::Cluster {
-    let mut import = ClusterImport::new(AmountRules::Auto);
+    let mut import = ClusterImport::new(AmountRules::default());
     for (name, text) in files {
         import.read(name, text).unwrap();
     }

@@ -147,7 +147,7 @@ fn annotation(step: &Json) -> Json {
         other => panic!("{other}"),
     };
     let present = find_text(&texts, key).is_some_and(|text| !text.is_empty());
-    let cards = annotations::read_cards(&texts, key, Compatibility::Upstream);
+    let cards = annotations::read_cards(&texts, key, Compatibility::UPSTREAM);
     let valid = cards.is_ok();
     let cards = counts(&cards.ok().flatten().unwrap_or_default());
     if present {

@@ -16,7 +16,7 @@ const PLUGIN: &str = "binpack";
 pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let mut differences = VectorDifferences::default();
     let expect = &case["expect"];
-    let document = cluster::document(&cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));
+    let document = cluster::document(case, &cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));
     let own = scores(bench, &mut differences, case, PLUGIN, &document);
     compare_nodes(&mut differences, PLUGIN, expect, &own);
     match config::effective(bench.wire(), &document) {
@@ -26,7 +26,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let with = &case["request"]["compareWith"];
     if let Some(other) = with["plugin"].as_str() {
         let expect = &expect["compare"];
-        let document = cluster::document(&cluster::plugin_tiers(other, &with["arguments"]));
+        let document = cluster::document(case, &cluster::plugin_tiers(other, &with["arguments"]));
         let its = scores(bench, &mut differences, case, other, &document);
         compare_nodes(&mut differences, other, expect, &its);
         differences.same(

@@ -153,7 +153,7 @@ enum StepResult {
 
 fn over_grpc(bench: &mut VectorHarness, case: &Value, expect: &Value) -> Result<(), String> {
     let wire = bench.wire().clone();
-    let document = cluster::document(&cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));
+    let document = cluster::document(case, &cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));
     let open = &expect["open"];
     if let Some(expected) = open.get("config") {
         let effective = config::effective(&wire, &document).map_err(|problem| format!("{problem:?}"))?;

@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 
 use pumice::server::pb;
+use pumice_engine::policy::{Compatibility, ReleaseRules};
+use pumice_kubernetes::import::AmountRules;
 use serde_json::Value;
+
+use super::pod_cluster;
 
 /// Map of quantity strings; `None` where the case has none.
 pub(crate) fn resources(map: &Value) -> Option<pb::ResourceList> {
@@ -49,12 +53,14 @@ pub(crate) fn members(list: &Value) -> &[Value] {
 /// Complete cluster of a case.
 pub(crate) fn cluster(cluster: &Value) -> pb::Cluster {
     let jobs = members(&cluster["jobs"]);
+    let rules = pod_cluster::rules(cluster);
+    let with_group = jobs.iter().filter(|job| job["noPodGroup"] != true);
     pb::Cluster {
         namespaces: Vec::new(),
         nodes: members(&cluster["nodes"]).iter().map(node).collect(),
         queues: members(&cluster["queues"]).iter().map(queue).collect(),
-        jobs: jobs.iter().map(job).collect(),
-        tasks: jobs.iter().flat_map(tasks).collect(),
+        jobs: with_group.map(job).collect(),
+        tasks: jobs.iter().flat_map(|job| tasks(job, rules)).collect(),
         ..pb::Cluster::default()
     }
 }
@@ -145,8 +151,24 @@ fn job(job: &Value) -> pb::Job {
     }
 }
 
-fn tasks(job: &Value) -> impl Iterator<Item = pb::Task> + '_ {
-    members(&job["tasks"]).iter().map(move |task| pb::Task {
+fn tasks(job: &Value, rules: AmountRules) -> impl Iterator<Item = pb::Task> + '_ {
+    members(&job["tasks"]).iter().map(move |task| {
+        let plain = plain_task(job, task);
+        if !task["spec"].is_object() {
+            return plain;
+        }
+        let derived = pod_cluster::task(&job["namespace"], task, rules);
+        pb::Task {
+            requests: derived.requests,
+            gated: plain.gated || derived.gated,
+            scheduling_gates: derived.scheduling_gates,
+            ..plain
+        }
+    })
+}
+
+fn plain_task(job: &Value, task: &Value) -> pb::Task {
+    pb::Task {
         name: key(&job["namespace"], &task["name"]),
         job: key(&job["namespace"], &job["name"]),
         priority: number(&task["priority"]),
@@ -156,7 +178,7 @@ fn tasks(job: &Value) -> impl Iterator<Item = pb::Task> + '_ {
         gated: task["gated"].as_bool().unwrap_or_default(),
         requests: Some(resources(&task["request"]).unwrap_or_default()),
         ..pb::Task::default()
-    })
+    }
 }
 
 /// Status on the wire for a recorded one.
@@ -180,9 +202,25 @@ pub(crate) fn plugin_tiers(plugin: &str, arguments: &Value) -> String {
     format!("[{{\"plugins\": [{{\"name\": {plugin:?}, \"arguments\": {arguments}}}]}}]")
 }
 
-/// Policy document with these tiers, read as the reference reads it.
-pub(crate) fn document(tiers: &str) -> String {
-    format!("actions: \"allocate\"\ntiers: {tiers}\npumice: {{compatibility: upstream}}\n")
+/// Release that a case was recorded of.
+pub(crate) fn release(case: &Value) -> &str {
+    case["release"].as_str().unwrap_or("upstream")
+}
+
+/// Rules of the release of a case.
+pub(crate) fn rules(case: &Value) -> &'static ReleaseRules {
+    Compatibility::from_name(release(case)).unwrap().release().rules()
+}
+
+/// True if the release of a case reserves a minimum once all plugins voted for it.
+pub(crate) fn reserves_after_votes(case: &Value) -> bool {
+    rules(case).reserves_after_votes
+}
+
+/// Policy document with these tiers, read as the release of the case reads it.
+pub(crate) fn document(case: &Value, tiers: &str) -> String {
+    let release = release(case);
+    format!("actions: \"allocate\"\ntiers: {tiers}\npumice: {{compatibility: {release}}}\n")
 }
 
 /// Reference to an inline cluster, which leaves nothing behind.

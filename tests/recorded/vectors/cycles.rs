@@ -82,7 +82,7 @@ struct CycleEnd {
 
 impl CycleEnd {
     fn of(case: &Value, actions: &[String]) -> Result<Self, String> {
-        let document = cluster::document(&case["policy"]["tiers"].to_string());
+        let document = cluster::document(case, &case["policy"]["tiers"].to_string());
         let compiled = policy::compile(&document, &CompileOptions::default()).unwrap();
         let opening = engine::cluster_state(&session_cluster(case));
         let actions: Vec<CycleAction> = actions.iter().filter_map(|name| CycleAction::from_name(name)).collect();

@@ -75,7 +75,7 @@ impl<'a> DrfVectorRun<'a> {
         }
         let hierarchy = self.case["policy"]["enableHierarchy"] == Value::Bool(true);
         let tiers = format!("[{{\"plugins\": [{{\"name\": drf, \"enableHierarchy\": {hierarchy}}}]}}]");
-        cluster::inline_ref(self.cluster.clone(), cluster::document(&tiers))
+        cluster::inline_ref(self.cluster.clone(), cluster::document(self.case, &tiers))
     }
 
     fn in_session(&mut self, run: fn(&mut Self)) {

@@ -49,6 +49,21 @@ pub(crate) fn list(directory: &Path) -> Result<Vec<PathBuf>, String> {
 /// # Errors
 /// The file cannot be read, or is not a recording.
 pub(crate) fn read(path: &Path) -> Result<VectorFile, String> {
+    let mut value = read_value(path)?;
+    let family = value["family"].as_str().map(str::to_owned);
+    let cases = value.get_mut("cases").and_then(Value::as_array_mut).map(std::mem::take);
+    let (Some(family), Some(cases)) = (family, cases) else {
+        return Err(format!("{}: has no `family` or no `cases`", path.display()));
+    };
+    let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(VectorFile { file, family, cases })
+}
+
+/// Reads the content of a recording.
+///
+/// # Errors
+/// The file cannot be read, or is not JSON.
+pub(crate) fn read_value(path: &Path) -> Result<Value, String> {
     let problem = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
     let mut text = String::new();
     let mut file = File::open(path).map_err(|error| problem(&error))?;
@@ -59,12 +74,5 @@ pub(crate) fn read(path: &Path) -> Result<VectorFile, String> {
     } else {
         file.read_to_string(&mut text).map_err(|error| problem(&error))?;
     }
-    let mut value: Value = serde_json::from_str(&text).map_err(|error| problem(&error))?;
-    let family = value["family"].as_str().map(str::to_owned);
-    let cases = value.get_mut("cases").and_then(Value::as_array_mut).map(std::mem::take);
-    let (Some(family), Some(cases)) = (family, cases) else {
-        return Err(problem(&"has no `family` or no `cases`"));
-    };
-    let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(VectorFile { file, family, cases })
+    serde_json::from_str(&text).map_err(|error| problem(&error))
 }

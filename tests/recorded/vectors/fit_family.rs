@@ -13,7 +13,7 @@ const PLUGIN: &str = "resource-strategy-fit";
 
 /// Judges one case.
 pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
-    let document = cluster::document(&cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));
+    let document = cluster::document(case, &cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));
     let mut differences = VectorDifferences::default();
     let asked = TaskQuery {
         evaluation_ref: cluster::inline_ref(cluster::cluster(&case["cluster"]), document.clone()),

@@ -10,10 +10,11 @@ use pumice_engine::cycle::SchedulingCycle;
 use pumice_engine::decide::{AdmitQuery, AdmitSubject, admit, reduce_order};
 use pumice_engine::model::{ResourceTable, ResourceVector};
 use pumice_engine::plugins::overcommit::OvercommitState;
-use pumice_engine::policy::{self, Compatibility, CompileOptions, Policy};
+use pumice_engine::policy::{self, CompileOptions, Policy};
 use serde_json::Value;
 
 use super::cluster::{self, members, text};
+use super::queue_hooks::compare_eviction_order;
 use super::statements::task_key;
 use super::{VectorDifferences, VectorHarness, VectorVerdict, any_variant};
 use crate::support::wire::BlockingClients;
@@ -29,7 +30,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
 }
 
 fn check_against(bench: &VectorHarness, case: &Value, expect: &Value) -> VectorVerdict {
-    let document = cluster::document(&case["policy"]["tiers"].to_string());
+    let document = cluster::document(case, &case["policy"]["tiers"].to_string());
     let wire = bench.wire().clone();
     let sent = converted_cluster(&case["cluster"]);
     let opened = wire.open_session(pb::OpenSessionRequest {
@@ -294,6 +295,10 @@ impl JobSession<'_> {
     }
 
     fn evict(&mut self, what: &str, query: &Value, expected: &Value) {
+        if query["hook"] == "victimsQueue" {
+            let engine = (&self.engine.cycle, &*self.engine.policy);
+            return compare_eviction_order(&mut self.differences, engine, (what, query), &expected["order"]);
+        }
         let kind = match (query["hook"].as_str(), query["kind"].as_str()) {
             (Some("preemptable"), _) => pb::VictimKind::Preempt,
             (Some("reclaimable"), _) => pb::VictimKind::Reclaim,
@@ -338,7 +343,7 @@ impl JobSession<'_> {
             self.applied += 1;
             self.differences
                 .same(&format!("{what} vote"), &expected["vote"].as_i64(), &vote);
-            self.engine.enqueue(&job);
+            self.engine.enqueue(std::slice::from_ref(&job));
             None
         } else {
             self.change(op)
@@ -392,38 +397,41 @@ fn compare_ranks(left: &pb::Rank, right: &pb::Rank) -> i64 {
 }
 
 /// Cycle of the engine that follows enqueued jobs.
-struct EngineCycle {
-    cycle: SchedulingCycle,
-    policy: std::sync::Arc<Policy>,
+pub(super) struct EngineCycle {
+    pub(super) cycle: SchedulingCycle,
+    pub(super) policy: std::sync::Arc<Policy>,
 }
 
 impl EngineCycle {
-    fn new(sent: &pb::Cluster, document: &str) -> Self {
+    pub(super) fn new(sent: &pb::Cluster, document: &str) -> Self {
         let cluster_state = engine::cluster_state(sent);
         let policy = policy::compile(document, &CompileOptions::default()).unwrap().policy;
         let states = policy.compute_plugin_states(&cluster_state);
         Self {
-            cycle: SchedulingCycle::new(cluster_state, Compatibility::Upstream, states),
+            cycle: SchedulingCycle::new(cluster_state, policy.compatibility(), states),
             policy,
         }
     }
 
-    fn enqueue(&mut self, job: &str) {
+    /// Asks about jobs one after the other, as enqueue does; true for each that is permitted.
+    pub(super) fn enqueue(&mut self, jobs: &[String]) -> Vec<bool> {
         let policy = std::sync::Arc::clone(&self.policy);
         let asked = self.cycle.query_plugins(|cluster_state, states| {
-            let job = cluster_state
-                .jobs()
-                .get(job)
-                .map(|stored| stored.record.clone())
-                .unwrap();
+            let record = |job: &String| {
+                let stored = cluster_state.jobs().get(job).unwrap();
+                Ok(AdmitSubject::Job(stored.record.clone().into()))
+            };
             let query = AdmitQuery {
                 now: Some(NOW),
-                items: vec![Ok(AdmitSubject::Job(job.into()))],
+                items: jobs.iter().map(record).collect(),
                 plugins: Vec::new(),
             };
             admit(cluster_state, &policy, states, &query)
         });
-        asked.unwrap();
+        let verdicts = asked.unwrap().into_iter();
+        verdicts
+            .map(|verdict| verdict.is_ok_and(|verdict| verdict.permitted))
+            .collect()
     }
 
     /// Compares the sums of overcommit.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use pumice::server::pb;
+use pumice_engine::policy::Release;
 use pumice_kubernetes::derive::{Pod, RequestDerivation, effective_task, fit_plus_amounts};
 use serde_json::{Value, json};
 
@@ -27,7 +28,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let args = &case["policy"]["args"];
     if args.is_object() && case["policy"].get("enabled_at").is_none() {
         let tiers = cluster::plugin_tiers(&plugin, args);
-        documents.push(("tiers: ", cluster::document(&tiers)));
+        documents.push(("tiers: ", cluster::document(case, &tiers)));
     }
     for (how, document) in documents {
         let evaluation_ref = cluster::inline_ref(sums(&case["cluster"]), document.clone());
@@ -102,7 +103,8 @@ fn pod(pod: &Value) -> Value {
 /// Task for the pod, on a node if one is given.
 fn task(recorded: &Value, node: &str) -> Result<pb::Task, String> {
     let pod = Pod::read(&pod(recorded)).map_err(|error| error.to_string())?;
-    let task = effective_task(&pod, RequestDerivation::Kubernetes).map_err(|error| error.to_string())?;
+    let task = effective_task(&pod, RequestDerivation::Kubernetes, Release::default().rules())
+        .map_err(|error| error.to_string())?;
     let list = |items: BTreeMap<String, String>| Some(pb::ResourceList { items });
     let status = if node.is_empty() {
         pb::TaskStatus::Pending

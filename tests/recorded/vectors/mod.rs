@@ -26,6 +26,7 @@ mod quantities;
 pub(crate) mod query;
 mod queue_hooks;
 mod queue_plugins;
+mod releases;
 mod statements;
 mod stock;
 mod tier_reductions;
@@ -209,10 +210,10 @@ fn judge(bench: &mut VectorHarness, check: VectorCheck, case: &Value) -> VectorV
 }
 
 /// Runs one family and prints its line; a failure prints family, case, expected and actual result.
-fn run_family(bench: &mut VectorHarness, family: &str, cases: &[Value]) -> VerdictCount {
+fn run_family(bench: &mut VectorHarness, (family, title): (&str, &str), cases: &[Value]) -> VerdictCount {
     let mut count = VerdictCount::default();
     let Some((_, check)) = FAMILIES.iter().find(|(name, _)| *name == family) else {
-        println!("{family}: {} cases, family not served", cases.len());
+        println!("{title}: {} cases, family not served", cases.len());
         return count;
     };
     bench.skipped.clear();
@@ -222,12 +223,12 @@ fn run_family(bench: &mut VectorHarness, family: &str, cases: &[Value]) -> Verdi
             VectorVerdict::Fail { expected, got } => {
                 count.failed += 1;
                 let name = case["name"].as_str().unwrap_or("without a name");
-                println!("FAILED {family}, case {name:?}\n  expected: {expected}\n  got:      {got}");
+                println!("FAILED {title}, case {name:?}\n  expected: {expected}\n  got:      {got}");
             }
             VectorVerdict::NotServed(kind) => bench.skip(kind),
         }
     }
-    let mut line = format!("{family}: {} passed, {} failed", count.passed, count.failed);
+    let mut line = format!("{title}: {} passed, {} failed", count.passed, count.failed);
     for (kind, times) in &bench.skipped {
         let _ = write!(line, "; not asked: {times} × {kind}");
     }
@@ -247,10 +248,11 @@ fn run() {
         skipped: BTreeMap::new(),
     };
     let mut total = VerdictCount::default();
+    let of_releases = releases::list(&files::directory()).unwrap();
     for path in files {
         match files::read(&path) {
             Ok(recording) => {
-                let count = run_family(&mut bench, &recording.family, &recording.cases);
+                let count = run_family(&mut bench, (&recording.family, &recording.family), &recording.cases);
                 if count.passed + count.failed == 0 && recording.cases.is_empty() {
                     println!("{}: holds no cases", recording.file);
                 }
@@ -262,6 +264,11 @@ fn run() {
                 println!("FAILED {problem}");
             }
         }
+    }
+    for own in of_releases {
+        let count = run_family(&mut bench, (&own.family, &own.title), &own.cases);
+        total.passed += count.passed;
+        total.failed += count.failed;
     }
     println!("{} passed, {} failed", total.passed, total.failed);
     assert_eq!(total.failed, 0, "recorded answers differ");

@@ -37,7 +37,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
         Ok(())
     };
     let answered = if members(&case["request"]["ops"]).is_empty() {
-        let document = cluster::document(&case["policy"]["tiers"].to_string());
+        let document = cluster::document(case, &case["policy"]["tiers"].to_string());
         let against = cluster::inline_ref(pod_cluster::cluster(case), document);
         ask(against, &mut differences)
     } else {

@@ -1,8 +1,9 @@
 //! Clusters of the families about pods and nodes: nodes and pods are objects, read by the importer of dumps.
 
 use pumice::server::pb;
-use pumice_kubernetes::derive::RequestDerivation;
+use pumice_engine::policy::Compatibility;
 use pumice_kubernetes::import::{AmountRules, ClusterImport};
+use pumice_kubernetes::object::{ObjectKind, ObjectRecord, read_value};
 use serde_json::{Map, Value, json};
 
 use super::cluster::{self, members, text};
@@ -23,7 +24,7 @@ pub(crate) fn cluster(case: &Value) -> pb::Cluster {
         objects.push(pod(&task["namespace"], task));
         tasks.push((task, String::new()));
     }
-    let mut import = ClusterImport::new(AmountRules::Fixed(RequestDerivation::from_name("volcano").unwrap()));
+    let mut import = ClusterImport::new(rules(recorded));
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     import.read("case.json", &list.to_string()).unwrap();
     assert!(import.rejected().is_empty(), "{:?}", import.rejected());
@@ -44,6 +45,23 @@ pub(crate) fn cluster(case: &Value) -> pb::Cluster {
         nodes: in_order(&recorded["nodes"], imported.nodes),
         tasks: imported.tasks.into_iter().filter_map(place).collect(),
         ..plain
+    }
+}
+
+/// Rules of the release of a recorded cluster for the amounts of its pods.
+pub(crate) fn rules(recorded: &Value) -> AmountRules {
+    let release = recorded["release"].as_str().unwrap_or("upstream");
+    let compatibility = Compatibility::from_name(release).unwrap();
+    AmountRules::from_name("volcano")
+        .unwrap()
+        .of_release(compatibility.release())
+}
+
+/// Task of one recorded pod.
+pub(crate) fn task(namespace: &Value, task: &Value, rules: AmountRules) -> pb::Task {
+    match read_value(ObjectKind::Pod, &pod(namespace, task), rules) {
+        Ok(ObjectRecord::Task(task, ..)) => task,
+        other => panic!("{other:?}"),
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use pumice::server::pb;
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::{AmountUnit, ResourceKind, amount_in};
+use pumice_engine::policy::ReleaseRules;
 use pumice_kubernetes::derive::card::CardError;
 use pumice_kubernetes::derive::kubernetes::KubernetesAmounts;
 use pumice_kubernetes::derive::pod::ResourceQuantities;
@@ -17,12 +18,14 @@ use pumice_kubernetes::derive::{
 };
 use serde_json::{Map, Value, json};
 
+use super::cluster;
 use super::quantities::{exact, is_rejected};
 use super::{VectorDifferences, VectorHarness, VectorVerdict};
 
 /// Judges one case: the derivations themselves, then the pod as the server lists it after it came as an object.
 pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let pod = Pod::read(&case["pod"]);
+    let rules = cluster::rules(case);
     let amounts = texts(&case["pod"]);
     let unreadable = amounts
         .iter()
@@ -36,7 +39,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
         let got = pod
             .as_ref()
             .map_err(ToString::to_string)
-            .and_then(|pod| served(block, pod));
+            .and_then(|pod| served(block, pod, rules));
         judge.block(block, expect, got);
     }
     judge.over_the_wire(bench, case);
@@ -44,8 +47,8 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
 }
 
 /// Pod of a case as the server lists it, by the rules of a scheduler; `Err`: the server refuses it, or does not evaluate its amounts.
-pub(super) fn listed_task(bench: &VectorHarness, pod: &Value, rules: pb::PodRules) -> Result<pb::Task, String> {
-    let mut object = pod.clone();
+pub(super) fn listed_task(bench: &VectorHarness, case: &Value, rules: pb::PodRules) -> Result<pb::Task, String> {
+    let mut object = case["pod"].clone();
     (object["apiVersion"], object["kind"]) = (json!("v1"), json!("Pod"));
     let cluster = pb::Cluster {
         objects: vec![object.to_string().into_bytes()],
@@ -54,6 +57,7 @@ pub(super) fn listed_task(bench: &VectorHarness, pod: &Value, rules: pb::PodRule
     };
     let inline = pb::InlineSnapshot {
         cluster: Some(cluster),
+        policy_document: cluster::document(case, "[{plugins: [{name: binpack}]}]"),
         ..pb::InlineSnapshot::default()
     };
     let request = pb::ListTasksRequest {
@@ -87,16 +91,16 @@ fn has_all_requests(pod: &Value) -> bool {
 }
 
 /// Pumice's value of a block, in the form of the recording.
-fn served(block: &str, pod: &Pod) -> Result<Value, String> {
+fn served(block: &str, pod: &Pod, rules: &ReleaseRules) -> Result<Value, String> {
     let text = |error: PodError| error.to_string();
     match block {
-        "kubernetes" => kubernetes_amounts(pod, KubernetesRelease::V1_36)
+        "kubernetes" => kubernetes_amounts(pod, KubernetesRelease::of(rules))
             .map(|amounts| kubernetes_block(&amounts))
             .map_err(text),
         "kubernetes_1_35" => kubernetes_amounts(pod, KubernetesRelease::V1_35)
             .map(|amounts| kubernetes_block(&amounts))
             .map_err(text),
-        "volcano" => volcano_block(pod).map_err(text),
+        "volcano" => volcano_block(pod, rules).map_err(text),
         "koordinator" => fit_plus_amounts(pod)
             .map(|amounts| json!({ "names": amounts.keys().collect::<Vec<_>>(), "amounts": amounts }))
             .map_err(text),
@@ -132,8 +136,8 @@ fn canonical(quantities: &ResourceQuantities) -> Value {
         .collect()
 }
 
-fn volcano_block(pod: &Pod) -> Result<Value, PodError> {
-    let task = volcano_task(pod)?;
+fn volcano_block(pod: &Pod, rules: &ReleaseRules) -> Result<Value, PodError> {
+    let task = volcano_task(pod, rules)?;
     Ok(json!({
         "resreq": vector(&task.resreq()),
         "without_init": vector(&task.without_init),
@@ -205,7 +209,7 @@ impl PodComparison {
             (pb::PodRules::Kubernetes, "kubernetes"),
         ] {
             let expect = &case["expect"][block];
-            let task = match listed_task(bench, &case["pod"], rules) {
+            let task = match listed_task(bench, case, rules) {
                 Ok(task) => task,
                 Err(_)
                     if self.unreadable

@@ -64,7 +64,7 @@ fn compare(differences: &mut VectorDifferences, expect: &Json, document: &str) {
     };
     let options = LoadOptions {
         limits,
-        compatibility: Compatibility::Upstream,
+        compatibility: Compatibility::UPSTREAM,
         served: &[],
     };
     let loaded = load(document, &options);

@@ -38,7 +38,7 @@ pub(crate) fn in_session(
     differences: &mut VectorDifferences,
     ask: impl FnOnce(pb::EvaluationRef, &mut VectorDifferences) -> Result<(), String>,
 ) -> Result<(), String> {
-    let document = cluster::document(&case["policy"]["tiers"].to_string());
+    let document = cluster::document(case, &case["policy"]["tiers"].to_string());
     let opened = wire.open_session(pb::OpenSessionRequest {
         against: Some(cluster::inline_ref(pod_cluster::cluster(case), document)),
         ..pb::OpenSessionRequest::default()

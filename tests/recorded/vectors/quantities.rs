@@ -100,7 +100,7 @@ impl QuantityComparison {
             "metadata": {"name": "p"},
             "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": text}}}]},
         });
-        let listed = listed_task(bench, &pod, pb::PodRules::Volcano);
+        let listed = listed_task(bench, &json!({"pod": pod}), pb::PodRules::Volcano);
         let is_amount = exact(trimmed, 3).is_some_and(|amount| (0..=i64::MAX.into()).contains(&amount));
         if refused || trimmed.starts_with('-') && exact(trimmed, 3) != Some(0) {
             self.same("over the wire refused", true, listed.is_err());

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use pumice_engine::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
-use pumice_engine::decide::{AdmitQuery, AdmitSubject, admit};
+use pumice_engine::decide::{AdmitQuery, AdmitSubject, admit, eviction_order};
 use pumice_engine::model::{ClusterState, Problem, TaskRecord};
 use pumice_engine::plugin::Plugin;
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::plugins::capacity::{self, QueueCapacityState};
-use pumice_engine::policy::{self, Compatibility, CompileOptions, Policy};
+use pumice_engine::policy::{self, CompileOptions, Policy};
 use serde_json::Value;
 
+use super::VectorDifferences;
 use super::cluster::{self, members, text};
 use super::statements::task_key;
 use crate::support::engine;
@@ -22,6 +23,27 @@ pub(crate) struct EngineQueues {
     policy: Arc<Policy>,
     plugin: Arc<dyn Plugin>,
     name: Arc<str>,
+}
+
+/// Compares the order in which all plugins of a policy evict candidates, in the state of a cycle.
+pub(crate) fn compare_eviction_order(
+    differences: &mut VectorDifferences,
+    (cycle, policy): (&SchedulingCycle, &Policy),
+    (what, query): (&str, &Value),
+    expected: &Value,
+) {
+    let stored = |reference: &Value| {
+        let stored = cycle.cluster_state().tasks().get(&task_key(&text(reference)));
+        stored.map(|stored| stored.record.clone()).unwrap()
+    };
+    let names = members(&query["candidates"]);
+    let records: Vec<TaskRecord> = names.iter().map(stored).collect();
+    let candidates: Vec<&TaskRecord> = records.iter().collect();
+    let preemptor = stored(&query["preemptor"]);
+    let order = eviction_order(cycle.plugin_context(None), policy, &preemptor, &candidates);
+    let got: Vec<String> = order.into_iter().map(|position| text(&names[position])).collect();
+    let recorded: Vec<String> = members(expected).iter().map(text).collect();
+    differences.same(what, &recorded, &got);
 }
 
 /// Answer that differs: its name, the recorded value, and that of the engine.
@@ -40,11 +62,22 @@ impl EngineQueues {
             .unwrap();
         let states = compiled.policy.compute_plugin_states(&cluster_state);
         Self {
-            cycle: SchedulingCycle::new(cluster_state, Compatibility::Upstream, states),
+            cycle: SchedulingCycle::new(cluster_state, compiled.policy.compatibility(), states),
             policy: compiled.policy,
             plugin,
             name,
         }
+    }
+
+    /// Compares the order in which candidates are evicted.
+    pub(crate) fn evicted_in_order(
+        &self,
+        differences: &mut VectorDifferences,
+        (what, query): (&str, &Value),
+        expected: &Value,
+    ) {
+        let cycle = &self.cycle;
+        compare_eviction_order(differences, (cycle, &self.policy), (what, query), expected);
     }
 
     fn task(&self, reference: &str) -> TaskRecord {
@@ -185,6 +218,7 @@ impl EngineQueues {
             "evict" => SessionChange::Evict(task),
             "unallocate" => SessionChange::Unallocate(task),
             "unpipeline" => SessionChange::Unpipeline(task),
+            "ask" if self.policy.compatibility().release().rules().reserves_after_votes => return None,
             _ => return self.enqueue(&text(&op["job"])),
         };
         self.cycle.apply(&[change]).err()

@@ -21,7 +21,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
 
 fn check_against(bench: &mut VectorHarness, case: &Value, expect: &Value) -> VectorDifferences {
     let mut differences = VectorDifferences::default();
-    let document = cluster::document(&case["policy"]["tiers"].to_string());
+    let document = cluster::document(case, &case["policy"]["tiers"].to_string());
     let wire = bench.wire().clone();
     let opened = wire.open_session(pb::OpenSessionRequest {
         against: Some(cluster::inline_ref(
@@ -219,6 +219,11 @@ impl QueueSession<'_> {
     }
 
     fn evict(&mut self, bench: &mut VectorHarness, what: &str, query: &Value, expected: &Value) {
+        if query["hook"] == "victimsQueue" {
+            return self
+                .engine
+                .evicted_in_order(&mut self.differences, (what, query), &expected["order"]);
+        }
         let kind = match (query["hook"].as_str(), query["kind"].as_str()) {
             (Some("reclaimable"), _) => pb::VictimKind::Reclaim,
             (Some("preemptable"), _) => pb::VictimKind::Preempt,
@@ -266,7 +271,7 @@ impl QueueSession<'_> {
     /// Makes one step; false: it ends the case.
     fn step(&mut self, what: &str, op: &Value, expected: &Value) -> bool {
         let panics = expected["error"] == "panic";
-        let done = if op["op"] == "enqueue" {
+        let done = if op["op"] == "enqueue" || op["op"] == "ask" {
             self.enqueue(what, op, expected)
         } else {
             self.change(op)
@@ -292,8 +297,14 @@ impl QueueSession<'_> {
     }
 
     fn enqueue(&mut self, what: &str, op: &Value, expected: &Value) -> Result<bool, String> {
-        let item = self.admit(pb::AdmitMode::Tentative, job_subject(&text(&op["job"])));
-        self.applied += 1;
+        // A vote that nobody confirms still reserves, in releases whose votes do.
+        let mode = if op["op"] == "ask" && cluster::reserves_after_votes(self.case) {
+            pb::AdmitMode::Check
+        } else {
+            pb::AdmitMode::Tentative
+        };
+        let item = self.admit(mode, job_subject(&text(&op["job"])));
+        self.applied += u64::from(mode == pb::AdmitMode::Tentative);
         let vote = item?.votes.first().map(|vote| i64::from(vote.vote));
         self.differences
             .same(&format!("{what} vote"), &expected["vote"].as_i64(), &vote);

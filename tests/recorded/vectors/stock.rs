@@ -8,7 +8,8 @@ use pumice::server::pb;
 use serde_json::Value;
 
 use super::cluster::{self, members, text};
-use super::job_plugins::NOW;
+use super::job_plugins::{EngineCycle, NOW};
+use super::queue_hooks::compare_eviction_order;
 use super::statements::task_key;
 use super::{VectorDifferences, VectorHarness, VectorVerdict, cycles};
 use crate::support::records;
@@ -27,10 +28,11 @@ const COMPARED_PARTS: [&str; 9] = [
     "allocatable",
 ];
 /// Parts of a case that are compared elsewhere.
-const OTHER_PARTS: [&str; 5] = [
+const OTHER_PARTS: [&str; 6] = [
     "after",
     "allocate_action",
     "allocate_action_variants",
+    "enqueue",
     "evict",
     "placements",
 ];
@@ -47,10 +49,11 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     if !matches!(ended, VectorVerdict::Pass) {
         return ended;
     }
-    let document = cluster::document(&case["policy"]["tiers"].to_string());
+    let document = cluster::document(case, &case["policy"]["tiers"].to_string());
     let wire = bench.wire().clone();
     let sent = cycles::session_cluster(case);
     let mut differences = VectorDifferences::default();
+    let engine = EngineCycle::new(&sent, &document);
     let opened = wire.open_session(pb::OpenSessionRequest {
         against: Some(cluster::inline_ref(sent, document)),
         ..pb::OpenSessionRequest::default()
@@ -66,6 +69,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
         wire: &wire,
         name: session.clone(),
         applied: 0,
+        engine,
         differences,
     };
     asked.run(case);
@@ -79,13 +83,26 @@ struct StockSession<'a> {
     wire: &'a BlockingClients,
     name: String,
     applied: u64,
+    /// Cycle of the engine on the same case, as it was opened.
+    engine: EngineCycle,
     differences: VectorDifferences,
 }
 
 impl StockSession<'_> {
+    /// Asks what enqueue would do with jobs, one after the other.
+    fn enqueue(&mut self, case: &Value) {
+        let jobs: Vec<String> = members(&case["request"]["enqueue"]).iter().map(text).collect();
+        let permitted = self.engine.enqueue(&jobs);
+        for ((job, permitted), recorded) in jobs.iter().zip(permitted).zip(members(&case["expect"]["enqueue"])) {
+            self.differences
+                .same(&format!("enqueue {job}"), &recorded.as_bool(), &Some(permitted));
+        }
+    }
+
     fn run(&mut self, case: &Value) {
         let expect = &case["expect"];
         self.compare("opening", expect);
+        self.enqueue(case);
         let evictions = members(&case["request"]["evict"]).iter();
         for (number, (query, expected)) in evictions.zip(members(&expect["evict"])).enumerate() {
             self.evict(&format!("evict {number}"), query, expected);
@@ -243,6 +260,10 @@ impl StockSession<'_> {
         let kind = match query["hook"].as_str() {
             Some("preemptable") => pb::VictimKind::Preempt,
             Some("reclaimable") => pb::VictimKind::Reclaim,
+            Some("victimsQueue") => {
+                let engine = (&self.engine.cycle, &*self.engine.policy);
+                return compare_eviction_order(&mut self.differences, engine, (what, query), expected);
+            }
             other => panic!("eviction {other:?}"),
         };
         let candidates = members(&query["candidates"]);

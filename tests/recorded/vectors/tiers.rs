@@ -32,7 +32,7 @@ pub(crate) fn tiers_query(case: &Value) -> TaskQuery {
         tiers.to_string()
     };
     TaskQuery {
-        evaluation_ref: cluster::inline_ref(cluster::cluster(&case["cluster"]), cluster::document(&tiers)),
+        evaluation_ref: cluster::inline_ref(cluster::cluster(&case["cluster"]), cluster::document(case, &tiers)),
         task: cluster::requested_task(&case["request"]["task"]),
         plugins: Vec::new(),
     }

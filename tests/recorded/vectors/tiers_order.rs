@@ -89,7 +89,7 @@ impl<'a> OrderCase<'a> {
         } else {
             policy["tiers"].to_string()
         };
-        let evaluation_ref = cluster::inline_ref(cluster::cluster(&case["cluster"]), cluster::document(&written));
+        let evaluation_ref = cluster::inline_ref(cluster::cluster(&case["cluster"]), cluster::document(case, &written));
         let order = wire.order(pb::OrderRequest {
             against: Some(evaluation_ref.clone()),
             queues: Some(pb::NameSet::default()),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pumice::server::pb;
 use pumice_engine::decide::reduce_order;
-use pumice_engine::decide::reduce_victims::{self, VictimRelation};
+use pumice_engine::decide::reduce_victims::{self, VictimJobs, VictimRelation};
 use pumice_engine::policy::Compatibility;
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ impl OrderCase<'_> {
                 let choices = tier.iter().filter_map(|plugin| self.choice(plugin, switch, &hook));
                 choices.map(|RecordedVictims(victims)| victims)
             });
-            reduce_victims::victims(tiers, Compatibility::Upstream)
+            reduce_victims::victims(tiers, Compatibility::UPSTREAM)
         };
         let expect = &self.case["expect"];
         let recorded = expect["victims"]
@@ -148,7 +148,14 @@ impl OrderCase<'_> {
             reduce_victims::evicted_first(
                 relation,
                 || self.task_less(left, right),
-                || reduce_order::compare(self.values("enableJobOrder", "jobOrder", &one, &other)),
+                || {
+                    VictimJobs::Compared(reduce_order::compare(self.values(
+                        "enableJobOrder",
+                        "jobOrder",
+                        &one,
+                        &other,
+                    )))
+                },
                 || self.victim_queue_less(&own, &their),
             )
         };

@@ -112,13 +112,13 @@ impl StatementTarget for EngineTarget {
 
 fn at_engine(bench: &mut VectorHarness, differences: &mut VectorDifferences, case: &Value) {
     let cluster_state = engine::cluster_state(&cluster::cluster(&case["cluster"]));
-    let document = cluster::document(&case["policy"]["tiers"].to_string());
+    let document = cluster::document(case, &case["policy"]["tiers"].to_string());
     let compiled = match policy::compile(&document, &CompileOptions::default()) {
         Ok(compiled) => compiled,
         Err(report) => return differences.differ("policy", "taken", &report.diagnostics),
     };
     let derived = compiled.policy.compute_plugin_states(&cluster_state);
-    let cycle = SchedulingCycle::new(cluster_state, Compatibility::Upstream, derived);
+    let cycle = SchedulingCycle::new(cluster_state, Compatibility::UPSTREAM, derived);
     compare_state(differences, "initial", &case["expect"]["initial"], &cycle);
     let mut scheduler = StatementReplay::new(
         case,

@@ -16,7 +16,7 @@ use crate::support::wire::BlockingClients;
 /// Judges the steps of one case.
 pub(crate) fn check(bench: &mut VectorHarness, differences: &mut VectorDifferences, case: &Value) {
     let wire = bench.wire().clone();
-    let document = cluster::document(&case["policy"]["tiers"].to_string());
+    let document = cluster::document(case, &case["policy"]["tiers"].to_string());
     let opened = wire.open_session(pb::OpenSessionRequest {
         against: Some(cluster::inline_ref(cluster::cluster(&case["cluster"]), document)),
         ..pb::OpenSessionRequest::default()

@@ -1,17 +1,15 @@
 //! Evictions that preempt and reclaim share: the victims of a preemptor on a node, and the order in which they go.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::session::ActionSession;
 use super::statement::ActionStatement;
 use crate::decide::reduce_order::victim_queue_less;
-use crate::decide::reduce_victims::{VictimRelation, evicted_first};
+use crate::decide::reduce_victims::{VictimJobs, VictimRelation, evicted_first};
 use crate::decide::{NodeGradient, SchedulingHeap, tier_victims};
 use crate::model::{NodeSlot, NodeVector, Problem, ResourceId, StoredRecord, TaskRecord, TaskStatus, find_text};
 use crate::plugin::VictimKind;
-use crate::policy::Compatibility;
 
 /// Annotation or label of a pod that permits or forbids its eviction, for example `volcano.sh/preemptable: "false"`.
 /// The annotation has precedence.
@@ -61,7 +59,7 @@ impl MissingAmounts {
             Some(_) => exact(id, NodeVector::Idle),
             None => exact(id, NodeVector::Allocatable) - exact(id, NodeVector::Used),
         };
-        let is_upstream = session.policy.compatibility() == Compatibility::Upstream;
+        let is_upstream = session.policy.compatibility().is_upstream();
         let asked = task.requests.iter().filter(|(_, amount)| *amount > 0 || is_upstream);
         let mut asked: BTreeMap<ResourceId, i64> = asked.collect();
         if is_upstream {
@@ -143,12 +141,11 @@ impl ActionSession<'_> {
             _ => VictimRelation::OtherQueue,
         };
         let compare_jobs = || match (one.job, other.job) {
-            (Some(one), Some(other)) => match self.compare_jobs(one, other) {
-                Ordering::Less => -1,
-                Ordering::Equal => 0,
-                Ordering::Greater => 1,
-            },
-            _ => 0,
+            (Some(one), Some(other)) if !self.rules().orders_victims_by_task => {
+                VictimJobs::Strict(self.job_less(one, other))
+            }
+            (Some(one), Some(other)) => VictimJobs::Compared(self.compare_jobs(one, other) as i64),
+            _ => VictimJobs::Compared(0),
         };
         let for_queue = self.tasks.get(preemptor).and_then(|task| queue(task.job));
         evicted_first(
@@ -174,12 +171,12 @@ impl ActionSession<'_> {
         victim_queue_less(values, || self.queue_less(left, right))
     }
 
-    /// True if a task that makes others go fits a node now: its queue may take it, nothing is missing, and every filter
-    /// passes the node.
+    /// True if a task that makes others go fits a node now: its queue may take it, nothing is missing, and, except in older
+    /// releases, every filter passes the node.
     pub(super) fn fits_after_evictions(&mut self, task: &TaskRecord, slot: NodeSlot) -> bool {
         self.admitted(task).is_some()
             && MissingAmounts::of(self, task, slot).is_covered()
-            && self.passes_filters(task, slot)
+            && (!self.rules().filters_after_eviction || self.passes_filters(task, slot))
     }
 
     /// True if every filter passes a node, independently of its free amounts.
@@ -192,7 +189,7 @@ impl ActionSession<'_> {
     }
 
     /// Places a preemptor on a node for whose amounts others were evicted, and adds all of it to the statement of its job;
-    /// otherwise undoes the evictions. If its queue alone lacked room, the preemptor gets amounts that are idle already,
+    /// otherwise undoes the evictions, except in older releases. If its queue alone lacked room, the preemptor gets amounts that are idle already,
     /// under `corrected`.
     pub(super) fn apply_evictions(
         &mut self,
@@ -209,7 +206,11 @@ impl ActionSession<'_> {
             statement.append(on_node);
             return Ok(true);
         }
-        self.discard(on_node)?;
+        if self.rules().undoes_vain_evictions {
+            self.discard(on_node)?;
+        } else {
+            statement.append(on_node);
+        }
         Ok(false)
     }
 

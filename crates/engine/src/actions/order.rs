@@ -69,7 +69,7 @@ impl ActionSession<'_> {
     /// Compares the keys of one hook; a record without a key equals every other one.
     fn compare(&self, keys: &HookKeys, others: &HookKeys, hook: usize) -> Ordering {
         let compare = match self.policy.compatibility() {
-            Compatibility::Upstream => compare_keys,
+            Compatibility::Upstream(_) => compare_keys,
             Compatibility::Corrected => compare_keys_totally,
         };
         match (keys.get(hook), others.get(hook)) {

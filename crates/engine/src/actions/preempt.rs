@@ -104,10 +104,14 @@ impl ActionSession<'_> {
         let mut tasks = self.preemptors(job);
         while let Some(task) = tasks.pop(|left, right| self.numbered_task_less(left, right)) {
             let mut statement = ActionStatement::default();
-            if !self.preempt_for(action, &mut statement, (job, task), PreemptScope::OwnJob)? {
+            let placed = self.preempt_for(action, &mut statement, (job, task), PreemptScope::OwnJob)?;
+            if !placed && self.rules().undoes_vain_evictions {
                 return self.discard(statement);
             }
             self.commit_claims(job, statement, false);
+            if !placed {
+                return Ok(());
+            }
         }
         Ok(())
     }

@@ -100,7 +100,8 @@ impl ActionSession<'_> {
             let mut on_node = ActionStatement::default();
             let mut heap = self.victim_heap(&victims, task);
             let mut missing = MissingAmounts::of(self, record, slot);
-            let mut fits = missing.is_covered() && self.may_hold_reclaimed(record);
+            let looks_first = self.rules().undoes_vain_evictions;
+            let mut fits = looks_first && missing.is_covered() && self.may_hold_reclaimed(record);
             while !fits {
                 let Some(victim) = heap.pop(|left, right| self.is_evicted_first(left, right, task)) else {
                     break;

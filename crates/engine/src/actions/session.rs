@@ -13,7 +13,7 @@ use crate::decide::{
 };
 use crate::model::{JobPhase, JobRecord, NodeSlot, Problem, StoredRecord, TaskRecord, TaskStatus};
 use crate::plugin::PluginContext;
-use crate::policy::{Compatibility, Policy};
+use crate::policy::{Policy, ReleaseRules};
 
 /// Queue of a session: its name and creation time, which breaks ties.
 #[derive(Clone, Debug)]
@@ -130,9 +130,14 @@ impl<'p> ActionSession<'p> {
         }
     }
 
-    /// True if the session has the reference's mistakes.
+    /// Rules of the release that is followed.
+    pub(super) fn rules(&self) -> &'static ReleaseRules {
+        self.policy.compatibility().release().rules()
+    }
+
+    /// True if the policy follows a release exactly.
     pub(super) fn is_upstream(&self) -> bool {
-        self.policy.compatibility() == Compatibility::Upstream
+        self.policy.compatibility().is_upstream()
     }
 
     pub(super) fn context(&self) -> PluginContext<'_> {

@@ -86,7 +86,7 @@ impl SchedulingCycle {
     /// more than it has added. The cycle rejects such changes.
     pub fn new(mut cluster_state: ClusterState, compatibility: Compatibility, derived: PluginStates) -> Self {
         let upstream = match compatibility {
-            Compatibility::Upstream => {
+            Compatibility::Upstream(_) => {
                 cluster_state.begin_upstream_cycle();
                 Some(UpstreamState::new(cluster_state.clone()))
             }

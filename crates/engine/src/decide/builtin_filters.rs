@@ -11,7 +11,7 @@ use super::query::ResourceFit;
 use crate::model::constraints::ConstraintKind;
 use crate::model::{CHUNK_SIZE, MIN_AMOUNT, NodeChunk, NodeMask, NodeVector, RequestedAmount, ResourceId, TaskClass};
 use crate::plugin::{ChunkRejections, HookNumbers, Measurement, NodeFilter, Reason, Resolution};
-use crate::policy::{Compatibility, Policy};
+use crate::policy::Policy;
 
 /// Name in place of a plugin in reasons about the node itself.
 pub const NODE_STATE: &str = "node-state";
@@ -45,7 +45,7 @@ impl NodeStateFilter {
         let evaluated = policy.registered_constraints(&[]);
         Self {
             leaves_cordoned: evaluated.contains(ConstraintKind::Unschedulable),
-            leaves_unready: policy.compatibility() == Compatibility::Upstream && !policy.is_profile(),
+            leaves_unready: policy.compatibility().is_upstream() && !policy.is_profile(),
         }
     }
 }
@@ -121,7 +121,7 @@ impl<'c> ResourceFitFilter<'c> {
         if requested.iter().any(|own| policy.ignores_resource(&own.name)) {
             requested.to_mut().retain(|own| !policy.ignores_resource(&own.name));
         }
-        if policy.compatibility() == Compatibility::Upstream {
+        if policy.compatibility().is_upstream() {
             let none = |id, name| RequestedAmount {
                 id,
                 name,

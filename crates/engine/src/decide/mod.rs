@@ -61,4 +61,4 @@ pub use queue_state::{may_queue_reclaim, queue_overused};
 pub use score::{score, score_with};
 pub use verdict_cache::{VerdictCache, VerdictCacheUse, VerdictReuse};
 pub(crate) use victims::tier_victims;
-pub use victims::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery, victims};
+pub use victims::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery, eviction_order, victims};

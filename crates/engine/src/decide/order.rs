@@ -92,7 +92,7 @@ pub fn order(
     let arrange_queues = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>| {
         let ask: OrderKeysHook = |plugin, context, names| plugin.queue_keys(context, names);
         let (mut ranks, known) = order_entries(subjects.unwrap_or_default(), &hooks, context, ask);
-        if policy.compatibility() == Compatibility::Upstream {
+        if policy.compatibility().is_upstream() {
             refuse_breaking(&mut ranks, &hooks, is_each, context);
         }
         if !is_each {
@@ -339,7 +339,7 @@ fn arrange_ranks(
     let (mut placed, without): (Vec<OrderEntry>, Vec<OrderEntry>) =
         ranks.into_iter().partition(|keyed| keyed.rank.keys.is_ok());
     let is_total = is_totally_ordered(&placed) && comparisons.iter().all(|(_, own)| own.is_total());
-    let placed = if compatibility == Compatibility::Upstream && !is_total {
+    let placed = if compatibility.is_upstream() && !is_total {
         selection_sort(placed, |left, right| {
             compare(left, right, compare_keys, comparisons) == Ordering::Less
         })

@@ -88,7 +88,7 @@ pub(super) fn order_tasks(
 fn arrange(mut tasks: Vec<KeyedTask<'_>>, compatibility: Compatibility) -> Vec<KeyedTask<'_>> {
     let numbered = tasks.iter().filter(|own| own.tie_break_key().has_number()).count();
     let is_mixed = numbered > 0 && numbered < tasks.len();
-    if is_mixed && compatibility == Compatibility::Upstream {
+    if is_mixed && compatibility.is_upstream() {
         return selection_sort(tasks, |left, right| left.compare(right) == Ordering::Less);
     }
     tasks.sort_by(KeyedTask::compare_totally);

@@ -61,21 +61,31 @@ pub enum VictimRelation {
     RightJobMissing,
 }
 
+/// Order of two jobs of one queue, whose victims are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VictimJobs {
+    /// Value of the comparison of the jobs: above 0 if the left one comes later. Equal jobs' victims are compared as tasks.
+    Compared(i64),
+    /// True if the left job comes first, ties included: no victims of the two jobs are mixed.
+    Strict(bool),
+}
+
 /// True if the left victim is evicted before the right one. Within one job: if it is not first in the order of tasks.
 /// Between two queues: by the order of victim queues alone. Between two jobs of one queue: if its job comes later, and
 /// between equal jobs as within one job. A victim whose job does not exist comes first.
 pub fn evicted_first(
     relation: VictimRelation,
     task_less: impl FnOnce() -> bool,
-    job_compare: impl FnOnce() -> i64,
+    jobs: impl FnOnce() -> VictimJobs,
     victim_queue_less: impl FnOnce() -> bool,
 ) -> bool {
     match relation {
         VictimRelation::SameJob => !task_less(),
         VictimRelation::OtherQueue => victim_queue_less(),
-        VictimRelation::SameQueue => match job_compare() {
-            0 => !task_less(),
-            value => value > 0,
+        VictimRelation::SameQueue => match jobs() {
+            VictimJobs::Compared(0) => !task_less(),
+            VictimJobs::Compared(value) => value > 0,
+            VictimJobs::Strict(is_first) => !is_first,
         },
         VictimRelation::LeftJobMissing => true,
         VictimRelation::RightJobMissing => false,
@@ -100,18 +110,18 @@ pub fn heap_order<T>(records: Vec<T>, less: impl Fn(&T, &T) -> bool) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Compatibility::{Corrected, Upstream};
+    use Compatibility::Corrected;
 
     #[test]
     fn a_lost_veto_is_lost_under_upstream_only() {
         let tier = || [vec![Some(vec![1, 2]), Some(vec![3]), Some(vec![3, 4])]];
-        assert_eq!(victims(tier(), Upstream), Some(vec![3, 4]));
+        assert_eq!(victims(tier(), Compatibility::UPSTREAM), Some(vec![3, 4]));
         assert_eq!(victims(tier(), Corrected), None::<Vec<i32>>);
     }
 
     #[test]
     fn an_empty_vote_ends_the_tier_and_the_next_is_asked() {
-        for compatibility in [Upstream, Corrected] {
+        for compatibility in [Compatibility::UPSTREAM, Corrected] {
             let tiers = [
                 vec![Some(vec![1]), Some(vec![]), Some(vec![1])],
                 vec![None, Some(vec![2])],
@@ -124,7 +134,7 @@ mod tests {
     #[test]
     fn duplicates_multiply() {
         assert_eq!(
-            victims([vec![Some(vec![1, 1]), Some(vec![1, 1])]], Upstream),
+            victims([vec![Some(vec![1, 1]), Some(vec![1, 1])]], Compatibility::UPSTREAM),
             Some(vec![1; 4])
         );
     }

@@ -250,7 +250,7 @@ codes! {
         PolicyNameInvalid = "POLICY_NAME_INVALID", Invalid, "the name is not 1 to 63 of a–z, 0–9 and `-`", "use another name";
         VersionMismatch = "VERSION_MISMATCH", Aborted, "another version than `expectedVersion` is active", "read it, merge, and push again";
         VersionUnknown = "VERSION_UNKNOWN", NotFound, "the history does not have that version", "`pumice policy history`";
-        CompatibilityUnknown = "COMPATIBILITY_UNKNOWN", Invalid, "the compatibility is neither `upstream` nor `corrected`", "use one of the two";
+        CompatibilityUnknown = "COMPATIBILITY_UNKNOWN", Invalid, "no compatibility has this name", "use one that the message lists";
         YamlSyntax = "YAML_SYNTAX", Invalid, "the text is not YAML 1.1", "see the line and column";
         YamlAlias = "YAML_ALIAS", Invalid, "an alias has no anchor, or is inside the value of its own anchor", "see the line and column";
         YamlMerge = "YAML_MERGE", Invalid, "the value of a merge key is neither a map nor a list of maps", "see the line and column";

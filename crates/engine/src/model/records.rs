@@ -54,7 +54,7 @@ impl NodeRecord {
     /// True if the node counts in totals and for its pods. The reference ignores the conditions of nodes, because taints tell
     /// them.
     pub fn is_ready(&self, compatibility: Compatibility) -> bool {
-        compatibility == Compatibility::Upstream || self.ready != Some(false)
+        compatibility.is_upstream() || self.ready != Some(false)
     }
 
     /// Taints, empty if the record has no properties.

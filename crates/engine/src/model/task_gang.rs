@@ -41,6 +41,16 @@ impl TaskShape {
         self.gang.as_ref().map_or(&[], |gang| &gang.scheduling_gates)
     }
 
+    /// True if a job's minimum does not count the task: it has a scheduling gate, and where `counts_queue_gated` one other
+    /// than Volcano's own.
+    pub fn is_withheld(&self, counts_queue_gated: bool) -> bool {
+        if counts_queue_gated {
+            self.has_foreign_gate()
+        } else {
+            self.gated
+        }
+    }
+
     /// True if the task has a scheduling gate other than Volcano's own gate.
     pub fn has_foreign_gate(&self) -> bool {
         let gates = self.scheduling_gates();

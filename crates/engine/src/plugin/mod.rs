@@ -354,6 +354,13 @@ pub enum VictimKind {
     GangReclaim,
 }
 
+impl VictimKind {
+    /// True for evictions of whole gangs.
+    pub fn is_of_gangs(self) -> bool {
+        matches!(self, Self::GangPreempt | Self::GangReclaim)
+    }
+}
+
 /// Query for the candidates that may be evicted for a preemptor.
 #[derive(Clone, Copy, Debug)]
 pub struct VictimQuery<'a> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::{Problem, TaskRecord};
 use crate::plugin::{Plugin, PluginContext, PluginDef, PluginHooks, VictimQuery};
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, ReleaseRules, YamlValue};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -19,11 +19,19 @@ const SYSTEM_NAMESPACE: &str = "kube-system";
 
 /// Compiled plugin.
 #[derive(Debug)]
-struct Conformance;
+struct Conformance {
+    rules: &'static ReleaseRules,
+}
 
-fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut DiagnosticReport) -> Arc<dyn Plugin> {
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
     arguments.warn_unknown(report, DEF.name, &[], |_| false);
-    Arc::new(Conformance)
+    Arc::new(Conformance {
+        rules: compatibility.release().rules(),
+    })
 }
 
 fn is_critical(task: &TaskRecord) -> bool {
@@ -44,6 +52,9 @@ impl Plugin for Conformance {
     }
 
     fn victims(&self, _: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        if query.kind.is_of_gangs() && !self.rules.has_gang_actions {
+            return Ok(None);
+        }
         Ok(Some(query.candidates.iter().map(|task| !is_critical(task)).collect()))
     }
 }

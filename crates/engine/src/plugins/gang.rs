@@ -7,10 +7,10 @@ use super::job_tallies::{JOB_TALLIES, JobTallies, JobTally, StatusCounts};
 use crate::model::{ClusterState, JobRecord, Problem, TaskStatus};
 use crate::plugin::{
     GroupOpinion, JobObjection, JobOpinion, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef,
-    PluginHooks, TaskGroup, VictimKind, VictimQuery,
+    PluginHooks, TaskGroup, VictimQuery,
 };
 use crate::plugin_state::PluginState;
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, ReleaseRules, YamlValue};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -31,11 +31,19 @@ const TOO_FEW: &str = "NotEnoughTasks";
 
 /// Compiled plugin.
 #[derive(Debug)]
-struct GangPlugin;
+struct GangPlugin {
+    rules: &'static ReleaseRules,
+}
 
-fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut DiagnosticReport) -> Arc<dyn Plugin> {
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
     arguments.warn_unknown(report, NAME, &[], |_| false);
-    Arc::new(GangPlugin)
+    Arc::new(GangPlugin {
+        rules: compatibility.release().rules(),
+    })
 }
 
 /// Job with the numbers of its tasks.
@@ -205,10 +213,10 @@ impl Plugin for GangPlugin {
     }
 
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
-        match query.kind {
-            VictimKind::GangPreempt | VictimKind::GangReclaim => return Ok(Some(vec![true; query.candidates.len()])),
-            VictimKind::Preempt | VictimKind::Reclaim => {}
+        if query.kind.is_of_gangs() {
+            return Ok(self.rules.has_gang_actions.then(|| vec![true; query.candidates.len()]));
         }
+        self.rules.check_orphans(context.cluster_state, query.candidates)?;
         // Number of tasks that each job has left above its minimum.
         let mut spare: BTreeMap<&str, i64> = BTreeMap::new();
         let mut may_go = |job: &str| {
@@ -232,6 +240,7 @@ mod tests {
     use super::*;
     use crate::model::{JobPhase, TaskRecord};
     use crate::plugin::EvictionOrder;
+    use crate::plugin::VictimKind;
     use crate::policy::{CompileOptions, compile as compile_policy};
 
     /// Number of two running tasks that may go, of a job that starts with so many and has one more task that succeeded.
@@ -274,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_gang_gives_up_what_is_above_its_minimum() {
-        for compatibility in Compatibility::ALL {
+        for compatibility in Compatibility::KINDS {
             let given_up = [0, 2, 3, 4].map(|min_member| victims(min_member, compatibility));
             assert_eq!(given_up, [2, 1, 0, 0], "one that succeeded counts as held");
         }

@@ -85,7 +85,7 @@ impl Plugin for Priority {
             let tasks = &tally.tasks;
             let started = tasks.ready() + tasks.of(TaskStatus::Pipelined);
             let wanted = match self.compatibility {
-                Compatibility::Upstream => tasks.total(),
+                Compatibility::Upstream(_) => tasks.total(),
                 // A task that failed or that is being deleted wants nothing.
                 Compatibility::Corrected => started + tasks.of(TaskStatus::Pending),
             };
@@ -102,11 +102,14 @@ impl Plugin for Priority {
     }
 
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        let rules = self.compatibility.release().rules();
         match query.kind {
             VictimKind::Reclaim => return Ok(None),
+            kind if kind.is_of_gangs() && !rules.has_gang_actions => return Ok(None),
             VictimKind::GangReclaim => return Ok(Some(vec![true; query.candidates.len()])),
             VictimKind::Preempt | VictimKind::GangPreempt => {}
         }
+        rules.check_orphans(context.cluster_state, query.candidates)?;
         let Some(own) = job_of(context.cluster_state, query.preemptor) else {
             return Ok(Some(vec![false; query.candidates.len()]));
         };

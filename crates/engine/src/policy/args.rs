@@ -44,6 +44,29 @@ impl PluginArguments {
         false
     }
 
+    /// Switch: a bool, or a text that Go's `ParseBool` reads, where the release reads such texts. Anything else is ignored
+    /// with a warning.
+    pub fn switch(
+        &self,
+        key: &str,
+        default: bool,
+        compatibility: Compatibility,
+        report: &mut DiagnosticReport,
+    ) -> bool {
+        let Some(argument) = self.get(key) else {
+            return default;
+        };
+        let reads_text = compatibility.release().rules().reads_booleans_in_text;
+        let value = argument
+            .lenient_bool()
+            .filter(|_| reads_text || argument.as_string().is_none());
+        value.unwrap_or_else(|| {
+            let message = format!("`{key}` is no bool and has no effect; the default is {default}");
+            report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
+            default
+        })
+    }
+
     /// Location of the block.
     pub fn at(&self) -> DocumentLocation {
         self.path.at(self.mark)
@@ -210,7 +233,7 @@ impl<'a> PluginArgument<'a> {
     /// Integer. A fraction is cut. A number that does not fit is an error under `corrected`; under `upstream` it has
     /// the value that the reference's machine gives it.
     pub fn decode_int(&self, compatibility: Compatibility, report: &mut DiagnosticReport) -> Option<i64> {
-        let upstream = compatibility == Compatibility::Upstream;
+        let upstream = compatibility.is_upstream();
         let (fits, wrapped) = match self.value() {
             YamlValue::Null => (true, 0),
             YamlValue::Int(n) => (true, *n),

@@ -11,6 +11,7 @@ pub mod diagnostics;
 pub mod emit;
 mod kube;
 pub mod load;
+mod release;
 pub mod spec;
 pub mod suggestion;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use compile::{
 };
 pub use diagnostics::{Diagnostic, DiagnosticReport, ErrorCode, PolicyRejectionKind, Severity, UnservedPlugin};
 pub use load::{LoadOptions, LoadedSpec, load};
+pub use release::{Release, ReleaseRules, ReleasedScheduler};
 pub use spec::{PluginSpec, PluginSwitches, PolicySpec};
 pub use switch::Switch;
 pub use unserved::{DecisionKind, UnservedEffect, unserved_effect};

@@ -209,9 +209,9 @@ fn unserved_plugins_are_listed_once_each() {
 fn the_pumice_section_accepts_compatibility_only() {
     let text = "pumice: {compatibility: upstream}\nactions: enqueue\ntiers: [{plugins: [{name: drf, enablePredicate: Null}]}]\n";
     let spec = spec(text);
-    assert_eq!(spec.compatibility(Compatibility::Corrected), Compatibility::Upstream);
+    assert_eq!(spec.compatibility(Compatibility::Corrected), Compatibility::UPSTREAM);
     assert_eq!(spec.tiers[0][0].switches.written(Switch::Predicate), Some(false));
-    let corrected = load_as(&text.replace("upstream", "corrected"), Compatibility::Upstream)
+    let corrected = load_as(&text.replace("upstream", "corrected"), Compatibility::UPSTREAM)
         .spec
         .unwrap();
     assert_eq!(corrected.tiers[0][0].switches.written(Switch::Predicate), None);
@@ -317,7 +317,7 @@ metrics:
         )]))
     });
     let again = self::spec(&effective);
-    assert_eq!(again.compatibility(Compatibility::Upstream), Compatibility::Corrected);
+    assert_eq!(again.compatibility(Compatibility::UPSTREAM), Compatibility::Corrected);
     let (before, after) = (&spec.tiers[0][0], &again.tiers[0][0]);
     assert!(
         Switch::ALL
@@ -382,12 +382,12 @@ fn strict_decoding_truncates_floats_and_locates_errors() {
     let int = |key: &str, compatibility, report: &mut DiagnosticReport| {
         all.get(key).unwrap().decode_int(compatibility, report)
     };
-    for compatibility in [Compatibility::Upstream, Compatibility::Corrected] {
+    for compatibility in [Compatibility::UPSTREAM, Compatibility::Corrected] {
         assert_eq!(int("a", compatibility, &mut report), Some(2));
         assert_eq!(int("b", compatibility, &mut report), Some(0));
         assert_eq!(int("c", compatibility, &mut report), Some(0));
     }
-    assert_eq!(int("d", Compatibility::Upstream, &mut report), Some(i64::MIN));
+    assert_eq!(int("d", Compatibility::UPSTREAM, &mut report), Some(i64::MIN));
     assert_eq!(diagnostic_lines(&report), [""; 0]);
     assert_eq!(int("d", Compatibility::Corrected, &mut report), None);
     assert_eq!(int("e", Compatibility::Corrected, &mut report), None);

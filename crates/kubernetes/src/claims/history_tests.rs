@@ -29,7 +29,7 @@ impl WatchedRecords {
     fn change(&mut self, (kind, name, object): &Change) {
         let affected = match object
             .as_ref()
-            .map(|object| read_value(*kind, object, AmountRules::Auto))
+            .map(|object| read_value(*kind, object, AmountRules::default()))
         {
             Some(Ok(ObjectRecord::Node(node))) => {
                 self.plain_nodes.insert(name.clone(), node);
@@ -202,12 +202,12 @@ proptest! {
 #[test]
 fn nothing_is_held_for_what_has_gone() {
     let mut devices = ClaimedDevices::default();
-    let mut put = |kind, name: &str, rest: Value| match read_value(kind, &object(kind, name, &rest), AmountRules::Auto)
-    {
-        Ok(ObjectRecord::Task(task, _, claims)) => devices.put_pod(&task, claims),
-        Ok(ObjectRecord::Device(object)) => devices.put(object),
-        other => panic!("{other:?}"),
-    };
+    let mut put =
+        |kind, name: &str, rest: Value| match read_value(kind, &object(kind, name, &rest), AmountRules::default()) {
+            Ok(ObjectRecord::Task(task, _, claims)) => devices.put_pod(&task, claims),
+            Ok(ObjectRecord::Device(object)) => devices.put(object),
+            other => panic!("{other:?}"),
+        };
     let spec = json!({"driver": "gpu.x", "nodeName": "n", "devices": [{"name": "gpu-0"}]});
     put(ObjectKind::ResourceSlice, "s", json!({"spec": spec}));
     put(ObjectKind::ResourceClaim, "c", json!({"spec": {}}));

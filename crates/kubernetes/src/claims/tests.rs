@@ -186,9 +186,9 @@ fn a_claim_with_a_senseless_number_is_rejected() {
 /// Devices after an object that is read by its bytes, as a watch reads it.
 fn put(devices: &mut ClaimedDevices, object: &Value) -> AffectedRecords {
     let kind = object_kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
-    let by_value = read_value(kind, object, AmountRules::Auto).unwrap();
+    let by_value = read_value(kind, object, AmountRules::default()).unwrap();
     let bytes = object.to_string();
-    let by_bytes = read_json_of(kind, bytes.as_bytes(), AmountRules::Auto, ObjectLimits::default()).unwrap();
+    let by_bytes = read_json_of(kind, bytes.as_bytes(), AmountRules::default(), ObjectLimits::default()).unwrap();
     assert_eq!(by_bytes, by_value, "the fields that are read are all that matter");
     if let ObjectRecord::Task(task, _, claims) = by_bytes {
         return devices.put_pod(&task, claims);

@@ -8,6 +8,7 @@ use super::pod::{ContainerStatus, Pod, PodContainer, ResourceQuantities, Resourc
 use super::total::{InitAmounts, SummableAmounts, pod_total};
 use pumice_engine::model::quantity::{Quantity, QuantityFormat};
 use pumice_engine::model::resource_name::{ResourceKind, amount_in};
+use pumice_engine::policy::ReleaseRules;
 
 /// Cpu that kube-scheduler assumes for a container without a cpu request, in thousandths of a core.
 pub const DEFAULT_CPU_MILLI: i64 = 100;
@@ -21,6 +22,18 @@ pub enum KubernetesRelease {
     V1_35,
     /// Release 1.36: applies a resize at pod level.
     V1_36,
+}
+
+impl KubernetesRelease {
+    /// Release that a scheduler is built with.
+    #[must_use]
+    pub fn of(rules: &ReleaseRules) -> Self {
+        if rules.resizes_pod_level {
+            Self::V1_36
+        } else {
+            Self::V1_35
+        }
+    }
 }
 
 /// Amounts of a pod in Kubernetes.

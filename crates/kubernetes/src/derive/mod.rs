@@ -26,6 +26,7 @@ pub use volcano::{PodTaskStatus, volcano_task};
 
 use kubernetes::{KubernetesAmounts, NonzeroRequests};
 use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount_in, format_in};
+use pumice_engine::policy::ReleaseRules;
 use volcano::VolcanoAmounts;
 
 /// Derivation of a task's requests.
@@ -94,12 +95,16 @@ pub struct EffectiveTask {
     pub role: String,
 }
 
-/// Task for a pod, with amounts by the rules of `derivation`.
+/// Task for a pod, with amounts by the rules of `derivation` in a release.
 ///
 /// # Errors
 /// An amount does not fit in 64 bits.
-pub fn effective_task(pod: &Pod, derivation: RequestDerivation) -> Result<EffectiveTask, PodError> {
-    let kubernetes = kubernetes_amounts(pod, KubernetesRelease::V1_36)?;
+pub fn effective_task(
+    pod: &Pod,
+    derivation: RequestDerivation,
+    rules: &ReleaseRules,
+) -> Result<EffectiveTask, PodError> {
+    let kubernetes = kubernetes_amounts(pod, KubernetesRelease::of(rules))?;
     let (nonzero, of_containers) = (kubernetes.nonzero, kubernetes.container_nonzero);
     let counted = counted_texts(&kubernetes);
     let (requests, limits, priority) = match derivation {
@@ -109,7 +114,7 @@ pub fn effective_task(pod: &Pod, derivation: RequestDerivation) -> Result<Effect
             pod.priority.unwrap_or(0),
         ),
         RequestDerivation::Volcano => {
-            let task = volcano_task(pod)?;
+            let task = volcano_task(pod, rules)?;
             (
                 volcano_texts(&task.requests)?,
                 volcano_texts(&task.limit)?,

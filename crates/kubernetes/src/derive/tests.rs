@@ -1,5 +1,6 @@
 //! Cases in which the derivations differ, and pods that they reject. The vectors have the recorded pods.
 
+use pumice_engine::policy::Release;
 use serde_json::{Value, json};
 
 use super::*;
@@ -27,9 +28,9 @@ fn texts<const N: usize>(entries: [(&str, &str); N]) -> BTreeMap<String, String>
 fn volcano_rounds_each_container_and_kubernetes_the_pod() {
     let tiny = requesting(&json!({ "cpu": "0.1m", "nvidia.com/gpu": "500m" }));
     let pod = pod(&json!({ "containers": [tiny, tiny, tiny] }));
-    let kubernetes = effective_task(&pod, RequestDerivation::Kubernetes).unwrap();
+    let kubernetes = effective_task(&pod, RequestDerivation::Kubernetes, Release::default().rules()).unwrap();
     assert_eq!(kubernetes.requests, texts([("cpu", "1m"), ("nvidia.com/gpu", "2")]));
-    let volcano = effective_task(&pod, RequestDerivation::Volcano).unwrap();
+    let volcano = effective_task(&pod, RequestDerivation::Volcano, Release::default().rules()).unwrap();
     assert_eq!(volcano.requests, texts([("cpu", "3m"), ("nvidia.com/gpu", "1500m")]));
     assert_eq!(
         volcano.counted_requests,
@@ -40,9 +41,9 @@ fn volcano_rounds_each_container_and_kubernetes_the_pod() {
 #[test]
 fn the_pod_itself_is_left_out() {
     let pod = pod(&json!({ "containers": [requesting(&json!({ "cpu": "1", "pods": "5" }))] }));
-    let volcano = volcano_task(&pod).unwrap();
+    let volcano = volcano_task(&pod, Release::default().rules()).unwrap();
     assert_eq!(volcano.resreq().get("pods").exact, 6);
-    let effective = effective_task(&pod, RequestDerivation::Volcano).unwrap();
+    let effective = effective_task(&pod, RequestDerivation::Volcano, Release::default().rules()).unwrap();
     assert_eq!(effective.requests, texts([("cpu", "1"), ("pods", "5")]));
     assert_eq!(effective.nonzero_requests, texts([("cpu", "1"), ("memory", "200Mi")]));
 }
@@ -126,18 +127,26 @@ fn amounts_that_do_not_fit_are_rejected() {
             .to_string(),
         message
     );
-    assert_eq!(volcano_task(&memory).unwrap_err().to_string(), message);
+    assert_eq!(
+        volcano_task(&memory, Release::default().rules())
+            .unwrap_err()
+            .to_string(),
+        message
+    );
     assert!(fit_plus_amounts(&memory).is_err() && card_amounts(&memory).is_err());
     let storage = one(&json!({ "ephemeral-storage": "10P" }));
     assert!(
         kubernetes_amounts(&storage, KubernetesRelease::V1_36).is_ok(),
         "whole bytes fit"
     );
-    assert!(volcano_task(&storage).is_err(), "thousandths of bytes do not");
+    assert!(
+        volcano_task(&storage, Release::default().rules()).is_err(),
+        "thousandths of bytes do not"
+    );
     let half = requesting(&json!({ "memory": "5Ei" }));
     let pod = pod(&json!({ "containers": [half, half] }));
     assert!(
-        effective_task(&pod, RequestDerivation::Volcano).is_err(),
+        effective_task(&pod, RequestDerivation::Volcano, Release::default().rules()).is_err(),
         "the sum does not"
     );
 }

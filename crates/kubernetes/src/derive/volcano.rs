@@ -9,6 +9,7 @@ use super::kubernetes::{
 use super::pod::{ContainerStatus, Pod, PodContainer, ResourceQuantities};
 use super::total::{InitAmounts, SummableAmounts, pod_total};
 use pumice_engine::model::resource_name::{ResourceKind, amount};
+use pumice_engine::policy::ReleaseRules;
 
 /// Annotation and label that make a pod preemptable.
 const PREEMPTABLE: &str = "volcano.sh/preemptable";
@@ -169,11 +170,11 @@ impl VolcanoTask {
     }
 }
 
-/// Derives Volcano's task from a pod.
+/// Derives Volcano's task from a pod, by the rules of a release.
 ///
 /// # Errors
 /// The amount of a container does not fit in 64 bits.
-pub fn volcano_task(pod: &Pod) -> Result<VolcanoTask, PodError> {
+pub fn volcano_task(pod: &Pod, rules: &ReleaseRules) -> Result<VolcanoTask, PodError> {
     let containers = volcano_amounts(&each_container_requests(pod, ContainerStatusSource::OwnList))?;
     let inits = each_init_requests(pod, ContainerStatusSource::OwnList);
     let inits = inits.into_iter().map(|init| {
@@ -183,11 +184,20 @@ pub fn volcano_task(pod: &Pod) -> Result<VolcanoTask, PodError> {
         })
     });
     let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
-    let requests = with_pod_level(pod_total(&containers, &inits), pod)?;
+    let total = |inits: &[InitAmounts<VolcanoAmounts>]| {
+        if rules.reads_pod_level_resources {
+            return with_pod_level(pod_total(&containers, inits), pod);
+        }
+        // Overhead counts beside the containers, so that a larger init container hides it.
+        let overhead = pod.overhead.as_ref().map(VolcanoAmounts::of).transpose()?;
+        let beside: Vec<VolcanoAmounts> = containers.iter().cloned().chain(overhead).collect();
+        Ok(pod_total(&beside, inits))
+    };
+    let requests = total(&inits)?;
     Ok(VolcanoTask {
         best_effort: requests.is_best_effort(),
         requests,
-        without_init: with_pod_level(pod_total(&containers, &[]), pod)?,
+        without_init: total(&[])?,
         limit: limit(pod)?,
         has_sidecar: pod.init_containers.iter().any(|container| container.always_restarted),
         scheduling_gated: pod.gated,

@@ -95,7 +95,7 @@ fn a_container_asks_for_what_it_is_limited_to() {
 
 #[test]
 fn derivation_can_be_chosen() {
-    let mut import = ClusterImport::new(AmountRules::Fixed(RequestDerivation::Volcano));
+    let mut import = ClusterImport::new(AmountRules::from_name("volcano").unwrap());
     import.read("file", JSON).unwrap();
     // Volcano's default priority is 1, Kubernetes' is 0.
     assert_eq!(import.tasks["web/front-0"].priority, 1);

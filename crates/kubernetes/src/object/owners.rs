@@ -266,7 +266,7 @@ mod tests {
     use pumice_protocol::v1 as pb;
 
     fn tasks_of(objects: &serde_json::Value) -> Vec<pb::Task> {
-        let mut import = ClusterImport::new(AmountRules::Auto);
+        let mut import = ClusterImport::new(AmountRules::default());
         import.read("dump", &objects.to_string()).unwrap();
         assert_eq!(import.rejected(), []);
         import.into_cluster().tasks
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_selector_that_cannot_be_read_is_named() {
-        let mut import = ClusterImport::new(AmountRules::Auto);
+        let mut import = ClusterImport::new(AmountRules::default());
         let object = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "a", "namespace": "b"},
                             "spec": {"selector": {"matchLabels": {"app": 1}}}});
         import.read("dump", &object.to_string()).unwrap();

@@ -10,6 +10,7 @@ use super::fields::{FieldError, get, list, namespaced, text, texts, time};
 use super::{constraints, devices};
 use crate::derive::{self, EffectiveTask, Pod, PodError, PodTaskStatus, RequestDerivation};
 use pumice_engine::model::resource_name::AmountError;
+use pumice_engine::policy::{Release, ReleaseRules};
 use pumice_protocol::v1 as pb;
 
 /// Annotations that name the pod group of a pod. The first present annotation that is not empty applies.
@@ -21,13 +22,12 @@ const TASK_PRIORITY: &str = "volcano.sh/task-priority";
 /// Rules for the amounts of pods. By all of them, amounts that no record holds and, of a pod with a node, shared devices that nobody can
 /// mean do not make the pod unreadable: it lists [`UNREAD_AMOUNTS`] as not evaluated. So no text of a user hides what a pod takes from its
 /// node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AmountRules {
-    /// Rules of the scheduler that the pod names.
-    #[default]
-    Auto,
-    /// Rules of this derivation, for all pods.
-    Fixed(RequestDerivation),
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AmountRules {
+    /// Scheduler whose rules count for all pods; `None`: the scheduler that the pod names.
+    pub derivation: Option<RequestDerivation>,
+    /// Release of that scheduler.
+    pub release: Release,
 }
 
 /// Field that a pod lists as not evaluated if some of its amounts are.
@@ -37,11 +37,20 @@ impl AmountRules {
     /// Rules by name: `auto`, or the name of a derivation.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        if name == "auto" {
-            Some(AmountRules::Auto)
-        } else {
-            RequestDerivation::from_name(name).map(AmountRules::Fixed)
-        }
+        let derivation = match name {
+            "auto" => None,
+            name => Some(RequestDerivation::from_name(name)?),
+        };
+        Some(Self {
+            derivation,
+            ..Self::default()
+        })
+    }
+
+    /// The same by the rules of a release.
+    #[must_use]
+    pub fn of_release(self, release: Release) -> Self {
+        Self { release, ..self }
     }
 
     /// Names that [`AmountRules::from_name`] accepts.
@@ -57,16 +66,14 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
     // Errors name the place in the object as it was given.
     let read = Pod::read(&with_default_requests(object));
     let mut pod = read.map_err(|error| pod_field_error(Pod::read(object).err().unwrap_or(error)))?;
-    let derivation = match counting {
-        AmountRules::Auto => RequestDerivation::of(&pod),
-        AmountRules::Fixed(derivation) => derivation,
-    };
+    let derivation = counting.derivation.unwrap_or_else(|| RequestDerivation::of(&pod));
+    let rules = counting.release.rules();
     let (devices, unread_devices) = match devices::of_pod(object) {
         Err(_) if !pod.node.is_empty() => (None, true),
         devices => (devices?, false),
     };
     let mut unevaluated = derive::unevaluated_pod_fields(object);
-    let (effective, are_bounded) = bounded_task(&mut pod, derivation);
+    let (effective, are_bounded) = bounded_task(&mut pod, derivation, rules);
     let effective = effective.map_err(pod_field_error)?;
     unevaluated.extend((unread_devices || are_bounded).then_some(UNREAD_AMOUNTS));
     let amounts = |items: BTreeMap<String, String>| Some(pb::ResourceList { items });
@@ -111,11 +118,15 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
 }
 
 /// Task of a pod, and whether its amounts were too large for a record.
-fn bounded_task(pod: &mut Pod, derivation: RequestDerivation) -> (Result<EffectiveTask, PodError>, bool) {
-    match derive::effective_task(pod, derivation) {
+fn bounded_task(
+    pod: &mut Pod,
+    derivation: RequestDerivation,
+    rules: &ReleaseRules,
+) -> (Result<EffectiveTask, PodError>, bool) {
+    match derive::effective_task(pod, derivation, rules) {
         Err(PodError::Amount(AmountError::TooLarge { .. })) => {
             pod.bound_amounts();
-            (derive::effective_task(pod, derivation), true)
+            (derive::effective_task(pod, derivation, rules), true)
         }
         effective => (effective, false),
     }

@@ -8,7 +8,7 @@ fn read_all(bytes: &[u8]) -> Vec<(Option<usize>, ObjectOutcome)> {
     let mut all = Vec::new();
     read_json(
         bytes,
-        AmountRules::Auto,
+        AmountRules::default(),
         ObjectLimits::default(),
         &mut |item, outcome| {
             all.push((item, outcome));
@@ -21,7 +21,7 @@ fn read_all(bytes: &[u8]) -> Vec<(Option<usize>, ObjectOutcome)> {
 /// Reads an object by its whole JSON value, as files are read.
 fn by_value(object: &Value) -> Option<Result<ObjectRecord, FieldError>> {
     let kind = object_kind(object["apiVersion"].as_str()?, object["kind"].as_str()?)?;
-    Some(read_value(kind, object, AmountRules::Auto))
+    Some(read_value(kind, object, AmountRules::default()))
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl ObjectReader {
 
     /// Adds the record of an object to changes.
     pub(crate) fn read(&mut self, kind: ObjectKind, is_deleted: bool, bytes: &[u8], changes: &mut ChangeBatches) {
-        let read = object::read_json_of(kind, bytes, AmountRules::Auto, ObjectLimits::default());
+        let read = object::read_json_of(kind, bytes, AmountRules::default(), ObjectLimits::default());
         if is_deleted {
             self.remove(kind, &read, changes);
         } else {
@@ -142,7 +142,7 @@ impl ObjectReader {
         changes: &mut ChangeBatches,
     ) -> Result<(), RequestError> {
         let mut put = |read| self.put(kind, read, changes);
-        let read = object::read_json_list(kind, page, AmountRules::Auto, ObjectLimits::default(), &mut put);
+        let read = object::read_json_list(kind, page, AmountRules::default(), ObjectLimits::default(), &mut put);
         read.map_err(|error| RequestError::Unreadable(error.to_string()))
     }
 

@@ -153,7 +153,7 @@ pub(super) fn print_holdings(held: &CardHoldings) -> Result<(), CommandError> {
 /// The three examples of the plugin's design document, and a job that asks for too much.
 pub(super) async fn run_examples(harness: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n6. Card quotas: Jobs, PodGroups and Queues as written in examples/cards")?;
-    let mut import = ClusterImport::new(AmountRules::Auto);
+    let mut import = ClusterImport::new(AmountRules::default());
     import.read("cluster.yaml", CLUSTER)?;
     import.read("jobs.yaml", JOBS)?;
     let cluster = import.into_cluster();

@@ -19,7 +19,7 @@ const QUEUES: [&str; 2] = ["red", "blue"];
 /// Places a small invented trace.
 pub(super) async fn run_small(harness: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n7. Choices of cards in a small trace: each of two queues may hold a third of each kind")?;
-    let mut import = ClusterImport::new(AmountRules::Auto);
+    let mut import = ClusterImport::new(AmountRules::default());
     import.read("trace-nodes.csv", NODES)?;
     import.read("trace-tasks.csv", TASKS)?;
     place_all(harness, import.into_cluster()).await
@@ -32,7 +32,7 @@ pub(super) async fn run_openb(harness: &mut DemoHarness, folder: &Path) -> Resul
         return output::line("\n  (no openb_pod_list_gpuspec33.csv: tasks that name cards are left out)");
     }
     output::line("\n9. openb, tasks that name cards, under the same kind of quotas")?;
-    let mut import = ClusterImport::new(AmountRules::Auto);
+    let mut import = ClusterImport::new(AmountRules::default());
     import.read(
         "nodes",
         &files::read_text(&folder.join("openb_node_list_all_node.csv"))?,

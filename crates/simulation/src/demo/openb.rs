@@ -39,7 +39,7 @@ impl TraceCounts {
 /// Places the trace under both policies.
 pub(super) async fn run(harness: &mut DemoHarness, folder: &Path) -> Result<(), CommandError> {
     output::line("\n8. openb, a real GPU cluster: tasks in order of creation, none leaving, each to its best node")?;
-    let mut import = ClusterImport::new(AmountRules::Auto);
+    let mut import = ClusterImport::new(AmountRules::default());
     for file in [NODES, TASKS] {
         import.read(file, &files::read_text(&folder.join(file))?)?;
     }

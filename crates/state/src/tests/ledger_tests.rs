@@ -390,7 +390,7 @@ async fn rows_and_tombstones_are_bounded() {
 
 #[tokio::test]
 async fn under_upstream_a_promise_counts_until_the_reference_counts_it() {
-    let fixture = LedgerFixture::new(StateLimits::default(), Compatibility::Upstream).await;
+    let fixture = LedgerFixture::new(StateLimits::default(), Compatibility::UPSTREAM).await;
     fixture
         .apply(2, BatchKind::Delta, vec![BatchRecord::Job(job("ns/a", "u", 6))])
         .await;

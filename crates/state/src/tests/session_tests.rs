@@ -147,7 +147,7 @@ async fn a_rejected_change_leaves_nothing_of_its_batch() {
 
 #[tokio::test]
 async fn savepoints_bring_everything_back() {
-    for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+    for compatibility in [Compatibility::Corrected, Compatibility::UPSTREAM] {
         let (state, _, session) = open(compatibility).await;
         let before = state
             .step_session(&session, 0, &[SessionChange::Savepoint("s".into())])

@@ -11,7 +11,7 @@ use crate::decide::query::{NodeQuery, ResourceFit};
 use crate::decide::reduce;
 use crate::model::{NodeMask, NodeSlot, Problem, TaskClass, TaskRecord, TaskStatus};
 use crate::plugin::{ChunkRejections, NodeFilter, PluginContext, Resolution};
-use crate::policy::{Compatibility, Policy};
+use crate::policy::Policy;
 
 /// Amounts that a node must have for a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl<'p> NodeChooser<'p> {
         let (query, class) = self.query_of(context, task, gradient);
         let selection = PluginSelection::Tiers(self.policy);
         let filters = status_filters(context, &selection, &query, &class, gradient.status())?;
-        let hides = self.policy.compatibility() == Compatibility::Upstream;
+        let hides = self.policy.compatibility().is_upstream();
         let candidates = candidates(context, among);
         let slices = candidates.slices.iter();
         let passing = slices.map(|slice| (slice.first_slot, resolvable_of(slice, &filters, hides)));

@@ -22,7 +22,7 @@ use crate::model::constraints::{ConstraintKind, PodAffinityTerm};
 use crate::model::{ClusterState, NodeEntry, NodeSlot, Problem, TaskClass, TaskStatus};
 use crate::plugin::{Measurement, PluginContext, Reason};
 use crate::plugin_state::PluginStates;
-use crate::policy::{Compatibility, Policy};
+use crate::policy::Policy;
 
 /// State after the groups before.
 #[derive(Clone)]
@@ -149,7 +149,7 @@ impl<'q> GroupPlacer<'q> {
                 if let Some(pod) = joins.pod_class() {
                     self.state.add_hypothetical_pods(pod, *slot, *times);
                 }
-                let upstream = self.policy.compatibility() == Compatibility::Upstream;
+                let upstream = self.policy.compatibility().is_upstream();
                 let is_current = upstream || self.current_entries.contains(slot);
                 if !is_current && joins.add_to_columns(&mut self.state, *slot, *times) {
                     continue;

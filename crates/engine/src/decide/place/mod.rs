@@ -40,7 +40,7 @@ use crate::model::{
 };
 use crate::plugin::{Measurement, Reason, Resolution};
 use crate::plugin_state::PluginStates;
-use crate::policy::{Compatibility, Policy};
+use crate::policy::Policy;
 
 /// Query of Place: groups of equal tasks, and the minimum number to place. For example, one group of 16 workers with a
 /// minimum of 16.
@@ -175,7 +175,7 @@ pub fn place_cancellable(
     execution: Parallelism<'_>,
 ) -> Result<Option<PlaceResult>, Problem> {
     let (mut hypothetical_state, plugin_states) = hypothetical_state(cluster_state, policy, origin, query);
-    if policy.compatibility() == Compatibility::Upstream && hypothetical_state.cycle_beginning().is_none() {
+    if policy.compatibility().is_upstream() && hypothetical_state.cycle_beginning().is_none() {
         hypothetical_state.begin_upstream_cycle();
     }
     let needed = min_count(&hypothetical_state, query);

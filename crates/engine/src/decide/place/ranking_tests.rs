@@ -140,7 +140,7 @@ proptest! {
         number_of_policy in 0..POLICIES.len(),
         upstream in any::<bool>(),
     ) {
-        let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+        let compatibility = if upstream { Compatibility::UPSTREAM } else { Compatibility::Corrected };
         let policy = fixtures::policy(POLICIES[number_of_policy], compatibility).policy;
         let mut state = fixtures::cluster_state(ResourceTable::default(), nodes);
         for number in 0..steps.len() {

@@ -183,7 +183,7 @@ proptest! {
         for (kind, number, variant) in changes {
             ClusterChange { kind, number, variant }.apply(&mut state);
         }
-        let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+        let compatibility = if upstream { Compatibility::UPSTREAM } else { Compatibility::Corrected };
         let all = all_classes(&state);
         let mut found = 0;
         for document in DOCUMENTS.into_iter().chain([OWN_NODE, FIT_PLUS, KUBE_SUMS]) {

@@ -7,8 +7,10 @@ use crate::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
 use crate::decide::{self, ResourceFit};
 use crate::model::{ClusterState, JobRecord, NodeRecord, Problem, ResourceId, ResourceTable};
 use crate::plugin_state::PluginStates;
-use crate::policy::Compatibility::{self, Corrected, Upstream};
+use crate::policy::Compatibility::{self, Corrected};
 use crate::policy::{CompileOptions, compile};
+
+const UPSTREAM: Compatibility = Compatibility::UPSTREAM;
 
 /// One node of 8 devices, half of them used, and a task that asks for one.
 fn device(name: &str) -> (ClusterState, decide::ScoreQuery) {
@@ -42,7 +44,7 @@ fn a_slash_star_pattern_covers_a_family() {
         sheet.result.totals[0].to_bits()
     };
     assert_eq!(total(Corrected), 50.0_f64.to_bits());
-    assert_eq!(total(Upstream), 0);
+    assert_eq!(total(UPSTREAM), 0);
 }
 
 const FLAT: &str = "{name: resource-strategy-fit, arguments: {sra.policy: retention, \
@@ -62,7 +64,7 @@ fn flat_sra_keys_count() {
         ["rsf", "sra"]
     );
     assert_eq!(with_sra[1].1, [100.0]);
-    assert_eq!(names(Upstream).len(), 1, "sra stays off");
+    assert_eq!(names(UPSTREAM).len(), 1, "sra stays off");
 }
 
 #[test]
@@ -74,7 +76,7 @@ fn nested_sra_policies_count() {
         let compiled = policy(plugin, compatibility);
         parts(&cluster_state, &compiled.policy, &query).len()
     };
-    assert_eq!((names(Corrected), names(Upstream)), (2, 1));
+    assert_eq!((names(Corrected), names(UPSTREAM)), (2, 1));
 }
 
 /// 8 idle devices keep 8 cores each; 60 cores are idle.
@@ -115,7 +117,7 @@ fn old_proportional_keys_count() {
     ] {
         let plugin = format!("{{name: resource-strategy-fit, arguments: {arguments}}}");
         assert!(is_rejected(&plugin, Corrected), "{arguments}");
-        assert!(!is_rejected(&plugin, Upstream), "{arguments}");
+        assert!(!is_rejected(&plugin, UPSTREAM), "{arguments}");
     }
 }
 
@@ -139,7 +141,7 @@ fn scored(annotations: &[(&str, &str)], compatibility: Compatibility) -> Result<
     let odd = !answered.warnings.is_empty();
     assert_eq!(
         odd,
-        compatibility == Upstream,
+        compatibility.is_upstream(),
         "{annotations:?}: {:?}",
         answered.warnings
     );
@@ -160,7 +162,7 @@ fn bad_pod_annotations_are_problems() {
         let problem = scored(annotations, Corrected).unwrap_err();
         assert_eq!(problem.field, format!("annotations[{field}]"), "{annotations:?}");
         assert_eq!(problem.code.name(), "ANNOTATION_INVALID", "{annotations:?}");
-        assert!(scored(annotations, Upstream).unwrap() <= 0.0, "{annotations:?}");
+        assert!(scored(annotations, UPSTREAM).unwrap() <= 0.0, "{annotations:?}");
     }
     assert_eq!(
         scored(&[(TYPE, "MostAllocated"), (WEIGHT, "{\"cpu\":1}")], Corrected),
@@ -181,7 +183,7 @@ fn numbers_beyond_64_bits_are_errors() {
     };
     let report = taken(Corrected).unwrap_err();
     assert_eq!(report.errors().next().unwrap().code.name(), "ARGUMENT_RANGE");
-    assert!(taken(Upstream).unwrap().contains("resourceStrategyFitWeight: 10"));
+    assert!(taken(UPSTREAM).unwrap().contains("resourceStrategyFitWeight: 10"));
 }
 
 #[test]
@@ -235,6 +237,6 @@ fn a_node_without_scalars_gains_no_future_scalars_under_upstream() {
             .value;
         (shown(gpu), shown(ResourceId::CPU), measured)
     };
-    assert_eq!(future(Upstream), (None, Some(3000.0), 0.0));
+    assert_eq!(future(UPSTREAM), (None, Some(3000.0), 0.0));
     assert_eq!(future(Corrected), (Some(-2000.0), Some(3000.0), -2.0));
 }

@@ -18,7 +18,7 @@ type ExpectedDiagnostics<'a> = (&'a str, &'a [(&'a str, &'a str)]);
 
 fn check(plugin: &str, rows: &[ExpectedDiagnostics<'_>]) {
     for (arguments, expected) in rows {
-        for compatibility in [Compatibility::Upstream, Compatibility::Corrected] {
+        for compatibility in [Compatibility::UPSTREAM, Compatibility::Corrected] {
             let report = diagnostic_report(plugin, arguments, false, compatibility);
             let prefix = "tiers[0].plugins[0].arguments";
             let found: Vec<(&str, &str)> = report
@@ -236,7 +236,7 @@ fn old_keys_are_accepted_with_a_warning() {
         "resource-strategy-fit",
         "{sra.policy: retention}",
         false,
-        Compatibility::Upstream,
+        Compatibility::UPSTREAM,
     );
     assert_eq!(report.diagnostics[0].code.name(), UNKNOWN);
 }

@@ -69,7 +69,7 @@ fn a_node_that_is_full_and_tainted_is_tainted_under_corrected() {
     // The reference ignores conditions of nodes.
     for (compatibility, full_and_tainted, unready) in [
         (Compatibility::Corrected, "UntoleratedTaint", "NodeNotReady"),
-        (Compatibility::Upstream, "InsufficientResource", "InsufficientResource"),
+        (Compatibility::UPSTREAM, "InsufficientResource", "InsufficientResource"),
     ] {
         let nodes = vec![
             node("n0", 1_000, true),

@@ -161,7 +161,7 @@ fn check_round_trip(name: &str, case: &VectorRun) {
     let first = &case.compiled.effective_document;
     let again = compile(first, &CompileOptions::default());
     let again = again.unwrap_or_else(|report| panic!("{name}: {first}\n{:?}", report.diagnostics));
-    assert_eq!(again.policy.compatibility(), Compatibility::Upstream, "{name}");
+    assert_eq!(again.policy.compatibility().name(), "volcano-ed72c7c81", "{name}");
     assert_eq!(again.effective_document, *first, "{name}");
 }
 
@@ -173,7 +173,7 @@ fn check_family(family: &str) {
         if case["expect"].get("error").is_some() {
             let document = format!("actions: allocate\ntiers: [{{plugins: [{}]}}]", plugin_text(&plugin));
             let options = CompileOptions {
-                compatibility: Compatibility::Upstream,
+                compatibility: Compatibility::UPSTREAM,
                 ..CompileOptions::default()
             };
             let report = compile(&document, &options).unwrap_err();
@@ -187,7 +187,7 @@ fn check_family(family: &str) {
             let run = run(
                 &case,
                 &case["request"],
-                policy(&plugin_text(&plugin), Compatibility::Upstream),
+                policy(&plugin_text(&plugin), Compatibility::UPSTREAM),
             );
             assert_eq!(run.state.slots() as usize, run.sheet.nodes.len(), "{name}");
             check_scores(&name, &run, &case["expect"]["nodes"]);

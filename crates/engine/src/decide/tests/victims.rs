@@ -162,7 +162,7 @@ fn a_candidate_that_frees_nothing_is_none() {
         ask(&cluster_state, &policy, group, false).unwrap().victims
     };
     assert_eq!(ask(Compatibility::Corrected), [2]);
-    assert_eq!(ask(Compatibility::Upstream), [0, 1, 2]);
+    assert_eq!(ask(Compatibility::UPSTREAM), [0, 1, 2]);
 }
 
 #[test]

@@ -154,7 +154,7 @@ impl Case {
         let compatibility = [
             Compatibility::Corrected,
             Compatibility::Corrected,
-            Compatibility::Upstream,
+            Compatibility::UPSTREAM,
         ][numbers.below(3)];
         let policy = policy(POLICIES[numbers.below(POLICIES.len())], compatibility).policy;
         let plugin_states = policy.compute_plugin_states(&cluster);

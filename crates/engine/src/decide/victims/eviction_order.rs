@@ -4,13 +4,13 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::super::reduce_order::{self, TieBreakKey, compare_keys};
-use super::super::reduce_victims::{self, VictimRelation};
+use super::super::reduce_victims::{self, VictimJobs, VictimRelation};
 use crate::model::TaskRecord;
 use crate::plugin::{OrderKey, PluginContext};
 use crate::policy::{Policy, PolicyHook};
 
 /// Positions of candidates in the order in which a scheduler would evict them for a preemptor: a heap, as in the reference.
-pub(super) fn eviction_order(
+pub fn eviction_order(
     context: PluginContext<'_>,
     policy: &Policy,
     preemptor: &TaskRecord,
@@ -81,9 +81,26 @@ impl<'a> VictimOrder<'a> {
         reduce_victims::evicted_first(
             relation,
             || self.task_less(left, right),
-            || compare_columns(&self.job_keys, left, right),
+            || self.compare_jobs(left, right),
             || self.queue_less(name(left), name(right)),
         )
+    }
+
+    fn compare_jobs(&self, left: usize, right: usize) -> VictimJobs {
+        let value = compare_columns(&self.job_keys, left, right);
+        if self.policy.compatibility().release().rules().orders_victims_by_task {
+            return VictimJobs::Compared(value);
+        }
+        let key = |position: usize| {
+            let job = self.candidates.get(position).map_or("", |task| &*task.job);
+            let stored = self.context.cluster_state.jobs().get(job);
+            TieBreakKey {
+                creation_time: stored.and_then(|stored| stored.record.creation_time),
+                name: job,
+            }
+        };
+        let is_first = reduce_order::less(std::iter::once(value), || key(left).compare_by_age(&key(right)));
+        VictimJobs::Strict(is_first)
     }
 
     fn task_less(&self, left: usize, right: usize) -> bool {

@@ -7,7 +7,7 @@ mod shortfall;
 
 use std::sync::Arc;
 
-use eviction_order::eviction_order;
+pub use eviction_order::eviction_order;
 use shortfall::PreemptorShortfall;
 
 use super::plugin_selection::named_plugins;
@@ -302,10 +302,8 @@ impl VictimSelection<'_> {
     fn candidates(&self) -> Vec<VictimCandidate<'_>> {
         let all = self.group.candidates.iter().enumerate();
         let all = all.map(|(position, task)| VictimCandidate { position, task });
-        all.filter(|candidate| {
-            self.policy.compatibility() == Compatibility::Upstream || candidate.task.status.is_allocated()
-        })
-        .collect()
+        all.filter(|candidate| self.policy.compatibility().is_upstream() || candidate.task.status.is_allocated())
+            .collect()
     }
 
     /// Choice of the tiers; `votes` receives the choice of each plugin that was asked.

@@ -41,7 +41,7 @@ impl<'a> PreemptorShortfall<'a> {
             None => exact(id, NodeVector::Allocatable) - exact(id, NodeVector::Used),
         };
         // The reference compares what is written, also with 0.
-        let counts = |amount: i64| amount > 0 || compatibility == Compatibility::Upstream;
+        let counts = |amount: i64| amount > 0 || compatibility.is_upstream();
         let wanted = group.preemptor.requests.iter().filter(|(_, amount)| counts(*amount));
         let missing = wanted.map(|(id, amount)| {
             let free = idle(id) + exact(id, NodeVector::Releasing) - exact(id, NodeVector::Pipelined);

@@ -1,7 +1,7 @@
 //! Arguments of the plugin.
 
 use super::PLUGIN;
-use crate::policy::{DiagnosticReport, ErrorCode, PluginArguments};
+use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArguments};
 
 const RECLAIM_LEVEL: &str = "ancestorReclaimLevel";
 /// Switches of device classes, which no record carries.
@@ -22,7 +22,11 @@ impl QuotaTreeConfig {
     pub(super) const RECLAIM_LEVEL: &'static str = RECLAIM_LEVEL;
 
     /// Reads the arguments; anything but an integer of at least 0 has no effect, with a warning.
-    pub(super) fn read(arguments: &PluginArguments, report: &mut DiagnosticReport) -> Self {
+    pub(super) fn read(
+        arguments: &PluginArguments,
+        compatibility: Compatibility,
+        report: &mut DiagnosticReport,
+    ) -> Self {
         let known = [RECLAIM_LEVEL, DEVICE_SWITCHES[0], DEVICE_SWITCHES[1]];
         arguments.warn_unknown(report, PLUGIN, &known, |_| false);
         for key in DEVICE_SWITCHES {
@@ -37,6 +41,12 @@ impl QuotaTreeConfig {
         let Some(argument) = arguments.get(RECLAIM_LEVEL).filter(|argument| !argument.is_null()) else {
             return Self::default();
         };
+        let rules = compatibility.release().rules();
+        if !rules.reads_ancestor_reclaim_level {
+            let message = format!("{} does not read it", compatibility.name());
+            report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
+            return Self::default();
+        }
         let level = argument.lenient_int().and_then(|level| usize::try_from(level).ok());
         if level.is_none() {
             let message = "expected an integer of at least 0; the default 0 counts";

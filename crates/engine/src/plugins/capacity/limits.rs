@@ -59,7 +59,7 @@ pub(super) fn tree_bounds<'a>(
         own: written_bounds(&stored.record, compatibility),
     });
     let mut all: Vec<TreeRow<'a>> = rows.collect();
-    let is_upstream = compatibility == Compatibility::Upstream;
+    let is_upstream = compatibility.is_upstream();
     let root = row_of(&all, ROOT);
     let bounds = root_bounds(root.and_then(|root| all.get(root)), total, compatibility);
     let mut open = vec![(root, tree.children.get(ROOT), bounds)];
@@ -124,7 +124,7 @@ fn root_bounds(root: Option<&TreeRow<'_>>, total: &ResourceVector, compatibility
     let unlimited = unlimited(total);
     let mut bounds = root.map(|root| root.own.0.clone()).unwrap_or_default();
     let written = root.and_then(|root| root.written);
-    let is_upstream = compatibility == Compatibility::Upstream;
+    let is_upstream = compatibility.is_upstream();
     let mut capability = bounds.capability.take().filter(|own| match written {
         Some(written) if !is_upstream => !written.is_empty(),
         _ => !own.is_empty(),

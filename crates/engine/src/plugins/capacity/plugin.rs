@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::super::effective_values::{map_entry, value_map};
 use super::super::queue_accounts::{
-    IntegerAmounts, QueueTotals, QuotaLimit, QuotaReason, QuotaState, not_open, opinion,
+    IntegerAmounts, QueueTotals, QuotaLimit, QuotaReason, QuotaState, not_open, opinion, permit_by_vote,
 };
 use super::PLUGIN;
 use super::config::QuotaTreeConfig;
@@ -57,7 +57,7 @@ fn compile(
     report: &mut DiagnosticReport,
 ) -> Arc<dyn Plugin> {
     Arc::new(Capacity {
-        config: QuotaTreeConfig::read(arguments, report),
+        config: QuotaTreeConfig::read(arguments, compatibility, report),
         compatibility,
     })
 }
@@ -131,7 +131,7 @@ impl Plugin for Capacity {
         let names = &state.accounts.resources;
         for (queue, account) in levels {
             // The reference looks no further than the first limit, and so crashes at none above it.
-            if self.compatibility == Compatibility::Upstream && !reasons.is_empty() {
+            if self.compatibility.is_upstream() && !reasons.is_empty() {
                 break;
             }
             let limit = capability_of(queue, &account.limits.real_capability);
@@ -172,8 +172,9 @@ impl Plugin for Capacity {
         let state = QueueCapacityState::of_context(context)?;
         match query.kind {
             VictimKind::Preempt => Ok(None),
+            kind if kind.is_of_gangs() && !self.compatibility.release().rules().has_gang_actions => Ok(None),
             VictimKind::GangPreempt => Ok(Some((0..query.candidates.len()).collect())),
-            VictimKind::GangReclaim => state.gang_reclaimable(query).map(Some),
+            VictimKind::GangReclaim => state.reclaimable_in_turn(query, None).map(Some),
             VictimKind::Reclaim => state.reclaimable(context.cluster_state, query).map(Some),
         }
     }
@@ -184,8 +185,18 @@ impl Plugin for Capacity {
 }
 
 impl QuotaPlugin for Capacity {
+    fn permit_job(
+        &self,
+        plugin_states: &mut PluginStates,
+        cluster_state: &ClusterState,
+        now: Option<i64>,
+        job: &JobRecord,
+    ) -> Result<Option<AdmitOpinion>, Problem> {
+        permit_by_vote::<QueueCapacityState>(self, self.compatibility, plugin_states, (cluster_state, now), job)
+    }
+
     fn enqueue_job(&self, plugin_states: &mut PluginStates, _: &ClusterState, job: &JobRecord) -> Result<(), Problem> {
-        QueueCapacityState::enqueue(plugin_states, job)
+        QueueCapacityState::enqueue_after_votes(self.compatibility, plugin_states, job)
     }
 
     fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem> {

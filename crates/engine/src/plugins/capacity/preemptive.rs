@@ -5,7 +5,6 @@ use super::super::queue_accounts::{IntegerAmounts, QueueTotals, QuotaState, is_r
 use super::state::QueueCapacityState;
 use super::tree::ROOT;
 use crate::model::{ClusterState, Problem, ResourceId, ResourceVector, TaskRecord};
-use crate::policy::Compatibility;
 
 impl QueueCapacityState {
     /// True if a queue may evict tasks of others for these tasks.
@@ -26,7 +25,9 @@ impl QueueCapacityState {
             return Ok(false);
         }
         let account = self.known_account(queue)?;
-        let may_hold = account.limits.is_open && self.reasons_against_sum(queue, &requests, 0).is_empty();
+        let is_limited = self.compatibility().release().rules().preempts_within_limit;
+        let may_hold =
+            account.limits.is_open && (!is_limited || self.reasons_against_sum(queue, &requests, 0).is_empty());
         if !may_hold || !self.may_queues_above_hold(cluster_state, queue, &requests)? {
             return Ok(false);
         }
@@ -44,7 +45,7 @@ impl QueueCapacityState {
         queue: &str,
         requests: &IntegerAmounts,
     ) -> Result<bool, Problem> {
-        if self.compatibility() == Compatibility::Upstream {
+        if self.compatibility().is_upstream() {
             return Ok(true);
         }
         if !self.reasons_against_levels(&self.levels(queue)?).is_empty() {

@@ -74,11 +74,7 @@ impl QueueCapacityState {
     }
 
     fn find_inner_with_jobs(&mut self) {
-        let Some(tree) = self
-            .tree
-            .as_ref()
-            .filter(|_| self.compatibility() == Compatibility::Upstream)
-        else {
+        let Some(tree) = self.tree.as_ref().filter(|_| self.compatibility().is_upstream()) else {
             return;
         };
         let has_jobs = |queue: &&Arc<str>| {

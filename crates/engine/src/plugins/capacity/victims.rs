@@ -41,6 +41,12 @@ impl QueueCapacityState {
         if self.unready_reason().is_some() {
             return Ok(Vec::new());
         }
+        let rules = self.compatibility().release().rules();
+        if !rules.reclaims_in_victim_order {
+            rules.check_orphans(cluster_state, query.candidates)?;
+            let requests = ResourceVector::from(&IntegerAmounts::from(&query.preemptor.requests));
+            return self.reclaimable_in_turn(query, Some(&requests));
+        }
         let Some(reclaimer) = self.charged_task(query.preemptor) else {
             return Ok(Vec::new());
         };
@@ -79,18 +85,26 @@ impl QueueCapacityState {
         Ok(victims)
     }
 
-    /// Candidates of whole gangs that may be reclaimed: whoever reclaims, a queue gives up what it holds above what it
-    /// deserves, and keeps its guarantee.
+    /// Candidates that may be reclaimed, in the given order, as those of whole gangs are: whoever reclaims, a queue gives up
+    /// what it holds above what it deserves, and keeps its guarantee. With the requests of a reclaimer only candidates
+    /// count that have some of its resources.
     ///
     /// # Errors
     /// The errors of [`Self::reclaimable`].
-    pub(super) fn gang_reclaimable(&self, query: &VictimQuery<'_>) -> Result<Vec<usize>, Problem> {
+    pub(super) fn reclaimable_in_turn(
+        &self,
+        query: &VictimQuery<'_>,
+        reclaimer: Option<&ResourceVector>,
+    ) -> Result<Vec<usize>, Problem> {
         let (mut left, mut victims) = (RemainingAmounts::default(), Vec::new());
         if self.unready_reason().is_some() {
             return Ok(victims);
         }
         for (position, task) in query.candidates.iter().enumerate() {
-            let Some(candidate) = self.charged_task(task) else {
+            let shares = |candidate: &ChargedTask<'_>| {
+                reclaimer.is_none_or(|own| share_names(&candidate.vector, own, |id| id != ResourceId::PODS))
+            };
+            let Some(candidate) = self.charged_task(task).filter(shares) else {
                 continue;
             };
             if self.is_above_deserved(&mut left, &candidate)?.is_some() {
@@ -177,7 +191,7 @@ impl QueueCapacityState {
     /// True if a resource tells whether a queue deserves some of what a task requests. Every task requests pods: under
     /// `corrected` they do not.
     fn tells_deserved(&self, id: ResourceId) -> bool {
-        id != ResourceId::PODS || self.compatibility() == Compatibility::Upstream
+        id != ResourceId::PODS || self.compatibility().is_upstream()
     }
 
     /// True if nothing of the requests is deserved, false if more is held than deserved of one of them; `None`: neither.

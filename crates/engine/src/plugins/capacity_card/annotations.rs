@@ -63,7 +63,7 @@ pub fn read_cards(
     let mut counts = QuotaAmounts::default();
     for (card, cards) in entries {
         let milli = match compatibility {
-            Compatibility::Upstream => cards.wrapping_mul(1000),
+            Compatibility::Upstream(_) => cards.wrapping_mul(1000),
             Compatibility::Corrected if cards < 0 => {
                 return Err(CardsError::Negative {
                     annotation,
@@ -83,7 +83,7 @@ pub fn read_cards(
             },
         };
         match compatibility {
-            Compatibility::Upstream => counts.set_card(&card, milli.into()),
+            Compatibility::Upstream(_) => counts.set_card(&card, milli.into()),
             // `A | B|A` and `A|B` name the same choice.
             Compatibility::Corrected => counts.add_card(&normalize_choice(&card), milli.into()),
         }
@@ -121,10 +121,10 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_rejected_under_corrected() {
         for text in [r#"{"A": -1}"#, r#"{"A": 9223372036854775807}"#] {
-            assert!(of(text, Compatibility::Upstream).unwrap().is_some());
+            assert!(of(text, Compatibility::UPSTREAM).unwrap().is_some());
             assert!(of(text, Compatibility::Corrected).is_err());
         }
-        let wrapped = of(r#"{"A": 9223372036854775807}"#, Compatibility::Upstream)
+        let wrapped = of(r#"{"A": 9223372036854775807}"#, Compatibility::UPSTREAM)
             .unwrap()
             .unwrap();
         assert_eq!(wrapped.card("A"), Some(-1000));

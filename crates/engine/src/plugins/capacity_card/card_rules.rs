@@ -8,13 +8,12 @@ use super::quota_verdict::QuotaVerdict;
 use crate::model::{ClusterState, JobRecord, Problem, Reservation, TaskClass, TaskRecord};
 use crate::plugin::{NodeFilter, NodeScorer, PluginContext, Shortfall, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState};
-use crate::policy::Compatibility;
 use std::sync::Arc;
 
 /// State of the plugin under one of its rules.
 pub(super) trait CardRules: PluginState + Sized {
-    /// Mode of the policies that use this rule.
-    const COMPATIBILITY: Compatibility;
+    /// True for the corrected rule.
+    const IS_CORRECTED: bool;
 
     /// The state of a cluster state.
     fn build(cluster_state: &ClusterState, config: CapacityConfig) -> Self;

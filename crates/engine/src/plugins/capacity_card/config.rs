@@ -64,7 +64,7 @@ impl CapacityConfig {
         ];
         for (name, on) in beyond {
             *on = read_switch(arguments, name, report);
-            if let (true, Compatibility::Upstream, Some(argument)) = (*on, compatibility, arguments.get(name)) {
+            if let (true, Compatibility::Upstream(_), Some(argument)) = (*on, compatibility, arguments.get(name)) {
                 let message = "the reference has no such switch; it has no effect under `compatibility: upstream`";
                 report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
                 *on = false;

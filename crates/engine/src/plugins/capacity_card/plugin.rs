@@ -58,7 +58,7 @@ fn compile(
     let config = CapacityConfig::read(arguments, compatibility, report);
     match compatibility {
         Compatibility::Corrected => Arc::new(CapacityCard::<CapacityState>::new(config)),
-        Compatibility::Upstream => Arc::new(CapacityCard::<UpstreamCapacityState>::new(config)),
+        Compatibility::Upstream(_) => Arc::new(CapacityCard::<UpstreamCapacityState>::new(config)),
     }
 }
 
@@ -77,7 +77,7 @@ impl<S: CardRules> CapacityCard<S> {
 
 impl<S: CardRules> Plugin for CapacityCard<S> {
     fn hooks(&self) -> PluginHooks {
-        let reads_accounts = S::COMPATIBILITY == Compatibility::Corrected;
+        let reads_accounts = S::IS_CORRECTED;
         PluginHooks {
             filter: reads_accounts,
             score: true,
@@ -191,7 +191,7 @@ impl<S: CardRules> QuotaPlugin for CapacityCard<S> {
         let on_node = Self::state(context).ok()?.shared().cards().node_cards(node)?;
         let has = |card: &str| on_node.cards.get_key_value(card).map(|(card, _)| Arc::clone(card));
         // Under `corrected` a task that uses cards is admitted to some; the others use none, whatever they name.
-        if !admitted.is_empty() || S::COMPATIBILITY == Compatibility::Corrected {
+        if !admitted.is_empty() || S::IS_CORRECTED {
             return admitted.iter().find_map(|card| has(card));
         }
         let name = find_text(&task.annotations, CARD_NAME_ANNOTATION)?;

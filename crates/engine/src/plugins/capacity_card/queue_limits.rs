@@ -100,7 +100,7 @@ impl QueueLimits {
         compatibility: Compatibility,
     ) -> Self {
         let said = |id| queue.capability.as_ref().and_then(|amounts| amounts.get(id)).is_some();
-        let upstream = compatibility == Compatibility::Upstream;
+        let upstream = compatibility.is_upstream();
         let guarantee = quota.with_cpu_memory(queue.guarantee.as_ref());
         let given = queue.capability.as_ref().is_some_and(|amounts| !amounts.is_empty());
         let mut limits = Self {

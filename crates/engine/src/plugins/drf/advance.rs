@@ -61,8 +61,7 @@ impl DrfState {
 
     /// True if a job's requests include the task's.
     fn is_requested(&self, task: &TaskRecord) -> bool {
-        self.layout.compatibility == Compatibility::Upstream
-            || !matches!(task.status, TaskStatus::Succeeded | TaskStatus::Failed)
+        self.layout.compatibility.is_upstream() || !matches!(task.status, TaskStatus::Succeeded | TaskStatus::Failed)
     }
 
     /// True if the job holds the task's requests at the beginning.

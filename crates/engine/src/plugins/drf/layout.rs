@@ -122,8 +122,8 @@ impl TreeLayout {
             queues_by_top_node: BTreeMap::new(),
         };
         for task in tasks() {
-            let counts = compatibility == Compatibility::Upstream
-                || !matches!(task.status, TaskStatus::Succeeded | TaskStatus::Failed);
+            let counts =
+                compatibility.is_upstream() || !matches!(task.status, TaskStatus::Succeeded | TaskStatus::Failed);
             let Some(job) = shape.job_number(&task.job).filter(|_| counts) else {
                 continue;
             };
@@ -176,7 +176,7 @@ impl TreeLayout {
             .map(|(name, stored)| (&**name, &stored.record))
             .collect();
         let mut paths: BTreeMap<Arc<str>, Result<HierarchyPath, Problem>> = match self.compatibility {
-            Compatibility::Upstream => records
+            Compatibility::Upstream(_) => records
                 .values()
                 .map(|queue| (Arc::clone(&queue.name), hierarchy::lenient_path(queue)))
                 .collect(),

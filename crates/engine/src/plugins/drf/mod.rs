@@ -302,7 +302,7 @@ fn opening_account(shape: &TreeLayout, cluster_state: &ClusterState, job: &str) 
 fn job_leaf(shape: &TreeLayout, job: usize, account: &JobAccount) -> JobLeaf {
     let held = to_floats(&account.held);
     let need = match shape.compatibility {
-        Compatibility::Upstream => {
+        Compatibility::Upstream(_) => {
             let requested = shape
                 .jobs
                 .get(job)

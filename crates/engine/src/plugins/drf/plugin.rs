@@ -85,7 +85,11 @@ impl Plugin for DrfPlugin {
             return Ok(None);
         };
         match query.kind {
-            VictimKind::Preempt => drf.preempt(query.preemptor, query.candidates).map(Some),
+            VictimKind::Preempt => {
+                let rules = self.compatibility.release().rules();
+                rules.check_orphans(context.cluster_state, query.candidates)?;
+                drf.preempt(query.preemptor, query.candidates).map(Some)
+            }
             VictimKind::Reclaim => drf.reclaim(query.preemptor, query.candidates),
             VictimKind::GangPreempt | VictimKind::GangReclaim => Ok(None),
         }

@@ -54,7 +54,7 @@ impl ShareRules {
     pub(super) fn of(shape: &TreeLayout, exhausted: ResourceSet) -> Self {
         let none = ResourceSet::empty(shape.dimensions.len());
         let ignored = match shape.compatibility {
-            Compatibility::Upstream => &none,
+            Compatibility::Upstream(_) => &none,
             Compatibility::Corrected => &exhausted,
         };
         Self {
@@ -250,7 +250,7 @@ impl ShareTree {
         let rows: SmallVec<[ChildColumns<'_>; 4]> = [jobs].into_iter().chain(spans).collect();
         let mut held: FloatAmounts = smallvec![0.0; self.nodes.width()];
         match self.rules.compatibility {
-            Compatibility::Upstream => {
+            Compatibility::Upstream(_) => {
                 let measure = rows
                     .iter()
                     .fold(1.0, |least, row| row.min_measure(least, |share, _| share));

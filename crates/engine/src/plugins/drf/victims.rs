@@ -36,7 +36,7 @@ impl DrfState {
             return Ok(vec![false; candidates.len()]);
         };
         match self.layout.compatibility {
-            Compatibility::Upstream => self.preempt_upstream(job, preemptor, candidates),
+            Compatibility::Upstream(_) => self.preempt_upstream(job, preemptor, candidates),
             Compatibility::Corrected => {
                 let asking = self.with_preemptor_placed(job, preemptor)?;
                 let judge = |trial: &VictimTrial, other: usize, _: &TaskRecord| self.may_preempt(trial, job, other);
@@ -63,7 +63,7 @@ impl DrfState {
             return Ok(Some(vec![false; candidates.len()]));
         };
         match self.layout.compatibility {
-            Compatibility::Upstream => self.reclaim_upstream(job, preemptor, candidates).map(Some),
+            Compatibility::Upstream(_) => self.reclaim_upstream(job, preemptor, candidates).map(Some),
             Compatibility::Corrected => {
                 let asking = self.with_preemptor_placed(job, preemptor)?;
                 let wanted = self.largest_requested(preemptor);

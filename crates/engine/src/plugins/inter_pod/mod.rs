@@ -62,7 +62,7 @@ impl<'a> PodView<'a> {
         }
         let selects = term.matches(&self.pod.namespace, other, self.cluster_state.namespaces());
         match self.compatibility {
-            Compatibility::Upstream => Some(selects.unwrap_or(false)),
+            Compatibility::Upstream(_) => Some(selects.unwrap_or(false)),
             Compatibility::Corrected => selects,
         }
     }
@@ -72,7 +72,7 @@ impl<'a> PodView<'a> {
     fn is_selected_by(&self, term: &PodAffinityTerm, other: &PodIdentity) -> Option<bool> {
         let selects = term.matches(&other.namespace, self.pod, self.cluster_state.namespaces());
         match self.compatibility {
-            Compatibility::Upstream => {
+            Compatibility::Upstream(_) => {
                 Some(selects.unwrap_or_else(|| term.matches_without_labels(&other.namespace, self.pod)))
             }
             Compatibility::Corrected => selects,
@@ -81,7 +81,7 @@ impl<'a> PodView<'a> {
 
     /// True if the class's own term is evaluated; a result names the others as not evaluated.
     fn is_evaluated(&self, term: &PodAffinityTerm) -> bool {
-        self.compatibility == Compatibility::Upstream || !self.cluster_state.leaves_open(term, self.pod)
+        self.compatibility.is_upstream() || !self.cluster_state.leaves_open(term, self.pod)
     }
 }
 

@@ -36,7 +36,7 @@ fn compile(
     Arc::new(NodeResourcesFitPlus {
         resources: arguments::read(arguments, report),
         arithmetic: match compatibility {
-            Compatibility::Upstream => IntegerArithmetic::Wrapping,
+            Compatibility::Upstream(_) => IntegerArithmetic::Wrapping,
             Compatibility::Corrected => IntegerArithmetic::Exact,
         },
     })

@@ -1,7 +1,7 @@
 //! Arguments of the plugin.
 
 use super::NAME;
-use crate::policy::{DiagnosticReport, ErrorCode, PluginArguments};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments};
 
 pub(super) const STRICT: &str = "strict";
 pub(super) const PREFERRED_ORDER: &str = "enablePreferredOrder";
@@ -16,21 +16,17 @@ pub(super) struct NodeGroupArguments {
 }
 
 impl NodeGroupArguments {
-    pub(super) fn read(arguments: &PluginArguments, report: &mut DiagnosticReport) -> Self {
+    pub(super) fn read(
+        arguments: &PluginArguments,
+        compatibility: Compatibility,
+        report: &mut DiagnosticReport,
+    ) -> Self {
         arguments.warn_unknown(report, NAME, &[STRICT, PREFERRED_ORDER], |_| false);
-        let mut switch = |key: &str, default: bool| {
-            let Some(argument) = arguments.get(key) else {
-                return default;
-            };
-            argument.lenient_bool().unwrap_or_else(|| {
-                let message = format!("`{key}` is no bool and has no effect; the default is {default}");
-                report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
-                default
-            })
-        };
+        let mut switch = |key: &str, default: bool| arguments.switch(key, default, compatibility, report);
+        let preferred_order = switch(PREFERRED_ORDER, false);
         Self {
             strict: switch(STRICT, true),
-            preferred_order: switch(PREFERRED_ORDER, false),
+            preferred_order: preferred_order && compatibility.release().rules().reads_preferred_order,
         }
     }
 }

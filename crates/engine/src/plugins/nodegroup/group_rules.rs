@@ -36,7 +36,7 @@ pub(super) fn permits(affinity: &QueueAffinity, group: &str, compatibility: Comp
     let listed = uses.requires(group) || uses.prefers(group);
     let (banned, spared) = (avoids.requires(group), avoids.prefers(group));
     match compatibility {
-        Compatibility::Upstream => (listed && !banned) || spared,
+        Compatibility::Upstream(_) => (listed && !banned) || spared,
         // A required anti-affinity holds always, and by itself it bans its own groups only.
         Compatibility::Corrected => (listed || spared || uses.is_empty()) && !banned,
     }
@@ -70,7 +70,7 @@ pub(super) fn group_scores(
 fn preferred_places(list: &[Arc<str>], compatibility: Compatibility) -> BTreeMap<Arc<str>, (f64, f64)> {
     let mut places: BTreeMap<Arc<str>, u32> = BTreeMap::new();
     for (group, place) in list.iter().zip(0_u32..) {
-        if compatibility == Compatibility::Upstream {
+        if compatibility.is_upstream() {
             places.insert(Arc::clone(group), place);
         } else if !places.contains_key(group) {
             let place = u32::try_from(places.len()).unwrap_or(u32::MAX);

@@ -45,7 +45,7 @@ fn compile(
     report: &mut DiagnosticReport,
 ) -> Arc<dyn Plugin> {
     Arc::new(NodeGroup {
-        arguments: NodeGroupArguments::read(arguments, report),
+        arguments: NodeGroupArguments::read(arguments, compatibility, report),
         compatibility,
     })
 }

@@ -24,9 +24,9 @@ fn affinity(affinity: NodeGroupLists, anti_affinity: NodeGroupLists) -> QueueAff
 #[test]
 fn a_required_anti_affinity_holds_always() {
     let both = affinity(lists(&["a"], &[]), lists(&["b"], &["b"]));
-    assert!(permits(&both, "b", Compatibility::Upstream));
+    assert!(permits(&both, "b", Compatibility::UPSTREAM));
     assert!(!permits(&both, "b", Compatibility::Corrected));
-    for compatibility in [Compatibility::Upstream, Compatibility::Corrected] {
+    for compatibility in [Compatibility::UPSTREAM, Compatibility::Corrected] {
         assert!(permits(&both, "a", compatibility) && !permits(&both, "c", compatibility));
     }
 }
@@ -35,7 +35,7 @@ fn a_required_anti_affinity_holds_always() {
 fn an_anti_affinity_alone_bans_its_own_groups_only() {
     let anti = affinity(lists(&[], &[]), lists(&["b"], &[]));
     for group in ["a", "b"] {
-        assert!(!permits(&anti, group, Compatibility::Upstream));
+        assert!(!permits(&anti, group, Compatibility::UPSTREAM));
     }
     assert!(permits(&anti, "a", Compatibility::Corrected));
     assert!(!permits(&anti, "b", Compatibility::Corrected));
@@ -48,7 +48,7 @@ fn a_repeated_group_counts_once() {
         let scores = group_scores(&repeated, true, compatibility);
         ["a", "b"].map(|group| scores.get(group).copied().unwrap_or_default())
     };
-    assert_eq!(scores(Compatibility::Upstream), [-50.0, -25.0], "the last place counts");
+    assert_eq!(scores(Compatibility::UPSTREAM), [-50.0, -25.0], "the last place counts");
     assert_eq!(scores(Compatibility::Corrected), [50.0, 25.0]);
 }
 

@@ -59,7 +59,7 @@ fn compile(
             spread_defaults: SpreadDefaults::system(),
             added_preferences: Vec::new(),
             compatibility,
-            opens_selectors: compatibility == Compatibility::Upstream,
+            opens_selectors: compatibility.is_upstream(),
         },
     })
 }

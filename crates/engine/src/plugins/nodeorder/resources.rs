@@ -25,7 +25,7 @@ pub(super) enum ProductArithmetic {
 impl ProductArithmetic {
     pub(super) fn of(compatibility: Compatibility) -> Self {
         match compatibility {
-            Compatibility::Upstream => Self::Wrapping,
+            Compatibility::Upstream(_) => Self::Wrapping,
             Compatibility::Corrected => Self::Exact,
         }
     }

@@ -204,7 +204,7 @@ fn parts_of_all_candidates_are_added_after_the_scores_of_all_plugins() {
     });
     let state = fixtures::cluster_state(ResourceTable::default(), nodes.collect());
     let plugins = "{name: nodeorder}, {name: binpack}, {name: resource-strategy-fit}";
-    let policy = fixtures::policy(plugins, Compatibility::Upstream).policy;
+    let policy = fixtures::policy(plugins, Compatibility::UPSTREAM).policy;
     let task = fixtures::task(ResourceAmounts::from_iter([(ResourceId::CPU, 1_100)]), &[]);
     let query = fixtures::score_query(fixtures::node_query(state.resources(), vec![task]));
     let result = &decide::score(&state, &policy, &query)
@@ -242,7 +242,7 @@ fn weights_are_integers_that_do_not_wrap() {
             .map(|own| all(&own.report))
             .map_err(|report| all(&report))
     };
-    for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+    for compatibility in [Compatibility::Corrected, Compatibility::UPSTREAM] {
         assert_eq!(codes("7", compatibility), Ok(Vec::new()));
         for ignored in ["2.0", "\"2\"", "true", "-3"] {
             assert_eq!(
@@ -259,6 +259,6 @@ fn weights_are_integers_that_do_not_wrap() {
             codes(&weight, Compatibility::Corrected),
             Err(vec![ErrorCode::ArgumentRange])
         );
-        assert!(codes(&weight, Compatibility::Upstream).is_ok());
+        assert!(codes(&weight, Compatibility::UPSTREAM).is_ok());
     }
 }

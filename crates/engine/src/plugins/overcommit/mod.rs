@@ -45,7 +45,7 @@ fn compile(
         let given = argument.lenient_float();
         let is_usable = |factor: &f64| match compatibility {
             // Not a number is not below 1.
-            Compatibility::Upstream => *factor >= 1.0 || factor.is_nan(),
+            Compatibility::Upstream(_) => *factor >= 1.0 || factor.is_nan(),
             Compatibility::Corrected => factor.is_finite() && *factor >= 1.0,
         };
         given.filter(is_usable).unwrap_or_else(|| {

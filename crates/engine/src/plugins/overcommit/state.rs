@@ -218,7 +218,7 @@ impl OvercommitState {
 
     /// Counts the requests of a task with a foreign gate in its job, or stops counting them.
     fn count_gated(&mut self, task: &TaskRecord, joins: bool) {
-        if task.job.is_empty() || !task.has_foreign_gate() {
+        if task.job.is_empty() || !task.is_withheld(self.compatibility.release().rules().counts_queue_gated) {
             return;
         }
         if !self.gated.contains(&task.job) {
@@ -252,7 +252,7 @@ impl OvercommitState {
         if let Some(job) = stored.filter(in_session).filter(|job| job.min_resources.is_some()) {
             let holding = cluster_state.job_allocated(name).map_or(0, ResourceTotals::records);
             match job.phase {
-                JobPhase::Inqueue if self.compatibility == Compatibility::Upstream => return self.reserve_of(job),
+                JobPhase::Inqueue if self.compatibility.is_upstream() => return self.reserve_of(job),
                 JobPhase::Inqueue => return self.rest(cluster_state, job),
                 JobPhase::Running if i64::from(holding) >= i64::from(job.min_member) => {
                     return self.rest(cluster_state, job);

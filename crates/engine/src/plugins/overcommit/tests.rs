@@ -170,7 +170,7 @@ fn model(state: &ClusterState, compatibility: Compatibility) -> (ResourceVector,
     let mut known: Vec<&TaskRecord> = tasks()
         .filter(|task| task.status.is_used() && ready(&task.node))
         .collect();
-    if compatibility == Compatibility::Upstream {
+    if compatibility.is_upstream() {
         keep_binding_with_room(state, &mut known);
     }
     let used = sum(known.into_iter());
@@ -189,7 +189,7 @@ fn model(state: &ClusterState, compatibility: Compatibility) -> (ResourceVector,
         let min = ResourceVector::from(min);
         let rest = less(&min, &sum(holding()));
         let amounts = match job.phase {
-            JobPhase::Inqueue if compatibility == Compatibility::Upstream => min,
+            JobPhase::Inqueue if compatibility.is_upstream() => min,
             JobPhase::Inqueue => rest,
             JobPhase::Running if holding().count() >= usize::try_from(job.min_member).unwrap() => rest,
             JobPhase::Unspecified | JobPhase::Pending | JobPhase::Running | JobPhase::Unknown | JobPhase::Completed => {
@@ -222,7 +222,7 @@ proptest! {
         steps in prop::collection::vec((0_u8..10, 0_u8..6, 0_u8..12, 0_u8..12), 1..50),
         corrected in any::<bool>(),
     ) {
-        let compatibility = Compatibility::ALL[usize::from(corrected)];
+        let compatibility = Compatibility::KINDS[usize::from(corrected)];
         let mut state = empty_state();
         let mut advanced = OvercommitState::of(&state, FACTOR, compatibility);
         for step in steps {
@@ -249,7 +249,7 @@ proptest! {
             change(&mut state, step);
         }
         let mut followed = OvercommitState::of(&state, FACTOR, Compatibility::Corrected);
-        let opened = OvercommitState::of(&state, FACTOR, Compatibility::Upstream);
+        let opened = OvercommitState::of(&state, FACTOR, Compatibility::UPSTREAM);
         let mut upstream = opened.clone();
         for (number, kind, status) in moves {
             let after = task(number, kind, status);
@@ -270,7 +270,7 @@ proptest! {
 
 #[test]
 fn placements_in_one_batch_count_as_one_by_one() {
-    for compatibility in Compatibility::ALL {
+    for compatibility in Compatibility::KINDS {
         for seed in 0..60 {
             let mut numbers = HistoryNumbers(seed);
             let mut state = cluster_state(&[(8000, 4000, 4000), (3000, 900, -1)]);
@@ -293,7 +293,7 @@ fn placements_in_one_batch_count_as_one_by_one() {
 
 #[test]
 fn a_promise_lasts_until_the_next_vote_unless_the_job_is_enqueued() {
-    for compatibility in Compatibility::ALL {
+    for compatibility in Compatibility::KINDS {
         let mut state = empty_state();
         let job = |phase| JobRecord {
             name: "ns/j0".into(),
@@ -333,7 +333,7 @@ fn a_promise_lasts_until_the_next_vote_unless_the_job_is_enqueued() {
 
 #[test]
 fn ephemeral_storage_is_promised_under_corrected_only() {
-    for compatibility in Compatibility::ALL {
+    for compatibility in Compatibility::KINDS {
         let mut state = empty_state();
         let mut names = ResourceTable::default();
         let disk = names.intern("ephemeral-storage", 9).unwrap();

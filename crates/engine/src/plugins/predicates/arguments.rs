@@ -129,7 +129,7 @@ impl PredicateArguments {
             topology_spread,
             volume_binding,
             cache,
-        ] = SWITCHES.map(|(key, default)| switch(arguments, key, default, report));
+        ] = SWITCHES.map(|(key, default)| arguments.switch(key, default, compatibility, report));
         if cache && compatibility == Compatibility::Corrected {
             let at = arguments.key_at(CACHE);
             let message = "the cache has no effect: each task is judged by its own selector and tolerations";
@@ -146,7 +146,7 @@ impl PredicateArguments {
             volume_zone,
             topology_spread,
             volume_binding,
-            cache: cache && compatibility == Compatibility::Upstream,
+            cache: cache && compatibility.is_upstream(),
         }
     }
 
@@ -165,16 +165,4 @@ impl PredicateArguments {
         let entries = SWITCHES.iter().zip(values);
         value_map(entries.map(|((key, _), value)| map_entry(key, YamlValue::Bool(value))))
     }
-}
-
-/// Switch: a bool, or a text that Go's `ParseBool` reads. Anything else is ignored with a warning.
-fn switch(arguments: &PluginArguments, key: &str, default: bool, report: &mut DiagnosticReport) -> bool {
-    let Some(argument) = arguments.get(key) else {
-        return default;
-    };
-    argument.lenient_bool().unwrap_or_else(|| {
-        let message = format!("`{key}` is no bool and has no effect; the default is {default}");
-        report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
-        default
-    })
 }

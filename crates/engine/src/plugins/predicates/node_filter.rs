@@ -162,7 +162,7 @@ impl<'a> PodFilter<'a> {
             rules: PodFilterRules {
                 counts_pods: arguments.pod_count,
                 after_release: context.after_release && compatibility == Compatibility::Corrected,
-                all_statuses: compatibility == Compatibility::Upstream,
+                all_statuses: compatibility.is_upstream(),
             },
             checks: RecordChecks::new(arguments, added, constraints),
             cached: first.map(|first| RecordChecks::new(arguments, added, first)),

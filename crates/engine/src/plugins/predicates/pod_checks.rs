@@ -36,7 +36,7 @@ impl<'a> PodChecks<'a> {
             constraints: class.constraints(),
             spread_defaults: &added.spread_defaults,
             compatibility,
-            opens_selectors: added.opens_selectors || compatibility == Compatibility::Upstream,
+            opens_selectors: added.opens_selectors || compatibility.is_upstream(),
             after_release: context.after_release && compatibility == Compatibility::Corrected,
         };
         let affinity = arguments.pod_affinity.then(|| AffinityFilter::new(&view));

@@ -94,7 +94,7 @@ fn one_reason_is_enough_under_corrected() {
     };
     assert_eq!(reasons(Compatibility::Corrected), ["NodeAffinityMismatch"]);
     assert_eq!(
-        reasons(Compatibility::Upstream),
+        reasons(Compatibility::UPSTREAM),
         ["NodeAffinityMismatch", "TooManyPods"]
     );
 }
@@ -111,7 +111,7 @@ fn ports_of_releasing_tasks_are_free_later() {
     assert_eq!(reasons(corrected, ResourceFit::Idle), ["InsufficientResource"]);
     assert_eq!(reasons(corrected, ResourceFit::None), ["TooManyPods"]);
     assert!(reasons(corrected, ResourceFit::FutureIdle).is_empty());
-    let upstream = Compatibility::Upstream;
+    let upstream = Compatibility::UPSTREAM;
     assert_eq!(
         reasons(upstream, ResourceFit::FutureIdle),
         ["HostPortTaken", "TooManyPods"]
@@ -134,7 +134,7 @@ fn the_cache_shares_the_first_verdict_under_upstream_only() {
         all.iter().map(|verdict| verdict.fit.clone()).collect()
     };
     assert_eq!(fits(Compatibility::Corrected), [[0], [1], [1]]);
-    assert_eq!(fits(Compatibility::Upstream), [[0], [0], [1]]);
+    assert_eq!(fits(Compatibility::UPSTREAM), [[0], [0], [1]]);
     let compiled = compile(
         &document("predicate.CacheEnable: true"),
         &options(Compatibility::Corrected),
@@ -145,7 +145,7 @@ fn the_cache_shares_the_first_verdict_under_upstream_only() {
     // A query that names the plugin asks it whatever its switch says.
     let off = document("predicate.CacheEnable: true")
         .replace("{name: predicates", "{name: predicates, enablePredicate: false");
-    let policy = compile(&off, &options(Compatibility::Upstream)).unwrap().policy;
+    let policy = compile(&off, &options(Compatibility::UPSTREAM)).unwrap().policy;
     let tasks = vec![selecting("a", "t"), selecting("b", "t")];
     let mut query = fixtures::node_query(state.resources(), tasks);
     query.resource_fit = ResourceFit::None;
@@ -160,7 +160,7 @@ fn the_cache_shares_the_first_verdict_under_upstream_only() {
 
 #[test]
 fn numbers_of_predicates_are_numbers() {
-    for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+    for compatibility in [Compatibility::Corrected, Compatibility::UPSTREAM] {
         let refused = compile(&document("volumebinding.weight: ten"), &options(compatibility)).unwrap_err();
         assert_eq!(refused.diagnostics[0].code.name(), "ARGUMENT_TYPE");
         assert!(compile(&document("volumebinding.weight: 10"), &options(compatibility)).is_ok());
@@ -196,7 +196,7 @@ fn keys_that_volcano_does_not_read_are_named() {
         "predicate.resources: nvidia.com/gpu",
         "predicate.NodeAffinityEnable: 1",
     ] {
-        for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+        for compatibility in [Compatibility::Corrected, Compatibility::UPSTREAM] {
             let report = compile(&document(arguments), &options(compatibility)).unwrap().report;
             let codes: Vec<ErrorCode> = report.diagnostics.iter().map(|own| own.code).collect();
             assert_eq!(codes, [ErrorCode::ArgumentIgnored], "{arguments}");
@@ -211,7 +211,7 @@ fn a_node_without_pods_admits_nothing() {
         ..node("bare", 0, "a")
     };
     let state = fixtures::cluster_state(ResourceTable::default(), vec![bare]);
-    for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+    for compatibility in [Compatibility::Corrected, Compatibility::UPSTREAM] {
         let found = verdicts(&state, "", compatibility, ResourceFit::None, vec![selecting("a", "")]);
         assert_eq!(codes(&found[0]), ["TooManyPods"]);
     }

@@ -176,7 +176,7 @@ fn weight_sum(queues: &[DivisionShare<'_>], is_met: &[bool], compatibility: Comp
         .filter(|(_, is_met)| !**is_met)
         .map(|(queue, _)| queue.weight);
     match compatibility {
-        Compatibility::Upstream => f64::from(open.fold(0_i32, i32::wrapping_add)),
+        Compatibility::Upstream(_) => f64::from(open.fold(0_i32, i32::wrapping_add)),
         Compatibility::Corrected => open.map(f64::from).sum(),
     }
 }

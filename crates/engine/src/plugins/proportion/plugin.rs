@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::effective_values::value_map;
 use super::super::queue_accounts::{
-    IntegerAmounts, QueueTotals, QuotaLimit, QuotaReason, QuotaState, not_open, opinion,
+    IntegerAmounts, QueueTotals, QuotaLimit, QuotaReason, QuotaState, not_open, opinion, permit_by_vote,
 };
 use super::PLUGIN;
 use super::record_rules::WeightRules;
@@ -161,8 +161,18 @@ impl Plugin for Proportion {
 }
 
 impl QuotaPlugin for Proportion {
+    fn permit_job(
+        &self,
+        plugin_states: &mut PluginStates,
+        cluster_state: &ClusterState,
+        now: Option<i64>,
+        job: &JobRecord,
+    ) -> Result<Option<AdmitOpinion>, Problem> {
+        permit_by_vote::<ProportionState>(self, self.compatibility, plugin_states, (cluster_state, now), job)
+    }
+
     fn enqueue_job(&self, plugin_states: &mut PluginStates, _: &ClusterState, job: &JobRecord) -> Result<(), Problem> {
-        ProportionState::enqueue(plugin_states, job)
+        ProportionState::enqueue_after_votes(self.compatibility, plugin_states, job)
     }
 
     fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem> {

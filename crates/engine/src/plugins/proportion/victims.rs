@@ -21,6 +21,8 @@ impl ProportionState {
         query: &VictimQuery<'_>,
     ) -> Result<Vec<bool>, Problem> {
         let corrected = self.compatibility() == Compatibility::Corrected;
+        let rules = self.compatibility().release().rules();
+        rules.check_orphans(cluster_state, query.candidates)?;
         let own_queue = self.accounts.job(&query.preemptor.job).map(|job| &job.queue);
         let mut left: BTreeMap<&Arc<str>, IntegerAmounts> = BTreeMap::new();
         let mut seen: BTreeSet<&Arc<str>> = BTreeSet::new();

@@ -109,8 +109,8 @@ pub(crate) fn capability_limit(capability: &ResourceAmounts, compatibility: Comp
 pub(crate) fn limits(capability: Option<&ResourceAmounts>, id: ResourceId, compatibility: Compatibility) -> bool {
     let written = capability.and_then(|capability| capability.get(id));
     match compatibility {
-        Compatibility::Upstream if id <= ResourceId::MEMORY => written.is_some_and(|amount| amount > 0),
-        Compatibility::Upstream => written.is_some(),
+        Compatibility::Upstream(_) if id <= ResourceId::MEMORY => written.is_some_and(|amount| amount > 0),
+        Compatibility::Upstream(_) => written.is_some(),
         Compatibility::Corrected => written.is_some_and(|amount| amount >= 0),
     }
 }
@@ -136,7 +136,7 @@ pub(crate) fn unguaranteed(
 /// Vector of amounts, empty if there are none. Negative ones count under `upstream` only.
 pub(crate) fn optional_vector(amounts: Option<&ResourceAmounts>, compatibility: Compatibility) -> ResourceVector {
     amounts.map_or_else(ResourceVector::default, |amounts| match compatibility {
-        Compatibility::Upstream => ResourceVector::from(amounts),
+        Compatibility::Upstream(_) => ResourceVector::from(amounts),
         Compatibility::Corrected => ResourceVector::from(&amounts.without_negatives()),
     })
 }
@@ -147,7 +147,7 @@ pub(crate) fn guarantee_sum(cluster_state: &ClusterState, compatibility: Compati
     for (_, stored) in cluster_state.queues().iter() {
         if let Some(guarantee) = &stored.record.guarantee {
             match compatibility {
-                Compatibility::Upstream => sum.add_record(guarantee, 1),
+                Compatibility::Upstream(_) => sum.add_record(guarantee, 1),
                 Compatibility::Corrected => sum.add_record(&guarantee.without_negatives(), 1),
             }
         }

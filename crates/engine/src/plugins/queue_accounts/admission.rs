@@ -9,7 +9,6 @@ use super::job_sums::JobSums;
 use crate::model::resource_name::format_amount;
 use crate::model::{ErrorCode, JobRecord, Problem, ResourceId, ResourceTable, ResourceVector};
 use crate::plugin::{AdmitOpinion, Measurement, Reason, Resolution};
-use crate::policy::Compatibility;
 
 /// Code of a queue that is not open.
 pub(crate) const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
@@ -191,9 +190,7 @@ impl QueueAccounts {
         let plus = |id: ResourceId| {
             demand.asked.get(id) + account.allocated.get(id) + account.inqueue.get(id) - demand.own.get(id)
         };
-        if self.rules.compatibility == Compatibility::Upstream
-            && account.elastic.iter().any(|(id, elastic)| elastic > plus(id))
-        {
+        if self.rules.compatibility.is_upstream() && account.elastic.iter().any(|(id, elastic)| elastic > plus(id)) {
             let message = format!("more is elastic in queue `{}` than it holds with the job", limit.queue);
             return Err(reference_panics(&message));
         }

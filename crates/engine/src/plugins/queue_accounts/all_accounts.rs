@@ -396,7 +396,7 @@ impl QueueAccounts {
     pub(crate) fn enqueue(&mut self, job: &JobRecord) {
         let name = &job.name;
         let known = self.jobs.get(name).map(|known| JobSums::clone(known));
-        if self.rules.compatibility == Compatibility::Upstream {
+        if self.rules.compatibility.is_upstream() {
             let mut sums = known.unwrap_or_default();
             sums.set_record(self.rules, job);
             if let Some(min) = sums.min().cloned() {
@@ -416,7 +416,7 @@ impl QueueAccounts {
 
     /// The enqueuing of a job is confirmed by its cycle, or withdrawn.
     pub(crate) fn confirm(&mut self, job: &str, enqueued: bool) {
-        if self.rules.compatibility == Compatibility::Upstream {
+        if self.rules.compatibility.is_upstream() {
             return;
         }
         if self.tentative.contains(job) {

@@ -10,7 +10,7 @@ use crate::model::{
     JobPhase, JobRecord, Reservation, ResourceId, ResourceTable, ResourceVector, TaskRecord, TaskStatus,
 };
 use crate::plugin::PluginAccount;
-use crate::policy::Compatibility;
+use crate::policy::{Compatibility, ReleaseRules};
 
 /// Amounts that a job holds, requests and reserves.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,10 +65,15 @@ impl JobRules {
         }
     }
 
+    /// Rules of the release that is followed.
+    pub(crate) fn release(self) -> &'static ReleaseRules {
+        self.compatibility.release().rules()
+    }
+
     /// Least that a job needs; `None`: the record does not say. Negative amounts count under `upstream` only.
     pub(crate) fn minimum(self, job: &JobRecord) -> Option<IntegerAmounts> {
         job.min_resources.as_ref().map(|min| match self.compatibility {
-            Compatibility::Upstream => IntegerAmounts::from(min),
+            Compatibility::Upstream(_) => IntegerAmounts::from(min),
             Compatibility::Corrected => IntegerAmounts::from(&min.without_negatives()),
         })
     }
@@ -79,7 +84,7 @@ impl JobRules {
         // A scalar that the job does not hold counts as it is written.
         rest.add(&min.negative_beside(held, ResourceId::PODS));
         match (self.compatibility, self.left_out) {
-            (Compatibility::Upstream, Some(id)) => rest.without(id),
+            (Compatibility::Upstream(_), Some(id)) => rest.without(id),
             _ => rest,
         }
     }
@@ -129,7 +134,7 @@ impl JobSums {
         } else {
             self.tasks.saturating_sub(1)
         };
-        if task.has_foreign_gate() {
+        if task.is_withheld(rules.release().counts_queue_gated) {
             self.gated.add_record(&task.requests, times);
         }
         if rules.holds(task.status) {
@@ -176,7 +181,13 @@ impl JobSums {
         };
         if counts || self.enqueued {
             self.min.as_ref().map_or_else(IntegerAmounts::default, |min| {
-                rules.rest(min, &self.held).ungated(&self.gated)
+                let is_whole = self.phase == JobPhase::Inqueue && !rules.release().counts_inqueue_once;
+                let counted = if is_whole {
+                    min.clone()
+                } else {
+                    rules.rest(min, &self.held)
+                };
+                counted.ungated(&self.gated)
             })
         } else {
             IntegerAmounts::default()
@@ -220,7 +231,7 @@ impl JobSums {
     /// only the ledger keeps, under `corrected` everything.
     pub(crate) fn own_inqueue(&self, rules: JobRules) -> IntegerAmounts {
         let mut own = self.contribution(rules).inqueue;
-        if rules.compatibility == Compatibility::Upstream {
+        if rules.compatibility.is_upstream() {
             own.subtract(&self.admitted(rules));
         }
         own
@@ -231,7 +242,7 @@ impl JobSums {
     pub(crate) fn asked(&self, rules: JobRules) -> Option<IntegerAmounts> {
         let min = self.min.as_ref()?;
         Some(match rules.compatibility {
-            Compatibility::Upstream => min.clone(),
+            Compatibility::Upstream(_) => min.clone(),
             Compatibility::Corrected => min.above(&self.held),
         })
     }

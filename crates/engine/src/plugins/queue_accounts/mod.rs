@@ -21,4 +21,4 @@ pub(super) use admission::{QuotaLimit, QuotaReason, missing_amount, not_open, op
 pub(super) use all_accounts::{QueueAccounts, reference_panics};
 pub(super) use integer_amounts::{IntegerAmounts, PresentTotals};
 pub(super) use job_sums::JobRules;
-pub(super) use plugin::{ChargedTask, QuotaState, is_reclaimable};
+pub(super) use plugin::{ChargedTask, QuotaState, is_reclaimable, permit_by_vote};

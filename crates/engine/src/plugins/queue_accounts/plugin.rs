@@ -13,7 +13,10 @@ use super::gauges::account_gauges;
 use super::integer_amounts::IntegerAmounts;
 use crate::held_bytes::HeldMemory;
 use crate::model::{ClusterState, ErrorCode, JobRecord, Problem, Reservation, ResourceVector, StateDiff, TaskRecord};
-use crate::plugin::{AccountAmounts, PluginAccount, PluginAccounts, PluginContext, QueueGauge, Shortfall, VictimQuery};
+use crate::plugin::{
+    AccountAmounts, AdmitOpinion, Plugin, PluginAccount, PluginAccounts, PluginContext, QueueGauge, Shortfall,
+    VictimQuery,
+};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, PluginStates, TaskTransition};
 use crate::policy::Compatibility;
 
@@ -121,7 +124,7 @@ pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static 
         let Some(preemptor) = self.charged_task(query.preemptor) else {
             return Vec::new();
         };
-        if self.compatibility() == Compatibility::Upstream {
+        if self.compatibility().is_upstream() {
             return Vec::new();
         }
         let mut shortfalls = Vec::new();
@@ -166,6 +169,21 @@ pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static 
             .ok_or_else(missing_state::<Self>)
     }
 
+    /// Keeps what a job needs that all plugins permitted, unless the plugin's own vote kept it already.
+    ///
+    /// # Errors
+    /// There is no state of the plugin.
+    fn enqueue_after_votes(
+        compatibility: Compatibility,
+        plugin_states: &mut PluginStates,
+        job: &JobRecord,
+    ) -> Result<(), Problem> {
+        if compatibility.release().rules().reserves_after_votes {
+            Self::enqueue(plugin_states, job)?;
+        }
+        Ok(())
+    }
+
     /// Withdraws what was kept and not confirmed.
     ///
     /// # Errors
@@ -176,6 +194,32 @@ pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static 
             .update(Self::PLUGIN, release)
             .ok_or_else(missing_state::<Self>)
     }
+}
+
+/// Opinion of a plugin on a job that is about to be enqueued. In releases whose votes reserve, a vote for the job keeps
+/// what it needs, also if another plugin is against it afterwards.
+///
+/// # Errors
+/// The errors of [`Plugin::admit_job`], or there is no state of the plugin.
+pub(crate) fn permit_by_vote<S: QuotaState>(
+    plugin: &dyn Plugin,
+    compatibility: Compatibility,
+    plugin_states: &mut PluginStates,
+    (cluster_state, now): (&ClusterState, Option<i64>),
+    job: &JobRecord,
+) -> Result<Option<AdmitOpinion>, Problem> {
+    let context = PluginContext {
+        cluster_state,
+        plugin_states,
+        now,
+        after_release: false,
+    };
+    let opinion = plugin.admit_job(context, job)?;
+    let permits = opinion.as_ref().is_some_and(|opinion| opinion.reasons.is_empty());
+    if permits && !compatibility.release().rules().reserves_after_votes {
+        S::enqueue(plugin_states, job)?;
+    }
+    Ok(opinion)
 }
 
 fn missing_state<S: QuotaState>() -> Problem {

@@ -149,7 +149,7 @@ mod tests {
             names in prop::collection::vec("[ab/][ab/.-]{0,7}", 1..12),
             upstream in any::<bool>(),
         ) {
-            let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+            let compatibility = if upstream { Compatibility::UPSTREAM } else { Compatibility::Corrected };
             let entries = keys.iter().enumerate().map(|(i, key)| (key.clone(), i));
             let patterns = ResourcePatterns::new(entries, compatibility);
             for name in names {
@@ -175,7 +175,7 @@ mod tests {
         ] {
             assert_eq!(corrected.get(name).is_some(), covered, "{name}");
         }
-        let upstream = ResourcePatterns::new(entries().take(1), Compatibility::Upstream);
+        let upstream = ResourcePatterns::new(entries().take(1), Compatibility::UPSTREAM);
         assert_eq!(upstream.get("nvidia.com/gpu-v100"), None);
         assert_eq!(upstream.get("nvidia.com/gpu"), None);
 

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use super::action_arguments;
 use super::args::PluginArguments;
 use super::compatibility::Compatibility;
-use super::diagnostics::DiagnosticReport;
+use super::diagnostics::{DiagnosticReport, ErrorCode};
 use super::emit;
 use super::kube;
 use super::load::{LoadOptions, load};
+use super::release::ReleasedScheduler;
 use super::spec::{PluginSpec, PolicySpec};
 use super::switch::Switch;
 use super::unserved::{self, UnservedEffect};
-use super::yaml::YamlLimits;
+use super::yaml::{DocumentLocation, YamlLimits};
 use crate::model::LabelKinds;
 use crate::plugin::{Plugin, PluginDef};
 use crate::plugins;
@@ -197,7 +198,8 @@ pub fn compile(document: &str, options: &CompileOptions) -> Result<CompiledPolic
     let loaded = load(document, &load_options);
     let mut report = loaded.report;
     let policy = loaded.spec.map(|spec| {
-        let compatibility = spec.compatibility(options.compatibility);
+        let asked = spec.compatibility(options.compatibility);
+        let compatibility = of_scheduler(asked, ReleasedScheduler::Volcano, &mut report);
         Policy::compile(spec, compatibility, &mut report)
     });
     report.finish(options.strict);
@@ -212,6 +214,21 @@ pub fn compile(document: &str, options: &CompileOptions) -> Result<CompiledPolic
     }
 }
 
+/// Compatibility of a document of this scheduler. A release of the other one is an error: the caller asked for it, and
+/// the document names none.
+fn of_scheduler(asked: Compatibility, scheduler: ReleasedScheduler, report: &mut DiagnosticReport) -> Compatibility {
+    asked.of(scheduler).unwrap_or_else(|| {
+        let message = format!(
+            "`{}` is asked for, which is no release of {}; name one of {} in the section `pumice:`",
+            asked.name(),
+            scheduler.name(),
+            Compatibility::names_of(scheduler).join(", ")
+        );
+        report.error(ErrorCode::PumiceSection, &DocumentLocation::default(), message);
+        Compatibility::default()
+    })
+}
+
 /// Compiles a `KubeSchedulerConfiguration`.
 fn compile_profiles(
     document: &str,
@@ -220,7 +237,8 @@ fn compile_profiles(
 ) -> Result<CompiledPolicy, DiagnosticReport> {
     let mut report = DiagnosticReport::default();
     let compiled = kube::load(document, options, &mut report).map(|spec| {
-        let compatibility = spec.compatibility(options.compatibility);
+        let asked = spec.compatibility(options.compatibility);
+        let compatibility = of_scheduler(asked, ReleasedScheduler::KubeScheduler, &mut report);
         (compatibility, kube::compile(&spec, compatibility, &mut report))
     });
     report.finish(strict);

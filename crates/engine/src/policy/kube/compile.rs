@@ -325,7 +325,7 @@ fn without_pre_score(
     );
     match compatibility {
         Compatibility::Corrected => report.error(ErrorCode::Profile, &entry.at, message),
-        Compatibility::Upstream => report.warning(ErrorCode::Profile, &entry.at, message),
+        Compatibility::Upstream(_) => report.warning(ErrorCode::Profile, &entry.at, message),
     }
     Arc::new(PreScoreMissing {
         name: entry.name.clone(),

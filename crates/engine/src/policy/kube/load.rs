@@ -3,6 +3,8 @@
 use super::super::args::PluginArguments;
 use super::super::diagnostics::{DiagnosticReport, ErrorCode, Severity};
 use super::super::load::{LoadOptions, read_pumice_section};
+use super::super::release::ReleasedScheduler;
+use super::super::spec::PumiceSection;
 use super::super::yaml::{DocumentPath, Mark, YamlDecoder, YamlError, YamlNode, YamlTree, YamlValue, truncate_text};
 use super::extenders;
 use super::{
@@ -244,10 +246,14 @@ impl<'r> KubeConfigReader<'r> {
                     spec.profiles.push(profile);
                 }),
                 EXTENDERS => spec.ignored_resources = extenders::ignored_resources(reader, value, &path),
-                PUMICE_KEY => spec.pumice = Some(read_pumice_section(value, &path, reader.report)),
+                PUMICE_KEY => spec.pumice = Some(reader.pumice_section(value, &path)),
                 _ => reader.top_level_field(key, value, &path),
             },
         );
+    }
+
+    fn pumice_section(&mut self, value: &YamlNode, path: &DocumentPath) -> PumiceSection {
+        read_pumice_section(value, path, ReleasedScheduler::KubeScheduler, self.report)
     }
 
     fn top_level_field(&mut self, key: &str, value: &YamlNode, path: &DocumentPath) {
@@ -277,7 +283,7 @@ impl<'r> KubeConfigReader<'r> {
                 let message = "both documents have a section `pumice:`; remove one";
                 self.report.error(ErrorCode::PumiceSection, &path.at(key.mark), message);
             } else {
-                spec.pumice = Some(read_pumice_section(value, &path, self.report));
+                spec.pumice = Some(self.pumice_section(value, &path));
             }
         }
     }

@@ -113,7 +113,11 @@ fn the_pumice_section_may_be_in_either_document() {
         format!("{body}...\n---\npumice:\n  compatibility: upstream\n"),
     ] {
         let compiled = read(&document).unwrap();
-        assert_eq!(compiled.policy.compatibility(), Compatibility::Upstream, "{document}");
+        assert_eq!(
+            compiled.policy.compatibility().name(),
+            "kube-scheduler-1.36",
+            "{document}"
+        );
     }
     let both = format!("{body}pumice: {{}}\n---\npumice: {{}}\n");
     assert_eq!(read(&both).unwrap_err()[0].code, ErrorCode::PumiceSection);
@@ -193,7 +197,7 @@ fn invalid_documents_are_rejected() {
     }
     // Kube-scheduler accepts it and rejects every pod later.
     let late = profile("plugins: {score: {enabled: [{name: ScarceResourceAvoidance}]}}");
-    let compiled = with(Compatibility::Upstream, &late).unwrap();
+    let compiled = with(Compatibility::UPSTREAM, &late).unwrap();
     assert!(compiled.report.diagnostics[0].message.contains("but not at `preScore`"));
 }
 

@@ -11,6 +11,7 @@ use super::args::{BOOL_NAMES, PluginArguments};
 use super::check;
 use super::compatibility::Compatibility;
 use super::diagnostics::{DiagnosticReport, ErrorCode, Severity};
+use super::release::ReleasedScheduler;
 use super::spec::{ActionConfiguration, PluginSpec, PolicySpec, PumiceSection};
 use super::switch::Switch;
 use super::yaml::{
@@ -48,9 +49,10 @@ pub struct LoadedSpec {
 /// Loads the first document of a text. White space at its start is indentation; Volcano strips a file first, and then
 /// rejects a document that starts indented.
 pub fn load(text: &str, options: &LoadOptions<'_>) -> LoadedSpec {
-    let asked = options.compatibility;
+    let asked = options.compatibility.of(ReleasedScheduler::Volcano).unwrap_or_default();
     let mut loaded = load_as(text, options, asked);
     let said = loaded.spec.as_ref().map_or(asked, |spec| spec.compatibility(asked));
+    let said = said.of(ReleasedScheduler::Volcano).unwrap_or_default();
     if said != asked {
         loaded = load_as(text, options, said);
     }
@@ -144,7 +146,12 @@ impl SpecLoader<'_> {
                 "metrics" => loader.metrics(decoder, value, &mut spec.metrics)?,
                 "pumice" => {
                     let node = decoder.node(value)?;
-                    spec.pumice = Some(read_pumice_section(&node, &decoder.path, loader.report));
+                    spec.pumice = Some(read_pumice_section(
+                        &node,
+                        &decoder.path,
+                        ReleasedScheduler::Volcano,
+                        loader.report,
+                    ));
                 }
                 "data" => return Ok(loader.looks_like(CONFIG_MAP_HINT)),
                 "profiles" => return Ok(loader.looks_like(KUBE_CONFIGURATION_HINT)),
@@ -256,7 +263,7 @@ impl SpecLoader<'_> {
     /// accident fails open, so `corrected` reads all of them as the default.
     fn resolve_capital_null(&mut self, decoder: &YamlDecoder<'_>, scalar: &YamlScalar<'_>) -> Option<bool> {
         let (meaning, value) = match self.compatibility {
-            Compatibility::Upstream => ("false, as Volcano does", Some(false)),
+            Compatibility::Upstream(_) => ("false, as Volcano does", Some(false)),
             Compatibility::Corrected => ("`null`, the default; Volcano reads false", None),
         };
         let message = format!("`{}` is read as {meaning}", scalar.text);
@@ -371,6 +378,7 @@ impl SpecLoader<'_> {
 pub(super) fn read_pumice_section(
     node: &YamlNode,
     path: &DocumentPath,
+    scheduler: ReleasedScheduler,
     report: &mut DiagnosticReport,
 ) -> PumiceSection {
     let mut section = PumiceSection::default();
@@ -397,11 +405,17 @@ pub(super) fn read_pumice_section(
             report.error(ErrorCode::PumiceSection, &path.at(key.mark), message);
             continue;
         }
-        section.compatibility = Compatibility::from_name(&text(&value.value));
+        let named = Compatibility::from_name(&text(&value.value));
+        section.compatibility = named.filter(|named| named.of(scheduler).is_some());
         if section.compatibility.is_none() {
             let found = text(&value.value);
-            let hint = report.suggestion(Severity::Error, &found, &Compatibility::ALL.map(Compatibility::name));
-            let message = format!("expected `upstream` or `corrected`, found {found}{hint}");
+            let known = Compatibility::names_of(scheduler);
+            let why = if named.is_some() {
+                format!(", which is no release of {}", scheduler.name())
+            } else {
+                report.suggestion(Severity::Error, &found, &known)
+            };
+            let message = format!("expected one of {}, found {found}{why}", known.join(", "));
             report.error(ErrorCode::PumiceSection, &path.at(value.mark), message);
         }
     }

@@ -18,7 +18,7 @@ pub fn compare_share_tree(data: &[u8]) {
         *to = *byte;
     }
     let choice = data.first().copied().unwrap_or(0);
-    let compatibility = Compatibility::ALL[usize::from(choice) % Compatibility::ALL.len()];
+    let compatibility = Compatibility::KINDS[usize::from(choice) % Compatibility::KINDS.len()];
     let mut numbers = SeededNumbers::new(u64::from_le_bytes(seed));
     let state = if choice < 252 {
         random_cluster_state(&mut numbers)

@@ -23,7 +23,7 @@ fn change() -> impl Strategy<Value = ClusterChange> {
 }
 
 fn some_policy() -> impl Strategy<Value = Arc<Policy>> {
-    let compatibilities = prop_oneof![Just(Compatibility::Corrected), Just(Compatibility::Upstream)];
+    let compatibilities = prop_oneof![Just(Compatibility::Corrected), Just(Compatibility::UPSTREAM)];
     (0..DOCUMENTS.len(), compatibilities).prop_map(|(number, compatibility)| policy(DOCUMENTS[number], compatibility))
 }
 

@@ -13,7 +13,9 @@ use crate::plugin::{EvictionOrder, Plugin, PluginContext, VictimKind, VictimQuer
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, TaskTransition};
 use crate::plugins::capacity::{PLUGIN, QueueCapacityState};
 use crate::policy::{self, Compatibility, CompileOptions, Policy};
-use Compatibility::{Corrected, Upstream};
+use Compatibility::Corrected;
+
+const UPSTREAM: Compatibility = Compatibility::UPSTREAM;
 
 fn policy(compatibility: Compatibility) -> Arc<Policy> {
     let name = compatibility.name();
@@ -85,7 +87,7 @@ fn a_queue_without_its_parent_is_a_problem_of_its_own() {
     put_waiting_job(&mut state, "lost", 1000, 0);
     for queue in ["a", "b", "lost"] {
         assert_eq!(
-            codes(&state, Upstream, queue).unwrap(),
+            codes(&state, UPSTREAM, queue).unwrap(),
             ["QueueTreeNotReady"],
             "{queue}"
         );
@@ -103,7 +105,7 @@ fn a_queue_without_its_parent_is_a_problem_of_its_own() {
     );
     let mut rootless = teams();
     rootless.remove_queue("root");
-    assert_eq!(codes(&rootless, Upstream, "a").unwrap(), ["QueueTreeNotReady"]);
+    assert_eq!(codes(&rootless, UPSTREAM, "a").unwrap(), ["QueueTreeNotReady"]);
     assert!(
         codes(&rootless, Corrected, "a").unwrap().is_empty(),
         "the root need not be there"
@@ -114,7 +116,7 @@ fn a_queue_without_its_parent_is_a_problem_of_its_own() {
 fn a_job_in_an_inner_queue_is_a_problem_of_that_queue() {
     let mut state = teams();
     put_waiting_job(&mut state, "eng", 1000, 0);
-    assert_eq!(codes(&state, Upstream, "b").unwrap(), ["QueueTreeNotReady"]);
+    assert_eq!(codes(&state, UPSTREAM, "b").unwrap(), ["QueueTreeNotReady"]);
     assert!(codes(&state, Corrected, "b").unwrap().is_empty());
     assert_eq!(codes(&state, Corrected, "eng").unwrap(), ["QueueNotALeaf"]);
 }
@@ -130,7 +132,7 @@ fn a_root_that_limits_cpu_leaves_memory() {
         },
     );
     assert_eq!(
-        codes(&state, Upstream, "a").unwrap(),
+        codes(&state, UPSTREAM, "a").unwrap(),
         ["QueueOverCapability"],
         "memory is 0"
     );
@@ -138,7 +140,7 @@ fn a_root_that_limits_cpu_leaves_memory() {
     put_waiting_job(&mut state, "a", 2000, 0);
     // The queue, its team and the root say so each; the reference looks no further than the first.
     assert_eq!(codes(&state, Corrected, "a").unwrap(), ["QueueOverCapability"; 3]);
-    assert_eq!(codes(&state, Upstream, "a").unwrap(), ["QueueOverCapability"]);
+    assert_eq!(codes(&state, UPSTREAM, "a").unwrap(), ["QueueOverCapability"]);
 }
 
 #[test]
@@ -152,7 +154,7 @@ fn a_closed_queue_above_takes_nothing() {
             ..queue("eng", 1)
         },
     );
-    assert!(codes(&state, Upstream, "a").unwrap().is_empty());
+    assert!(codes(&state, UPSTREAM, "a").unwrap().is_empty());
     assert_eq!(codes(&state, Corrected, "a").unwrap(), ["QueueNotOpen"]);
 }
 
@@ -164,7 +166,7 @@ fn shares_above_follow_each_task() {
     let mut placed = waiting.clone();
     placed.status = TaskStatus::Allocated;
     let moved = PlacementEvent::Allocate(TaskTransition::new(&waiting, &placed, ""));
-    for (compatibility, above) in [(Upstream, 0.0), (Corrected, 0.25)] {
+    for (compatibility, above) in [(UPSTREAM, 0.0), (Corrected, 0.25)] {
         let states = policy(compatibility).compute_plugin_states(&state);
         let mut own = states.get::<QueueCapacityState>(PLUGIN).unwrap().clone();
         let touched = own.apply(&PluginStateChange::Events(&state, &[moved])).unwrap();
@@ -204,7 +206,7 @@ fn reclaim_spares_its_own_queue_and_those_that_keep_theirs() {
     };
     assert_eq!(goes(&state, Corrected), Ok(Some(vec![1])));
     assert_eq!(
-        goes(&state, Upstream),
+        goes(&state, UPSTREAM),
         Ok(Some(vec![0, 1])),
         "6,000 of 4,000, then 3,000"
     );
@@ -231,11 +233,11 @@ fn account(state: &ClusterState, compatibility: Compatibility, queue: &str) -> A
 fn a_written_capability_of_nothing_is_a_limit() {
     let mut state = teams();
     change_queue(&mut state, "a", |queue| queue.capability = Some(amounts(0, -1, -1)));
-    assert!(codes(&state, Upstream, "a").unwrap().is_empty(), "its parent's");
+    assert!(codes(&state, UPSTREAM, "a").unwrap().is_empty(), "its parent's");
     assert_eq!(codes(&state, Corrected, "a").unwrap(), ["QueueOverCapability"]);
     change_queue(&mut state, "a", |queue| queue.capability = None);
     change_queue(&mut state, "root", |queue| queue.capability = Some(amounts(-1, 0, -1)));
-    assert!(codes(&state, Upstream, "a").unwrap().is_empty(), "no limit");
+    assert!(codes(&state, UPSTREAM, "a").unwrap().is_empty(), "no limit");
     assert_eq!(codes(&state, Corrected, "a").unwrap(), ["QueueOverCapability"; 3]);
 }
 
@@ -247,7 +249,7 @@ fn a_queue_deserves_no_more_than_it_may_hold() {
         &mut state,
         task("ns/a-0", "ns/a", &amounts(1000, 0, -1), TaskStatus::Running),
     );
-    for (compatibility, deserved, share) in [(Upstream, 4000.0, 0.25), (Corrected, 1000.0, 1.0)] {
+    for (compatibility, deserved, share) in [(UPSTREAM, 4000.0, 0.25), (Corrected, 1000.0, 1.0)] {
         let own = account(&state, compatibility, "a");
         assert_eq!((own.deserved.amount(ResourceId::CPU), own.share), (deserved, share));
     }
@@ -268,7 +270,7 @@ fn a_preemptor_stays_within_the_limits_of_queues_above() {
         })
     };
     assert_eq!(
-        (may(Corrected), may(Upstream)),
+        (may(Corrected), may(UPSTREAM)),
         (Ok(Some(false)), Ok(Some(false))),
         "a takes the limit over"
     );
@@ -288,7 +290,7 @@ fn a_preemptor_stays_within_the_limits_of_queues_above() {
         })
     };
     assert_eq!(
-        (may(Corrected), may(Upstream)),
+        (may(Corrected), may(UPSTREAM)),
         (Ok(Some(false)), Ok(Some(true))),
         "3,000 + 2,000 of 4,000"
     );
@@ -317,6 +319,6 @@ fn pods_do_not_tell_what_a_queue_deserves() {
             plugin.ordered_victims(context, &query)
         })
     };
-    assert_eq!(goes(Upstream), Ok(Some(Vec::new())), "it deserves pods");
+    assert_eq!(goes(UPSTREAM), Ok(Some(Vec::new())), "it deserves pods");
     assert_eq!(goes(Corrected), Ok(Some(vec![0])), "it deserves none of the cpu");
 }

@@ -160,9 +160,9 @@ fn assert_equals_model(state: &ClusterState, own: &QueueCapacityState, compatibi
 #[test]
 fn trees_that_followed_equal_a_rebuild() {
     for (compatibility, hierarchy) in [
-        (Compatibility::Upstream, true),
+        (Compatibility::UPSTREAM, true),
         (Compatibility::Corrected, true),
-        (Compatibility::Upstream, false),
+        (Compatibility::UPSTREAM, false),
         (Compatibility::Corrected, false),
     ] {
         let config = QuotaTreeConfig { reclaim_level: 1 };
@@ -204,7 +204,7 @@ fn a_cycle_below_the_root_ends() {
         put_queue(&mut state, record);
     }
     let config = QuotaTreeConfig::default();
-    let own = QueueCapacityState::of(&state, Compatibility::Upstream, config, true);
+    let own = QueueCapacityState::of(&state, Compatibility::UPSTREAM, config, true);
     assert_eq!(own.unready_reason(), None, "the reference does not notice it");
     let room = |queue: &str| {
         own.accounts

@@ -28,7 +28,7 @@ fn put(state: &mut ClusterState, name: &str, parent: &str, deserved: i64, held: 
 }
 
 fn comparison(state: &ClusterState, names: &[&str]) -> super::super::order::TreeComparison {
-    let own = QueueCapacityState::of(state, Compatibility::Upstream, QuotaTreeConfig::default(), true);
+    let own = QueueCapacityState::of(state, Compatibility::UPSTREAM, QuotaTreeConfig::default(), true);
     let names: Vec<Arc<str>> = names.iter().map(|name| Arc::from(*name)).collect();
     own.tree_comparison(&names).unwrap()
 }

@@ -323,7 +323,7 @@ impl CapacityState {
 }
 
 impl CardRules for CapacityState {
-    const COMPATIBILITY: Compatibility = Compatibility::Corrected;
+    const IS_CORRECTED: bool = true;
 
     fn build(cluster_state: &ClusterState, config: CapacityConfig) -> Self {
         Self::of(cluster_state, config)

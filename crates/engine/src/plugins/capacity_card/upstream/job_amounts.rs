@@ -63,7 +63,7 @@ impl UpstreamJobAmounts {
         amounts.card_request = if of_tasks.has_cards() {
             of_tasks
         } else {
-            let asked = annotations::read_cards(&job.annotations, REQUEST, Compatibility::Upstream);
+            let asked = annotations::read_cards(&job.annotations, REQUEST, Compatibility::UPSTREAM);
             // What cannot be read counts as nothing, as in the reference.
             asked.ok().flatten().unwrap_or_default()
         };

@@ -35,7 +35,7 @@ impl NodeScorer for CardScorer<'_> {
             *score = if let Some((_, _, score)) = known {
                 *score
             } else {
-                let cards = NodeCards::of(record, self.resources, Compatibility::Upstream);
+                let cards = NodeCards::of(record, self.resources, Compatibility::UPSTREAM);
                 let own = node_order(self.name, Some(&cards), self.weight);
                 kinds.push((&record.labels, &record.allocatable, own));
                 own

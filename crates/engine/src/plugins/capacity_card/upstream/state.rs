@@ -55,7 +55,7 @@ impl UpstreamCapacityState {
     /// The state of a cluster state.
     pub fn of(cluster_state: &ClusterState, config: CapacityConfig) -> Self {
         let mut state = Self {
-            shared: CardAccounts::of(cluster_state, config, Compatibility::Upstream),
+            shared: CardAccounts::of(cluster_state, config, Compatibility::UPSTREAM),
             pod_nodes: SortedTable::default(),
             reserved: SortedTable::default(),
         };
@@ -222,7 +222,7 @@ impl UpstreamCapacityState {
 }
 
 impl CardRules for UpstreamCapacityState {
-    const COMPATIBILITY: Compatibility = Compatibility::Upstream;
+    const IS_CORRECTED: bool = false;
 
     fn build(cluster_state: &ClusterState, config: CapacityConfig) -> Self {
         Self::of(cluster_state, config)

@@ -51,7 +51,7 @@ fn random_record_change(cluster_state: &mut ClusterState, numbers: &mut SeededNu
 proptest! {
     #[test]
     fn advanced_state_equals_a_rebuilt_one(seed: u64, hierarchy: bool, corrected: bool) {
-        let compatibility = if corrected { Compatibility::Corrected } else { Compatibility::Upstream };
+        let compatibility = if corrected { Compatibility::Corrected } else { Compatibility::UPSTREAM };
         let mut numbers = SeededNumbers::new(seed);
         let mut cluster_state = random_cluster_state(&mut numbers);
         let mut drf = DrfState::build(&cluster_state, compatibility, hierarchy);

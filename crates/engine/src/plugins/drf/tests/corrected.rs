@@ -327,7 +327,7 @@ fn reclaim_stops_at_the_deserved_share() {
     let goes = drf.reclaim(&preemptor, &candidates).unwrap().unwrap();
     // a deserves a quarter but requests only a tenth; b deserves 0.3 of the rest, c 0.6. The last task can reclaim.
     assert_eq!((count_true(&goes[..4]), count_true(&goes[4..])), (1, 0), "{goes:?}");
-    let upstream = DrfState::build(&cluster_state, Compatibility::Upstream, true)
+    let upstream = DrfState::build(&cluster_state, Compatibility::UPSTREAM, true)
         .reclaim(&preemptor, &candidates)
         .unwrap()
         .unwrap();
@@ -365,7 +365,7 @@ fn preemption_between_queues_follows_the_hierarchy() {
         [true, false, false, false],
         "queue a holds less than b, though the job is small"
     );
-    let upstream = DrfState::build(&cluster_state, Compatibility::Upstream, true)
+    let upstream = DrfState::build(&cluster_state, Compatibility::UPSTREAM, true)
         .preempt(&preemptor, &candidates)
         .unwrap();
     assert!(!upstream[0], "jobs only");
@@ -391,7 +391,7 @@ fn spared_candidate_does_not_affect_later_ones() {
             .unwrap()
     };
     assert_eq!(ask(Corrected), [false, true, true]);
-    assert_eq!(ask(Compatibility::Upstream), [false, false, false]);
+    assert_eq!(ask(Compatibility::UPSTREAM), [false, false, false]);
 }
 
 /// Part of the cluster that a path deserves at least while all siblings request more.

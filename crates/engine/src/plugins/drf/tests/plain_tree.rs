@@ -59,7 +59,7 @@ pub(super) fn plain_tree_lines(cluster_state: &ClusterState, compatibility: Comp
     for (name, stored) in cluster_state.jobs().iter() {
         let path: HierarchyPath = match compatibility {
             Compatibility::Corrected => legal[&stored.record.queue].clone().unwrap(),
-            Compatibility::Upstream => {
+            Compatibility::Upstream(_) => {
                 hierarchy::lenient_path(&cluster_state.queues().get(&stored.record.queue).unwrap().record).unwrap()
             }
         };
@@ -102,7 +102,7 @@ impl PlainTree<'_> {
             let (share, saturated, held) = self.node(&format!("{path}/{name}"), child, lines);
             children.push((child.weight, share, saturated, held));
         }
-        let upstream = self.compatibility == Compatibility::Upstream;
+        let upstream = self.compatibility.is_upstream();
         let per = |weight: f64| if upstream { 1.0 } else { weight };
         let mut measure = if upstream { 1.0 } else { f64::INFINITY };
         for (weight, share, saturated, _) in &children {
@@ -148,7 +148,7 @@ impl PlainTree<'_> {
             .for_each(|task| add(&mut held, task));
         tasks().for_each(|task| add(&mut wanted, task));
         let saturated = match self.compatibility {
-            Compatibility::Upstream => held
+            Compatibility::Upstream(_) => held
                 .iter()
                 .any(|(id, amount)| *amount > 0 && (*amount >= wanted[id] || !self.demanding.contains(id))),
             Compatibility::Corrected => tasks()

@@ -22,7 +22,7 @@ proptest! {
     #[test]
     fn trees_equal_a_plain_recomputation_under_upstream(seed in any::<u64>()) {
         let mut numbers = SeededNumbers::new(seed);
-        check_random_changes(random_cluster_state(&mut numbers), (&mut numbers, STEPS), Compatibility::Upstream)?;
+        check_random_changes(random_cluster_state(&mut numbers), (&mut numbers, STEPS), Compatibility::UPSTREAM)?;
     }
 
     #[test]
@@ -50,7 +50,7 @@ fn check_resource_flips(compatibility: Compatibility) {
 
 #[test]
 fn trees_equal_a_plain_recomputation_when_resources_flip_under_upstream() {
-    check_resource_flips(Compatibility::Upstream);
+    check_resource_flips(Compatibility::UPSTREAM);
 }
 
 #[test]

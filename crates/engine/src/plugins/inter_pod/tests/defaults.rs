@@ -136,7 +136,7 @@ proptest! {
             ..PodConstraints::default()
         };
         let asked = task("x/own".to_owned(), TextMap::default(), Arc::default(), Some(constraints));
-        let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+        let compatibility = if upstream { Compatibility::UPSTREAM } else { Compatibility::Corrected };
         let (found, warnings) = sheet(&state, asked, None, compatibility);
         prop_assert_eq!(warnings, Vec::new());
         let scores = match &selector {

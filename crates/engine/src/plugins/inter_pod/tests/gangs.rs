@@ -217,7 +217,7 @@ proptest! {
         number in 0..POLICIES.len(),
         upstream in any::<bool>(),
     ) {
-        let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+        let compatibility = if upstream { Compatibility::UPSTREAM } else { Compatibility::Corrected };
         let policy = policy(number, compatibility);
         let mut state = state_of(&nodes, &numbered(pods));
         let names: Vec<Arc<str>> = (0..count).map(|number| format!("{}member-{number:02}", member.name).into()).collect();

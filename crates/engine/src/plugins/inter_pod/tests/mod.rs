@@ -280,7 +280,7 @@ proptest! {
             state.put_task(pod.clone(), &Arc::from("test"));
         }
         let namespaces = put_namespaces(&mut state, namespaces, upstream);
-        let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+        let compatibility = if upstream { Compatibility::UPSTREAM } else { Compatibility::Corrected };
         let own = TaskRecord { name: format!("{}own", own.name).into(), status: TaskStatus::Pending, node: Arc::default(), ..own };
         let found = verdict(&state, own.clone(), compatibility);
         let known: Vec<&NodeRecord> = nodes.iter().collect();
@@ -384,14 +384,14 @@ fn a_term_of_another_pod_that_needs_namespaces_is_refused_by_name() {
     );
     // The reference takes a namespace that it does not find for one without labels.
     let task = || fixtures::task(ResourceAmounts::default(), &[]);
-    assert_eq!(verdict(&state, task(), Compatibility::Upstream).fit, [0, 1]);
+    assert_eq!(verdict(&state, task(), Compatibility::UPSTREAM).fit, [0, 1]);
     for (team, fit) in [("a", [1].as_slice()), ("b", &[0, 1])] {
         let record = NamespaceRecord {
             name: "default".into(),
             labels: texts(&[("team", team.to_owned())]),
         };
         state.put_namespace(record, &Arc::from("test"));
-        for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+        for compatibility in [Compatibility::Corrected, Compatibility::UPSTREAM] {
             assert_eq!(verdict(&state, task(), compatibility).fit, fit, "{team}");
         }
     }
@@ -418,7 +418,7 @@ fn a_selector_that_matches_no_labels_selects_all_namespaces_under_upstream() {
     }
     let mut asked = repelling("y/own", host_term(Some(selector)));
     (asked.status, asked.node) = (TaskStatus::Pending, Arc::default());
-    assert_eq!(verdict(&state, asked.clone(), Compatibility::Upstream).fit, [1]);
+    assert_eq!(verdict(&state, asked.clone(), Compatibility::UPSTREAM).fit, [1]);
     assert_eq!(verdict(&state, asked, Compatibility::Corrected).fit, [0, 1]);
 }
 
@@ -463,14 +463,14 @@ fn pods_that_are_being_released_keep_others_away_until_they_are_gone() {
     };
     assert_eq!(fit(Compatibility::Corrected, decide::ResourceFit::None), [1]);
     assert_eq!(fit(Compatibility::Corrected, decide::ResourceFit::FutureIdle), [0, 1]);
-    assert_eq!(fit(Compatibility::Upstream, decide::ResourceFit::FutureIdle), [1]);
+    assert_eq!(fit(Compatibility::UPSTREAM, decide::ResourceFit::FutureIdle), [1]);
 }
 
 #[test]
 fn anti_affinity_placed_within_a_cycle_counts_under_corrected_only() {
     use crate::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
     use crate::plugin_state::PluginStates;
-    for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+    for compatibility in [Compatibility::Corrected, Compatibility::UPSTREAM] {
         let mut waiting = repelling("default/guard", host_term(None));
         (waiting.status, waiting.node) = (TaskStatus::Pending, Arc::default());
         let state = state_of(&[node(0), node(1)], &[waiting]);
@@ -484,11 +484,7 @@ fn anti_affinity_placed_within_a_cycle_counts_under_corrected_only() {
         cycle.apply(&[SessionChange::Allocate(placement)]).unwrap();
         let task = fixtures::task(ResourceAmounts::default(), &[]);
         let found = verdict(cycle.cluster_state(), task, compatibility);
-        let expected: &[u32] = if compatibility == Compatibility::Upstream {
-            &[0, 1]
-        } else {
-            &[1]
-        };
+        let expected: &[u32] = if compatibility.is_upstream() { &[0, 1] } else { &[1] };
         assert_eq!(found.fit, expected, "{compatibility:?}");
     }
 }

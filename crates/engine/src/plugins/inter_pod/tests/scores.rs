@@ -212,7 +212,7 @@ proptest! {
         let pods = numbered(pods);
         let mut state = state_of(&nodes, &pods);
         let namespaces = put_namespaces(&mut state, namespaces, upstream);
-        let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+        let compatibility = if upstream { Compatibility::UPSTREAM } else { Compatibility::Corrected };
         let own = TaskRecord { name: format!("{}own", own.name).into(), status: TaskStatus::Pending, node: Arc::default(), ..own };
         let known: Vec<&NodeRecord> = nodes.iter().collect();
         let at = |pod: &TaskRecord| known.iter().find(|node| node.name == pod.node).copied();
@@ -275,7 +275,7 @@ fn a_preferred_term_of_another_pod_that_needs_namespaces_is_left_out_with_a_warn
 fn terms_of_pods_placed_within_a_cycle_count_everywhere_under_corrected_only() {
     use crate::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
     use crate::plugin_state::PluginStates;
-    for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+    for compatibility in [Compatibility::Corrected, Compatibility::UPSTREAM] {
         let mut waiting = repelling("default/fan", host_term(None));
         waiting.constraints = Some(Arc::new(PodConstraints {
             pod_affinity: PodTerms {
@@ -296,7 +296,7 @@ fn terms_of_pods_placed_within_a_cycle_count_everywhere_under_corrected_only() {
         cycle.apply(&[SessionChange::Allocate(placement)]).unwrap();
         let task = fixtures::task(ResourceAmounts::default(), &[]);
         let (found, _) = sheet(cycle.cluster_state(), task, None, compatibility);
-        let expected: &[f64] = if compatibility == Compatibility::Upstream {
+        let expected: &[f64] = if compatibility.is_upstream() {
             &[0.0, 0.0]
         } else {
             &[100.0, 0.0]

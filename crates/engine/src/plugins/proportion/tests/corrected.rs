@@ -11,7 +11,9 @@ use crate::plugin::{PluginContext, VictimKind, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use crate::plugins::proportion::{PLUGIN, ProportionState};
 use crate::policy::{self, Compatibility, CompileOptions, Policy};
-use Compatibility::{Corrected, Upstream};
+use Compatibility::Corrected;
+
+const UPSTREAM: Compatibility = Compatibility::UPSTREAM;
 
 fn policy(compatibility: Compatibility) -> Arc<Policy> {
     let name = compatibility.name();
@@ -71,7 +73,7 @@ fn deserved(state: &ClusterState, compatibility: Compatibility) -> [f64; 2] {
 fn weights_below_one_are_a_problem_of_the_queue() {
     let state = two_queues([-3, 2]);
     assert_eq!(
-        deserved(&state, Upstream),
+        deserved(&state, UPSTREAM),
         [8000.0, 0.0],
         "the division is turned round"
     );
@@ -90,13 +92,13 @@ fn weights_below_one_are_a_problem_of_the_queue() {
         plugin.admit_job(context, &stored.record).unwrap_err().code.name()
     };
     assert_eq!(ask(&state, Corrected, own), "QUEUE_WEIGHT_INVALID");
-    assert!(ask(&state, Upstream, |plugin, context| plugin.queue_keys(context, &names)).unwrap()[0].is_ok());
+    assert!(ask(&state, UPSTREAM, |plugin, context| plugin.queue_keys(context, &names)).unwrap()[0].is_ok());
 }
 
 #[test]
 fn large_weights_do_not_wrap() {
     let state = two_queues([i32::MAX, 1]);
-    assert_eq!(deserved(&state, Upstream), [0.0, 0.0]);
+    assert_eq!(deserved(&state, UPSTREAM), [0.0, 0.0]);
     let [most, least] = deserved(&state, Corrected);
     assert!(most > 7999.9 && least > 0.0 && least < 0.1, "{most} {least}");
 }
@@ -118,7 +120,7 @@ fn a_queue_without_jobs_is_answered() {
         });
         keys.unwrap().remove(0).map_err(|problem| problem.code.name())
     };
-    assert_eq!(key(Upstream), Err("REFERENCE_PANICS"));
+    assert_eq!(key(UPSTREAM), Err("REFERENCE_PANICS"));
     assert_eq!(key(Corrected), Ok(vec![0.0, 0.0]));
     let own = ProportionState::of(&state, Corrected);
     assert_eq!(
@@ -156,7 +158,7 @@ fn elastic_amounts_follow_evictions() {
     released.status = TaskStatus::Releasing;
     let evicted = PlacementEvent::Deallocate(TaskTransition::new(&running, &released, ""));
     let asked = state.jobs().get("ns/new").unwrap();
-    for compatibility in Compatibility::ALL {
+    for compatibility in Compatibility::KINDS {
         let policy = policy(compatibility);
         let mut states = policy.compute_plugin_states(&state);
         states.apply(&state, &[evicted]).unwrap();
@@ -177,7 +179,7 @@ fn elastic_amounts_follow_evictions() {
             .admit_job(context, &asked.record)
             .map_err(|problem| problem.code.name());
         match compatibility {
-            Upstream => assert_eq!((elastic, vote.unwrap_err()), (4000, "REFERENCE_PANICS")),
+            Compatibility::Upstream(_) => assert_eq!((elastic, vote.unwrap_err()), (4000, "REFERENCE_PANICS")),
             Corrected => assert_eq!((elastic, vote.unwrap().unwrap().reasons.len()), (0, 0)),
         }
     }
@@ -202,14 +204,14 @@ fn a_promise_does_not_count_against_its_own_job() {
                 .len()
         })
     };
-    assert_eq!((reasons(&state, Upstream), reasons(&state, Corrected)), (1, 0));
+    assert_eq!((reasons(&state, UPSTREAM), reasons(&state, Corrected)), (1, 0));
     // A promise that only the ledger knows counts against the job under neither.
     put_job(
         &mut state,
         job("ns/j", "a", Some(amounts(5000, 0, -1)), JobPhase::Pending),
     );
     state.put_reservation(reservation("ns/j", "a", 5000));
-    assert_eq!((reasons(&state, Upstream), reasons(&state, Corrected)), (0, 0));
+    assert_eq!((reasons(&state, UPSTREAM), reasons(&state, Corrected)), (0, 0));
     put_job(
         &mut state,
         job("ns/other", "a", Some(amounts(5000, 0, -1)), JobPhase::Pending),
@@ -239,7 +241,7 @@ fn ephemeral_storage_is_reserved() {
         let own = ProportionState::of(&state, compatibility);
         own.accounts.account("a").unwrap().inqueue.get(DISK)
     };
-    assert_eq!((reserved(Upstream), reserved(Corrected)), (0, 5000));
+    assert_eq!((reserved(UPSTREAM), reserved(Corrected)), (0, 5000));
 }
 
 #[test]
@@ -269,7 +271,7 @@ fn reclaim_takes_only_what_is_above() {
             .map_err(|problem| problem.code.name())
     };
     assert_eq!(goes(&state, Corrected), Ok(Some(vec![false, false, true, false])));
-    assert_eq!(goes(&state, Upstream), Ok(Some(vec![true, true, true, false])));
+    assert_eq!(goes(&state, UPSTREAM), Ok(Some(vec![true, true, true, false])));
     put_queue(
         &mut state,
         QueueRecord {
@@ -282,7 +284,7 @@ fn reclaim_takes_only_what_is_above() {
 
 #[test]
 fn equal_tasks_are_admitted_as_often_as_one_by_one() {
-    for compatibility in Compatibility::ALL {
+    for compatibility in Compatibility::KINDS {
         let mut state = two_queues([1, 1]);
         put_task(
             &mut state,
@@ -325,7 +327,7 @@ fn equal_tasks_are_admitted_as_often_as_one_by_one() {
 
 #[test]
 fn a_task_that_nobody_reported_counts_as_waiting() {
-    for compatibility in Compatibility::ALL {
+    for compatibility in Compatibility::KINDS {
         let mut state = two_queues([1, 3]);
         state.remove_task("ns/a-0");
         let headroom = |cpu: i64| {
@@ -355,7 +357,7 @@ fn a_written_capability_of_nothing_is_a_limit() {
             ..queue("a", 1)
         },
     );
-    assert_eq!(deserved(&state, Upstream), [4000.0, 4000.0], "0 of cpu is no limit");
+    assert_eq!(deserved(&state, UPSTREAM), [4000.0, 4000.0], "0 of cpu is no limit");
     assert_eq!(deserved(&state, Corrected), [0.0, 8000.0]);
 }
 
@@ -384,6 +386,6 @@ fn a_resource_of_which_all_is_guaranteed_still_limits_what_queues_deserve() {
         let own = ProportionState::of(&state, compatibility);
         ["a", "b"].map(|name| own.accounts.account(name).unwrap().deserved.amount(GPU))
     };
-    assert_eq!(gpus(Upstream), [2000.0, 4000.0], "more than there are");
+    assert_eq!(gpus(UPSTREAM), [2000.0, 4000.0], "more than there are");
     assert_eq!(gpus(Corrected), [0.0, 4000.0]);
 }

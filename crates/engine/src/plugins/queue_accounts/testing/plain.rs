@@ -174,7 +174,7 @@ fn add_job(queue: &mut PlainQueue, state: &ClusterState, name: &str, job: &JobRe
     for (_, stored) in state.tasks().iter().filter(|(_, stored)| *stored.record.job == *name) {
         let task = &stored.record;
         let requests = plain(Some(&task.requests));
-        if task.has_foreign_gate() {
+        if task.is_withheld(true) {
             add(&mut gated, &requests);
         }
         if counts(task, compatibility) {
@@ -199,7 +199,7 @@ fn add_job(queue: &mut PlainQueue, state: &ClusterState, name: &str, job: &JobRe
                 inqueue.insert(*id, left);
             }
         }
-        if compatibility == Compatibility::Upstream {
+        if compatibility.is_upstream() {
             inqueue.remove(&DISK);
         }
         if gated

@@ -1,0 +1,221 @@
+//! Releases of the schedulers that policies can follow exactly, and what each decides otherwise than the newest.
+
+use crate::model::{ClusterState, ErrorCode, Problem, TaskRecord};
+
+/// Release of a reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Release {
+    /// `upstream`: the newest Volcano, or kube-scheduler 1.36 for a `KubeSchedulerConfiguration`.
+    #[default]
+    Default,
+    /// Volcano v1.14.4, with Kubernetes 1.34.
+    Volcano1144,
+    /// Volcano v1.15.1, with Kubernetes 1.35.
+    Volcano1151,
+    /// Volcano at commit ed72c7c81, with Kubernetes 1.36.
+    VolcanoEd72c7c81,
+    /// kube-scheduler 1.36.
+    KubeScheduler136,
+    /// kube-scheduler 1.37.
+    KubeScheduler137,
+}
+
+/// Scheduler of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReleasedScheduler {
+    /// Volcano: documents with tiers.
+    Volcano,
+    /// kube-scheduler: documents with profiles.
+    KubeScheduler,
+}
+
+impl ReleasedScheduler {
+    /// Release that `upstream` means in its documents.
+    pub fn default_release(self) -> Release {
+        match self {
+            Self::Volcano => Release::VolcanoEd72c7c81,
+            Self::KubeScheduler => Release::KubeScheduler136,
+        }
+    }
+
+    /// Name for messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Volcano => "Volcano",
+            Self::KubeScheduler => "kube-scheduler",
+        }
+    }
+}
+
+impl Release {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Default,
+        Self::Volcano1144,
+        Self::Volcano1151,
+        Self::VolcanoEd72c7c81,
+        Self::KubeScheduler136,
+        Self::KubeScheduler137,
+    ];
+
+    /// Name in documents, such as `volcano-1.15.1`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "upstream",
+            Self::Volcano1144 => "volcano-1.14.4",
+            Self::Volcano1151 => "volcano-1.15.1",
+            Self::VolcanoEd72c7c81 => "volcano-ed72c7c81",
+            Self::KubeScheduler136 => "kube-scheduler-1.36",
+            Self::KubeScheduler137 => "kube-scheduler-1.37",
+        }
+    }
+
+    /// Scheduler of the release; `None`: each has its own default.
+    pub fn scheduler(self) -> Option<ReleasedScheduler> {
+        match self {
+            Self::Default => None,
+            Self::Volcano1144 | Self::Volcano1151 | Self::VolcanoEd72c7c81 => Some(ReleasedScheduler::Volcano),
+            Self::KubeScheduler136 | Self::KubeScheduler137 => Some(ReleasedScheduler::KubeScheduler),
+        }
+    }
+
+    /// What the release decides otherwise.
+    pub fn rules(self) -> &'static ReleaseRules {
+        match self {
+            Self::Volcano1144 => &VOLCANO_1_14,
+            Self::Volcano1151 => &VOLCANO_1_15,
+            Self::Default | Self::VolcanoEd72c7c81 | Self::KubeScheduler136 => &NEWEST,
+            Self::KubeScheduler137 => &KUBE_SCHEDULER_1_37,
+        }
+    }
+}
+
+/// Rules in which releases differ. Each field is a change of upstream, and is true from the release that has the change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReleaseRules {
+    /// A minimum is reserved after all plugins voted for the job, and not by the vote of `proportion` or `capacity` (#5339).
+    pub reserves_after_votes: bool,
+    /// What an Inqueue job holds counts once in the amounts of its queue (#5100, #5130).
+    pub counts_inqueue_once: bool,
+    /// A task whose only gate is Volcano's queue gate counts in the minimum of its job (#5033).
+    pub counts_queue_gated: bool,
+    /// Pod-level resources replace those of containers, and overhead is added after init containers (#5020).
+    pub reads_pod_level_resources: bool,
+    /// `capacity` reads `ancestorReclaimLevel` (#5115).
+    pub reads_ancestor_reclaim_level: bool,
+    /// `capacity` reclaims in the order of the victims' queue, and not in the order of the candidates (#5115).
+    pub reclaims_in_victim_order: bool,
+    /// `capacity` asks the queue's limit when a task is to preempt (#5250).
+    pub preempts_within_limit: bool,
+    /// Equal jobs' victims are ordered by their tasks (#5115).
+    pub orders_victims_by_task: bool,
+    /// The actions `gangpreempt` and `gangreclaim`, and votes on the victims of a gang (#5250).
+    pub has_gang_actions: bool,
+    /// Preempt and reclaim undo the evictions on a node that does not suffice, and reclaim looks before it evicts (#5010, #5067).
+    pub undoes_vain_evictions: bool,
+    /// Preempt asks the filters again after each eviction (#5843).
+    pub filters_after_eviction: bool,
+    /// Terminating pods count for the phase of their group (#5796).
+    pub counts_releasing_in_phase: bool,
+    /// `nodeorder` scores all candidates together, normalised over them (#5497).
+    pub scores_candidates_together: bool,
+    /// Balanced allocation scores the change that the task makes (Kubernetes 1.36).
+    pub scores_balance_change: bool,
+    /// An in-place resize of amounts at pod level counts (Kubernetes 1.36).
+    pub resizes_pod_level: bool,
+    /// Images of image volumes count for image locality (Kubernetes 1.36).
+    pub counts_volume_images: bool,
+    /// Balanced allocation reads pod-level resources of the task (#5287).
+    pub balances_pod_level_resources: bool,
+    /// The reason of the taint filter names no taint (Kubernetes 1.35).
+    pub hides_taint_in_reason: bool,
+    /// `nodegroup` reads `enablePreferredOrder` (#5110).
+    pub reads_preferred_order: bool,
+    /// `nodegroup` reads the limits of a queue's node groups (#5461).
+    pub limits_node_groups: bool,
+    /// A boolean argument may be written as text (#5058).
+    pub reads_booleans_in_text: bool,
+    /// Victims whose job is in no session are skipped, where the release before crashes (#4982).
+    pub skips_orphans: bool,
+}
+
+impl ReleaseRules {
+    /// Checks that the jobs of all candidates are in the session, with their queues.
+    ///
+    /// # Errors
+    /// One is not, and the release crashes there.
+    pub(crate) fn check_orphans(
+        &self,
+        cluster_state: &ClusterState,
+        candidates: &[&TaskRecord],
+    ) -> Result<(), Problem> {
+        let has_job = |task: &&&TaskRecord| {
+            let job = cluster_state.jobs().get(&task.job);
+            job.is_some_and(|job| cluster_state.queues().contains(&job.record.queue))
+        };
+        match candidates.iter().find(|task| !has_job(task)) {
+            Some(task) if !self.skips_orphans => {
+                let message = format!("candidate `{}` belongs to no job; the reference panics here", task.name);
+                Err(Problem::new(ErrorCode::ReferencePanics, "candidates", message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+const NEWEST: ReleaseRules = ReleaseRules {
+    reserves_after_votes: true,
+    counts_inqueue_once: true,
+    counts_queue_gated: true,
+    reads_pod_level_resources: true,
+    reads_ancestor_reclaim_level: true,
+    reclaims_in_victim_order: true,
+    preempts_within_limit: true,
+    orders_victims_by_task: true,
+    has_gang_actions: true,
+    undoes_vain_evictions: true,
+    filters_after_eviction: true,
+    counts_releasing_in_phase: true,
+    scores_candidates_together: true,
+    scores_balance_change: true,
+    resizes_pod_level: true,
+    counts_volume_images: true,
+    balances_pod_level_resources: true,
+    hides_taint_in_reason: true,
+    reads_preferred_order: true,
+    limits_node_groups: true,
+    reads_booleans_in_text: true,
+    skips_orphans: true,
+};
+
+const VOLCANO_1_15: ReleaseRules = ReleaseRules {
+    reserves_after_votes: false,
+    filters_after_eviction: false,
+    counts_releasing_in_phase: false,
+    scores_balance_change: false,
+    resizes_pod_level: false,
+    counts_volume_images: false,
+    balances_pod_level_resources: false,
+    limits_node_groups: false,
+    ..NEWEST
+};
+
+const VOLCANO_1_14: ReleaseRules = ReleaseRules {
+    counts_inqueue_once: false,
+    counts_queue_gated: false,
+    reads_pod_level_resources: false,
+    reads_ancestor_reclaim_level: false,
+    reclaims_in_victim_order: false,
+    preempts_within_limit: false,
+    orders_victims_by_task: false,
+    has_gang_actions: false,
+    undoes_vain_evictions: false,
+    scores_candidates_together: false,
+    hides_taint_in_reason: false,
+    reads_preferred_order: false,
+    reads_booleans_in_text: false,
+    skips_orphans: false,
+    ..VOLCANO_1_15
+};
+
+const KUBE_SCHEDULER_1_37: ReleaseRules = NEWEST;
