@@ -193,8 +193,8 @@ fn s2_a_choice_cannot_pass_a_quota() {
             .pods("j", "Inqueue", 1, &tasks)
             .open()
             .task("j/t0")
-            .cards_by_demand,
-        [[Arc::from("B")]]
+            .cards,
+        [(Arc::from("B"), 1)]
     );
 }
 

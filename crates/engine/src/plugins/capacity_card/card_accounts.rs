@@ -71,7 +71,7 @@ pub enum TaskEvent<'a> {
         /// The card that the task is to use there; empty: the first acceptable one that the node has.
         card: &'a str,
     },
-    /// The task no longer counts.
+    /// The task no longer holds anything.
     Deallocate,
 }
 

@@ -1,4 +1,4 @@
-//! What the plugin asks of its two rules, that of the reference and the corrected one. The policy chooses one of them when
+//! Contract of the two rules of the plugin, that of the reference and the corrected one. The policy chooses one of them when
 //! it is compiled.
 
 use super::amounts::QuotaAmounts;
@@ -31,7 +31,7 @@ pub(super) trait CardRules: PluginState + Sized {
     fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem>;
 
     /// Ends permits that were not kept.
-    fn end_tentative(&mut self);
+    fn end_tentative(&mut self) {}
 
     /// Number of tasks like this permitted task that are permitted in a row; `None`: each must be asked about.
     fn repeated_admit_limit(&self, cluster_state: &ClusterState, queue: &str, task: &TaskRecord) -> Option<u64>;
@@ -53,14 +53,20 @@ pub(super) trait CardRules: PluginState + Sized {
     fn reservation_rest(&self, reservation: &Reservation) -> QuotaAmounts;
 
     /// True if the card quota of a queue itself counts, so that it may hold no card that the quota does not name.
-    fn limits_own_cards(&self, queue: &Arc<str>) -> bool;
+    fn limits_own_cards(&self, queue: &Arc<str>) -> bool {
+        let _ = queue;
+        true
+    }
 
     /// The filter for a class of tasks; `None`: the quota passes every node.
     fn node_filter<'a>(
         &'a self,
         cluster_state: &'a ClusterState,
         class: &TaskClass,
-    ) -> Option<Box<dyn NodeFilter + 'a>>;
+    ) -> Option<Box<dyn NodeFilter + 'a>> {
+        let _ = (cluster_state, class);
+        None
+    }
 
     /// The scorer for a class of tasks that may use several cards, joined by name; `None`: all nodes are equal.
     fn node_scorer<'a>(
@@ -71,14 +77,26 @@ pub(super) trait CardRules: PluginState + Sized {
     ) -> Result<Option<Box<dyn NodeScorer + 'a>>, Problem>;
 
     /// True if the filter or the score of this task depends on what the task's job holds.
-    fn reads_job(task: &TaskRecord) -> bool;
+    fn reads_job(task: &TaskRecord) -> bool {
+        let _ = task;
+        false
+    }
 
     /// For each candidate whether it may go; `None`: the preemptor needs no cards, or belongs to no queue.
-    fn victim_verdicts(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>) -> Option<Vec<bool>>;
+    fn victim_verdicts(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>) -> Option<Vec<bool>> {
+        let _ = (cluster_state, query);
+        None
+    }
 
     /// Shortfalls of quota for what the preemptor would hold on a node.
-    fn quota_shortfalls(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>, node: &str) -> Vec<Shortfall>;
+    fn quota_shortfalls(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>, node: &str) -> Vec<Shortfall> {
+        let _ = (cluster_state, query, node);
+        Vec::new()
+    }
 
     /// Why a queue that has no account cannot be compared with another.
-    fn incomparable(&self, queue: &str, other: &str) -> Option<Problem>;
+    fn incomparable(&self, queue: &str, other: &str) -> Option<Problem> {
+        let _ = (queue, other);
+        None
+    }
 }

@@ -8,7 +8,6 @@ mod card_rules;
 mod cluster_cards;
 mod config;
 mod corrected;
-mod json;
 mod metrics;
 mod node_kinds;
 mod node_order;
@@ -22,18 +21,28 @@ pub mod rejection;
 mod task_request;
 mod upstream;
 
+use amounts::CARD_SEPARATOR;
 pub use amounts::QuotaAmounts;
+use annotations::{REQUEST, normalize_choice};
 pub use card_accounts::{CardAccounts, JobQuotaSummary, TaskEvent};
+use card_accounts::{CardChanges, HoldingChange};
+use card_rules::CardRules;
 pub use cluster_cards::ClusterCards;
 pub use config::CapacityConfig;
 pub use corrected::{CapacityState, CardClaims, JobAmounts, JobContribution, JobEntry};
+use node_kinds::{CardSet, NodeKinds};
 pub use node_order::node_order;
+use node_order::rank_score;
 pub(super) use plugin::DEF;
+use plugin::apply_events;
 pub use problems::{CardRequestError, JobProblem};
+use queue_account::fit_count;
 pub use queue_account::{QueueAccount, QueueShare};
 pub use queue_limits::{CardQuota, QueueLimits};
 pub use quota_verdict::QuotaVerdict;
+use rejection::{QuotaComparison, QuotaDimension, QuotaRejection, insufficient};
 pub use task_request::TaskRequest;
+use task_request::{cards_milli, requested_milli};
 pub use upstream::{
     CardCheck, QuotaRequester, TaskPod, UpstreamCapacityState, UpstreamJobAmounts, check_card, task_request,
 };

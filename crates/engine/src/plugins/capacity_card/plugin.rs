@@ -1,6 +1,5 @@
 //! `capacity-card` as a plugin of a policy.
 
-use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -39,15 +38,10 @@ pub(in super::super) const DEF: PluginDef = PluginDef {
 };
 
 /// The plugin, compiled with one of its rules.
+#[derive(Debug)]
 struct CapacityCard<S> {
     config: CapacityConfig,
     rules: PhantomData<fn() -> S>,
-}
-
-impl<S> Debug for CapacityCard<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CapacityCard").field(&self.config).finish()
-    }
 }
 
 fn compile(

@@ -17,8 +17,6 @@ pub struct QuotaVerdict {
     pub(super) entry: Option<JobEntry>,
     /// Of a permitted task: the cards that would do, best first, and how many tasks of its kind on each.
     pub cards: Vec<(Arc<str>, u64)>,
-    /// Cards that would do, by demand: a node must have one card of each.
-    pub cards_by_demand: Vec<Vec<Arc<str>>>,
     /// Of a task: how many of its kind its queue still admits; `None`: without limit.
     pub headroom: Option<u64>,
 }

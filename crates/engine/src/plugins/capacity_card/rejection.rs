@@ -97,7 +97,7 @@ pub fn request_failed(queue: &str, error: &dyn std::fmt::Display) -> QuotaReject
 }
 
 impl QuotaDimension<'_> {
-    /// Code of the rejection.
+    /// Code of a rejection for this resource, such as `InsufficientCPUQuota`.
     pub(super) fn code(self) -> &'static str {
         match self {
             Self::Cpu => INSUFFICIENT_CPU,

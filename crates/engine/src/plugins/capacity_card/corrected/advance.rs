@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::state::CapacityState;
 use crate::model::{Problem, StateDiff};
 use crate::plugin_state::PluginStateChange;
-use crate::plugins::capacity_card::card_accounts::CardChanges;
+use crate::plugins::capacity_card::CardChanges;
 
 impl CapacityState {
     /// Follows the step to a newer cluster state, if this is the state of the older one, as it was worked out.

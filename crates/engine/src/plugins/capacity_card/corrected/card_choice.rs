@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::card_claims::CardClaim;
 use super::gang::Gang;
 use super::job_entry::{JobEntry, split_promised};
-use super::line_usage::OwnPart;
 use super::matching::{amount_of, key_of};
-use super::queue_line::QueueLine;
+use super::path_usage::OwnPart;
+use super::queue_path::QueuePath;
 use super::state::CapacityState;
 use super::task_need::{CardDemand, TaskNeed};
 use crate::model::{ClusterState, ResourceAmounts, TaskClass, TaskRecord};
@@ -67,15 +67,15 @@ impl CapacityState {
         cluster_state: &ClusterState,
         task: CardAsker<'_>,
         need: &mut TaskNeed,
-        line: &QueueLine<'_>,
+        path: &QueuePath<'_>,
     ) {
         let Some(job) = self.jobs.get(task.job) else { return };
         for demand in need.demands.iter_mut().filter(|demand| demand.is_choice()) {
             let choice = key_of(&demand.name());
             if self.config.mixed_cards {
-                keep_to_reserved(job, &choice, demand, line);
+                keep_to_reserved(job, &choice, demand, path);
             } else if !demand.retain_any(|card| job.uses(&choice, card)) {
-                self.keep_to_one_card(cluster_state, (task, job), &choice, demand, line);
+                self.keep_to_one_card(cluster_state, (task, job), &choice, demand, path);
             }
         }
     }
@@ -89,7 +89,7 @@ impl CapacityState {
         (task, job): (CardAsker<'_>, &JobEntry),
         choice: &str,
         demand: &mut CardDemand,
-        line: &QueueLine<'_>,
+        path: &QueuePath<'_>,
     ) {
         if let Some(given) = job.given_card(&demand.name()) {
             let given = Arc::<str>::from(given);
@@ -99,14 +99,14 @@ impl CapacityState {
         }
         let each = demand.max_amount();
         let amount = amount_of(&job.min, choice).max(each);
-        let by_quota = line.is_configured();
-        let held = line.usage_for_task();
+        let by_quota = path.is_configured();
+        let held = path.usage_for_task();
         let fits = |card: &str| !by_quota || held.card_headroom(card) >= amount;
         if demand.retain_any(|card| card == task.named && fits(card)) {
             return;
         }
         let own = OwnPart::default();
-        let mut usage = line.usage_for_job(&own);
+        let mut usage = path.usage_for_job(&own);
         let claim = job.claim_on(choice, None);
         let claimed = usage.give_claims(claim.as_ref());
         let spares = |card: &str| {
@@ -133,16 +133,16 @@ impl CapacityState {
 
 /// Task by task: the cards that are reserved for the job's tasks, else those that leave others what is reserved for them, if
 /// there are any. Cards that the quota does not give anyway stay, so that the rejection names them.
-fn keep_to_reserved(job: &JobEntry, choice: &str, demand: &mut CardDemand, line: &QueueLine<'_>) {
+fn keep_to_reserved(job: &JobEntry, choice: &str, demand: &mut CardDemand, path: &QueuePath<'_>) {
     let size = demand.max_amount();
-    if demand.retain_any(|card| job.reserved_of_choices(card) >= size) || !line.is_configured() {
+    if demand.retain_any(|card| job.reserved_of_choices(card) >= size) || !path.is_configured() {
         return;
     }
     let own = OwnPart::default();
-    let mut usage = line.usage_for_job(&own);
+    let mut usage = path.usage_for_job(&own);
     let claim = job.claim_on(choice, Some(size));
     let claimed = usage.give_claims(claim.as_ref());
-    let held = line.usage_for_task();
+    let held = path.usage_for_task();
     let fits = |card: &str| held.card_headroom(card) >= size;
     let spares = |card: &str| claimed.iter().any(|own| **own == *card) || usage.card_headroom(card) >= size;
     if demand.alternatives.iter().any(|(card, _)| fits(card) && spares(card)) {

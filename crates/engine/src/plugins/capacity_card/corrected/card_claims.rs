@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::held_bytes::held_bytes;
-use crate::plugins::capacity_card::amounts::{CARD_SEPARATOR, QuotaAmounts};
+use crate::plugins::capacity_card::{CARD_SEPARATOR, QuotaAmounts};
 
 /// One card, in thousandths.
 pub(super) const CARD: i128 = 1000;

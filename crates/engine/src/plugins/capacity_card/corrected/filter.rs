@@ -3,15 +3,14 @@
 use pumice_kernels::selection::equal_mask;
 
 use super::card_choice::CardAsker;
-use super::line_usage::LineUsage;
+use super::path_usage::PathUsage;
 use super::state::CapacityState;
 use super::task_need::TaskNeed;
 use crate::model::{CHUNK_SIZE, ChargedAccount, ClusterState, NodeChunk, NodeMask, TaskClass};
 use crate::plugin::{ChunkRejections, Measurement, NodeFilter, Reason};
-use crate::plugins::capacity_card::amounts::QuotaAmounts;
-use crate::plugins::capacity_card::node_kinds::{CardSet, NodeKinds};
-use crate::plugins::capacity_card::rejection::{self, QuotaDimension, QuotaRejection};
-use crate::plugins::capacity_card::task_request::TaskRequest;
+use crate::plugins::capacity_card::{
+    CardSet, NodeKinds, QuotaAmounts, QuotaDimension, QuotaRejection, TaskRequest, rejection,
+};
 
 /// The kind of node passes.
 const PASSING_KIND: u16 = u16::MAX;
@@ -50,10 +49,10 @@ impl CapacityState {
         class: &TaskClass,
     ) -> Option<CardFilter<'a>> {
         let (charge, mut need) = self.card_need(cluster_state, class)?;
-        let line = self.queue_line(&charge.queue).ok()?;
-        let usage = line.is_configured().then(|| line.usage_for_task());
+        let path = self.queue_path(&charge.queue).ok()?;
+        let usage = path.is_configured().then(|| path.usage_for_task());
         if let Some(task) = CardAsker::of_class(class) {
-            self.keep_to_given_cards(cluster_state, task, &mut need, &line);
+            self.keep_to_given_cards(cluster_state, task, &mut need, &path);
         }
         let mut rejections: Vec<QuotaRejection> = Vec::new();
         let kinds = self.cards.node_kinds();
@@ -82,7 +81,7 @@ impl CapacityState {
 }
 
 /// Reason against a kind of node. Of several acceptable cards that it has, the first is what a task will use there.
-fn reject_kind(need: &TaskNeed, kind: &CardSet, usage: Option<&LineUsage<'_>>) -> Option<QuotaRejection> {
+fn reject_kind(need: &TaskNeed, kind: &CardSet, usage: Option<&PathUsage<'_>>) -> Option<QuotaRejection> {
     let mut taken = QuotaAmounts::default();
     for demand in &need.demands {
         let has = |card: &str| kind.iter().any(|(own, _)| **own == *card);

@@ -9,7 +9,7 @@ use super::task_need::{CardDemand, TaskNeed};
 use crate::model::{
     CHUNK_SIZE, ClusterState, MIN_AMOUNT, NodeChunk, ResourceAmounts, ResourceId, TaskRecord, TaskStatus,
 };
-use crate::plugins::capacity_card::amounts::QuotaAmounts;
+use crate::plugins::capacity_card::QuotaAmounts;
 
 /// Requests of tasks, and how many request the same.
 pub(super) type GangTasks<'a> = Vec<(&'a ResourceAmounts, i128)>;

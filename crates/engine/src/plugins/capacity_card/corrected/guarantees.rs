@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::state::CapacityState;
 use crate::model::ClusterState;
-use crate::plugins::capacity_card::amounts::QuotaAmounts;
-use crate::plugins::capacity_card::queue_limits::CardQuota;
+use crate::plugins::capacity_card::{CardQuota, QuotaAmounts};
 
 impl CapacityState {
     /// With `cardHierarchy`, sums the guarantees that count for each queue.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::task_need::{CardDemand, NeedContext, TaskNeed};
 use crate::held_bytes::held_bytes;
 use crate::model::TaskRecord;
-use crate::plugins::capacity_card::amounts::QuotaAmounts;
+use crate::plugins::capacity_card::QuotaAmounts;
 
 /// Status of a task in the accounts.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -12,8 +12,7 @@ use super::matching::{key_of, merged, named_as, set_off, share};
 use super::task_need::{CardDemand, NeedContext, TaskNeed, choices_of, holds_resources};
 use crate::held_bytes::held_bytes;
 use crate::model::{JobPhase, JobRecord, StoredRecord, TaskRecord, TaskStatus};
-use crate::plugins::capacity_card::amounts::{CARD_SEPARATOR, QuotaAmounts};
-use crate::plugins::capacity_card::problems::JobProblem;
+use crate::plugins::capacity_card::{CARD_SEPARATOR, JobProblem, QuotaAmounts};
 
 /// A job in figures, and what becomes of it. It reads, and is changed, as if its figures were its own; permits change
 /// nothing of these, so that they stay shared.

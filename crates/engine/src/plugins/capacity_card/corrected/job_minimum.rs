@@ -11,11 +11,9 @@ use super::card_claims::Sizes;
 use super::matching::{merged, set_off};
 use super::task_need::{NeedContext, TaskNeed, holds_resources};
 use crate::model::{JobRecord, ResourceAmounts, ResourceId, TaskRecord, TaskStatus};
-use crate::plugins::capacity_card::amounts::{CARD_SEPARATOR, QuotaAmounts};
-use crate::plugins::capacity_card::annotations::{self, REQUEST};
-use crate::plugins::capacity_card::cluster_cards::ClusterCards;
-use crate::plugins::capacity_card::problems::JobProblem;
-use crate::plugins::capacity_card::task_request::cards_milli;
+use crate::plugins::capacity_card::{
+    CARD_SEPARATOR, ClusterCards, JobProblem, QuotaAmounts, REQUEST, annotations, cards_milli,
+};
 use crate::policy::Compatibility;
 
 /// The least that a job needs.

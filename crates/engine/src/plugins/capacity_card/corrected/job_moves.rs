@@ -8,8 +8,7 @@ use super::job_minimum::JobMinimum;
 use super::state::CapacityState;
 use super::task_need::{CardDemand, NeedContext, TaskNeed, choices_of, holds_resources};
 use crate::model::{ClusterState, TableCursor, TaskRecord, TaskShape, TaskStatus};
-use crate::plugins::capacity_card::amounts::QuotaAmounts;
-use crate::plugins::capacity_card::card_accounts::HoldingChange;
+use crate::plugins::capacity_card::{HoldingChange, QuotaAmounts};
 
 /// Changes of what the tasks of a job hold and wait for.
 #[derive(Clone, Debug, Default)]

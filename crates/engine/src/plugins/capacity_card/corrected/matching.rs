@@ -1,8 +1,7 @@
 //! Amounts of cards under several names, set against each other: a choice and the cards it leaves are one demand.
 
+use crate::plugins::capacity_card::{CARD_SEPARATOR, QuotaAmounts};
 use std::sync::Arc;
-
-use crate::plugins::capacity_card::amounts::{CARD_SEPARATOR, QuotaAmounts};
 
 /// The names of a choice in a fixed order: what tells one choice from another, however it is written.
 pub(super) fn key_of(name: &Arc<str>) -> Arc<str> {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::job_entry::{JobAmounts, JobEntry, split_promised};
-use super::line_usage::OwnPart;
+use super::path_usage::OwnPart;
 use super::state::CapacityState;
 use crate::model::reservation::same_incarnation;
 use crate::model::{ClusterState, JobRecord, Reservation};
-use crate::plugins::capacity_card::amounts::QuotaAmounts;
+use crate::plugins::capacity_card::QuotaAmounts;
 
 /// True if the row is about the job that is there, in its queue.
 fn is_for_job(row: &Reservation, job: &JobRecord) -> bool {

@@ -1,13 +1,10 @@
 //! How nodes are scored: by the first acceptable card that they have.
 
-use super::queue_line::QueueLine;
+use super::queue_path::QueuePath;
 use super::state::CapacityState;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, TaskClass};
 use crate::plugin::{ChunkScores, NodeScorer};
-use crate::plugins::capacity_card::amounts::CARD_SEPARATOR;
-use crate::plugins::capacity_card::node_kinds::NodeKinds;
-use crate::plugins::capacity_card::node_order::rank_score;
-use crate::plugins::capacity_card::task_request::cards_milli;
+use crate::plugins::capacity_card::{CARD_SEPARATOR, NodeKinds, cards_milli, rank_score};
 
 /// Scores of the kinds of nodes.
 #[derive(Debug)]
@@ -27,11 +24,11 @@ impl CapacityState {
         name: &str,
     ) -> KindScorer<'a> {
         let queue = class.charge.as_ref().map(|charge| &charge.queue);
-        let line = queue.filter(|_| self.config.order_by_quota);
-        let line = line
-            .and_then(|queue| self.queue_line(queue).ok())
-            .filter(QueueLine::is_configured);
-        let usage = line.as_ref().map(|line| line.usage_for_task());
+        let path = queue.filter(|_| self.config.order_by_quota);
+        let path = path
+            .and_then(|queue| self.queue_path(queue).ok())
+            .filter(QueuePath::is_configured);
+        let usage = path.as_ref().map(|path| path.usage_for_task());
         let asked = |card: &str| {
             let charge = class.charge.as_ref()?;
             let (id, _) = self.cards.resource(card)?;

@@ -18,21 +18,17 @@ use crate::model::{
 };
 use crate::plugin::{NodeFilter, NodeScorer, PluginAccounts, PluginContext, Shortfall, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
-use crate::plugins::capacity_card::amounts::{CARD_SEPARATOR, QuotaAmounts};
-use crate::plugins::capacity_card::annotations::normalize_choice;
-use crate::plugins::capacity_card::card_accounts::{CardAccounts, HoldingChange, JobQuotaSummary, TaskEvent};
-use crate::plugins::capacity_card::card_rules::CardRules;
-use crate::plugins::capacity_card::config::CapacityConfig;
-use crate::plugins::capacity_card::plugin::apply_events;
-use crate::plugins::capacity_card::queue_account::QueueAccount;
-use crate::plugins::capacity_card::quota_verdict::QuotaVerdict;
+use crate::plugins::capacity_card::{
+    CARD_SEPARATOR, CapacityConfig, CardAccounts, CardRules, HoldingChange, JobQuotaSummary, QueueAccount,
+    QuotaAmounts, QuotaVerdict, TaskEvent, apply_events, normalize_choice,
+};
 use crate::policy::Compatibility;
 
 /// State of the plugin under the corrected rule: every job in figures, and the sums of these in accounts.
 #[derive(Clone, Debug)]
 pub struct CapacityState {
     shared: CardAccounts,
-    /// By job.
+    /// Figures of each job.
     pub(super) jobs: SortedTable<JobEntry>,
     /// How tasks that moved in this cycle stand.
     pub(super) task_holdings: SortedTable<HoldingStatus>,
@@ -355,10 +351,10 @@ impl CardRules for CapacityState {
             return None;
         }
         let queue = Arc::from(queue);
-        let line = self.queue_line(&queue).ok()?;
+        let path = self.queue_path(&queue).ok()?;
         // What a job without figures holds is counted nowhere.
         let counts = cluster_state.jobs().contains(&task.job) && self.jobs.contains(&task.job);
-        let room = line.usage_for_task().task_headroom(&wanted).filter(|_| counts);
+        let room = path.usage_for_task().task_headroom(&wanted).filter(|_| counts);
         Some(room.unwrap_or(u64::MAX))
     }
 
@@ -401,7 +397,7 @@ impl CardRules for CapacityState {
     }
 
     fn limits_own_cards(&self, queue: &Arc<str>) -> bool {
-        self.queue_line(queue).is_ok_and(|line| line.limits_own_cards())
+        self.queue_path(queue).is_ok_and(|path| path.limits_own_cards())
     }
 
     fn node_filter<'a>(
@@ -450,10 +446,6 @@ impl CardRules for CapacityState {
 
     fn quota_shortfalls(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>, node: &str) -> Vec<Shortfall> {
         self.card_shortfalls(cluster_state, query, node)
-    }
-
-    fn incomparable(&self, _: &str, _: &str) -> Option<Problem> {
-        None
     }
 }
 

@@ -11,11 +11,9 @@ use smallvec::SmallVec;
 
 use crate::cards::{CARD_NAME_ANNOTATION, NodeCards};
 use crate::model::{ResourceId, ResourceTable, TaskRecord, TaskStatus, find_text};
-use crate::plugins::capacity_card::amounts::{CARD_SEPARATOR, QuotaAmounts};
-use crate::plugins::capacity_card::annotations::normalize_choice;
-use crate::plugins::capacity_card::cluster_cards::ClusterCards;
-use crate::plugins::capacity_card::problems::CardRequestError;
-use crate::plugins::capacity_card::task_request::{TaskRequest, requested_milli};
+use crate::plugins::capacity_card::{
+    CARD_SEPARATOR, CardRequestError, ClusterCards, QuotaAmounts, TaskRequest, normalize_choice, requested_milli,
+};
 
 /// Acceptable cards, one of which must do, each with its number in thousandths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,9 +61,9 @@ impl CardDemand {
 /// Cpu, memory and cards that one task is charged with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TaskNeed {
-    /// Milli-cores; 0 if they do not count.
+    /// Milli-cores; 0 if they are not charged.
     pub cpu: i128,
-    /// Bytes; 0 if they do not count.
+    /// Bytes; 0 if they are not charged.
     pub memory: i128,
     /// Cards; all of these are needed.
     pub demands: SmallVec<[CardDemand; 1]>,
@@ -80,7 +78,7 @@ pub(super) struct NeedContext<'a> {
     pub cards: &'a ClusterCards,
     /// Names of resources.
     pub resources: &'a ResourceTable,
-    /// Cpu and memory of tasks with cards do not count.
+    /// Cpu and memory of tasks with cards are not charged.
     pub unlimited_cpu_memory: bool,
     /// Tasks of one job may use different cards of a choice.
     pub mixed: bool,

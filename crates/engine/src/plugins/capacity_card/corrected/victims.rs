@@ -13,12 +13,12 @@ use smallvec::SmallVec;
 
 use super::card_choice::CardAsker;
 use super::job_entry::current_need;
-use super::queue_line::QueueLine;
+use super::queue_path::QueuePath;
 use super::state::CapacityState;
 use super::task_need::TaskNeed;
 use crate::model::{ClusterState, TaskRecord};
 use crate::plugin::{Shortfall, VictimKind, VictimQuery};
-use crate::plugins::capacity_card::amounts::QuotaAmounts;
+use crate::plugins::capacity_card::QuotaAmounts;
 
 /// A task that may have to go.
 struct CardVictim<'a> {
@@ -45,10 +45,10 @@ impl CapacityState {
             return None;
         }
         let nobody = vec![false; query.candidates.len()];
-        let line = self.queue_line(&queue).ok()?;
+        let path = self.queue_path(&queue).ok()?;
         // As filters and admission do: on nodes without that card, whoever goes, they refuse it still.
-        self.keep_to_given_cards(cluster_state, CardAsker::of(query.preemptor), &mut need, &line);
-        if need.request_error.is_some() || !line.closed_rejections().is_empty() {
+        self.keep_to_given_cards(cluster_state, CardAsker::of(query.preemptor), &mut need, &path);
+        if need.request_error.is_some() || !path.closed_rejections().is_empty() {
             return Some(nobody);
         }
         let candidates: Vec<Option<CardVictim<'_>>> = self.victim_candidates(query, &queue, &need);
@@ -70,7 +70,7 @@ impl CapacityState {
             }
         }
         for wanted in kinds {
-            spare_unhelpful(&line, wanted, &candidates, &mut may);
+            spare_unhelpful(&path, wanted, &candidates, &mut may);
         }
         Some(may)
     }
@@ -82,10 +82,10 @@ impl CapacityState {
         query: &VictimQuery<'_>,
         node: &str,
     ) -> Vec<Shortfall> {
-        let Some(line) = self
+        let Some(path) = self
             .jobs
             .get(&query.preemptor.job)
-            .and_then(|job| self.queue_line(&job.queue).ok())
+            .and_then(|job| self.queue_path(&job.queue).ok())
         else {
             return Vec::new();
         };
@@ -94,8 +94,8 @@ impl CapacityState {
             return Vec::new();
         }
         // As filters and admission do: on nodes without that card, whoever goes, they refuse it still.
-        self.keep_to_given_cards(cluster_state, CardAsker::of(query.preemptor), &mut need, &line);
-        let lasting = need.request_error.is_some() || !line.closed_rejections().is_empty();
+        self.keep_to_given_cards(cluster_state, CardAsker::of(query.preemptor), &mut need, &path);
+        let lasting = need.request_error.is_some() || !path.closed_rejections().is_empty();
         let Some(wanted) = self.amounts_on_node(node, &need).filter(|_| !lasting) else {
             // Nobody's going helps.
             return vec![Shortfall {
@@ -106,7 +106,7 @@ impl CapacityState {
         let tasks = query.candidates.iter();
         let candidates: Vec<Option<CardVictim<'_>>> = tasks.map(|task| self.victim_candidate(task, &need)).collect();
         let mut lacks = Vec::new();
-        for (queue, short) in line.usage_for_task().shortages(&wanted) {
+        for (queue, short) in path.usage_for_task().shortages(&wanted) {
             let mut lack = |missing: i128, held: &dyn Fn(&QuotaAmounts) -> i128| {
                 let gain = |candidate: &Option<CardVictim<'_>>| {
                     let counted = candidate.as_ref().filter(|own| own.counts_in_queue(queue));
@@ -207,12 +207,12 @@ impl CapacityState {
 /// Of those on whose nodes the preemptor would hold the same: only who frees what is short, and nobody if that is not
 /// enough.
 fn spare_unhelpful(
-    line: &QueueLine<'_>,
+    path: &QueuePath<'_>,
     wanted: &QuotaAmounts,
     candidates: &[Option<CardVictim<'_>>],
     may: &mut [bool],
 ) {
-    let usage = line.usage_for_task();
+    let usage = path.usage_for_task();
     let short = usage.shortages(wanted);
     let of_kind = |candidate: &&CardVictim<'_>| candidate.wanted.as_ref() == Some(wanted);
     let helps = |candidate: &CardVictim<'_>| {

@@ -7,27 +7,26 @@ use super::card_choice::CardAsker;
 use super::card_claims::CardClaims;
 use super::gang::Gang;
 use super::job_entry::JobEntry;
-use super::line_usage::LineUsage;
+use super::path_usage::PathUsage;
 use super::state::CapacityState;
 use super::task_need::TaskNeed;
 use crate::model::{ClusterState, JobRecord, Problem, TaskRecord};
-use crate::plugins::capacity_card::amounts::{CARD_SEPARATOR, QuotaAmounts};
-use crate::plugins::capacity_card::problems::CardRequestError;
-use crate::plugins::capacity_card::quota_verdict::QuotaVerdict;
-use crate::plugins::capacity_card::rejection::{self, QuotaRejection};
+use crate::plugins::capacity_card::{
+    CARD_SEPARATOR, CardRequestError, QuotaAmounts, QuotaRejection, QuotaVerdict, rejection,
+};
 
 impl CapacityState {
-    /// The vote on a job: every reason against it, or the cards that it is given. What is reserved for it already does not
-    /// count against it. Nothing is reserved by asking; see [`Self::reserve`].
+    /// The vote on a job: every reason against it, or the cards that it is given. Its own reservation is
+    /// excluded. Nothing is reserved by asking; see [`Self::reserve`].
     ///
     /// # Errors
     /// The job's queue is not there.
     pub fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
-        let line = self.queue_line(&job.queue)?;
+        let path = self.queue_path(&job.queue)?;
         let existing = self.jobs.get(&job.name);
         let entry = self.job_entry(cluster_state, job, existing);
         let own = self.own_part(cluster_state, job, existing, &entry);
-        let mut rejections = line.closed_rejections();
+        let mut rejections = path.closed_rejections();
         if let Some(problem) = &entry.annotation_error {
             rejections.push(rejection::request_failed(&job.queue, problem));
         }
@@ -39,8 +38,8 @@ impl CapacityState {
         };
         let asked = entry.asked(&rest);
         let mut given = Cow::Borrowed(asked);
-        if line.is_configured() {
-            let mut usage = line.usage_for_job(&own);
+        if path.is_configured() {
+            let mut usage = path.usage_for_job(&own);
             rejections.extend(usage.cpu_memory_rejections(asked));
             if asked.has_cards() {
                 given = Cow::Owned(self.give_cards(cluster_state, job, &entry, &mut usage, asked, &mut rejections));
@@ -75,7 +74,7 @@ impl CapacityState {
         cluster_state: &ClusterState,
         job: &JobRecord,
         entry: &JobEntry,
-        usage: &mut LineUsage<'_>,
+        usage: &mut PathUsage<'_>,
         asked: &QuotaAmounts,
         rejections: &mut Vec<QuotaRejection>,
     ) -> QuotaAmounts {
@@ -166,16 +165,16 @@ impl CapacityState {
         task: &TaskRecord,
     ) -> Result<QuotaVerdict, Problem> {
         let own = Arc::from(queue);
-        let line = self.queue_line(&own)?;
+        let path = self.queue_path(&own)?;
         let mut need = TaskNeed::of(self.need_context(cluster_state), task);
-        let mut rejections = line.closed_rejections();
+        let mut rejections = path.closed_rejections();
         if let Some(problem) = &need.request_error {
             rejections.push(rejection::request_failed(queue, problem));
         }
-        self.keep_to_given_cards(cluster_state, CardAsker::of(task), &mut need, &line);
+        self.keep_to_given_cards(cluster_state, CardAsker::of(task), &mut need, &path);
         let mut verdict = QuotaVerdict::default();
-        if line.is_configured() {
-            let usage = line.usage_for_task();
+        if path.is_configured() {
+            let usage = path.usage_for_task();
             let wanted = QuotaAmounts::new(need.cpu, need.memory);
             rejections.extend(usage.cpu_memory_rejections(&wanted));
             verdict.headroom = usage.task_headroom(&wanted);
@@ -184,8 +183,6 @@ impl CapacityState {
                     Ok(cards) => {
                         let room = cards.iter().map(|(_, room)| *room).fold(0, u64::saturating_add);
                         verdict.headroom = Some(verdict.headroom.map_or(room, |least| least.min(room)));
-                        let names = cards.iter().map(|(card, _)| Arc::clone(card));
-                        verdict.cards_by_demand.push(names.collect());
                         verdict.cards.extend(cards);
                     }
                     Err(short) => rejections.extend(short),

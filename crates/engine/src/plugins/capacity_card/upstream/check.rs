@@ -1,8 +1,7 @@
 //! One card, or several acceptable ones, against a queue's ceiling, as the reference compares them.
 
+use crate::plugins::capacity_card::{CARD_SEPARATOR, QuotaAmounts};
 use std::sync::Arc;
-
-use crate::plugins::capacity_card::amounts::{CARD_SEPARATOR, QuotaAmounts};
 
 /// Object that asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

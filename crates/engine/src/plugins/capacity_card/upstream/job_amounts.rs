@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use super::request::{TaskPod, task_request};
 use crate::model::{JobPhase, JobRecord, ResourceId, ResourceTable, TaskStatus};
-use crate::plugins::capacity_card::amounts::QuotaAmounts;
-use crate::plugins::capacity_card::annotations::{self, REQUEST};
-use crate::plugins::capacity_card::cluster_cards::ClusterCards;
+use crate::plugins::capacity_card::{ClusterCards, QuotaAmounts, REQUEST, annotations};
 use crate::policy::Compatibility;
 
 /// A job in figures.
@@ -29,7 +27,7 @@ pub struct UpstreamJobAmounts {
 }
 
 impl UpstreamJobAmounts {
-    /// The figures of a job. A task that cannot be counted is left out.
+    /// The figures of a job. A task that cannot be evaluated is left out.
     pub fn of<'a>(
         cards: &ClusterCards,
         resources: &ResourceTable,

@@ -3,7 +3,7 @@
 use crate::cards::NodeCards;
 use crate::model::{CHUNK_SIZE, NodeChunk, ResourceAmounts, ResourceTable, TextMap};
 use crate::plugin::{ChunkScores, NodeScorer};
-use crate::plugins::capacity_card::node_order::node_order;
+use crate::plugins::capacity_card::node_order;
 use crate::policy::Compatibility;
 
 /// Scores nodes by the first acceptable card that they have.

@@ -1,13 +1,10 @@
-//! Amounts that one task counts under `compatibility: upstream` (Volcano 61a5f00e0, pkg/scheduler/plugins/capacity-card).
+//! Amounts of one task under `compatibility: upstream` (Volcano 61a5f00e0, pkg/scheduler/plugins/capacity-card).
 
 use std::sync::Arc;
 
 use crate::cards::CARD_NAME_ANNOTATION;
 use crate::model::{ResourceId, TaskRecord, find_text};
-use crate::plugins::capacity_card::amounts::{CARD_SEPARATOR, QuotaAmounts};
-use crate::plugins::capacity_card::cluster_cards::ClusterCards;
-use crate::plugins::capacity_card::problems::CardRequestError;
-use crate::plugins::capacity_card::task_request::requested_milli;
+use crate::plugins::capacity_card::{CARD_SEPARATOR, CardRequestError, ClusterCards, QuotaAmounts, requested_milli};
 
 /// A task and the node that its pod names.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +22,7 @@ impl<'a> TaskPod<'a> {
     }
 }
 
-/// Amounts that a task counts. `unlimited`: without cpu and memory if it has cards.
+/// Amounts of a task. `unlimited`: without cpu and memory if it has cards.
 ///
 /// # Errors
 /// Its cards cannot be found out.

@@ -13,16 +13,12 @@ use crate::model::{
     ClusterState, ErrorCode, JobPhase, JobRecord, Problem, Reservation, SortedTable, StateDiff, TaskClass, TaskRecord,
     TaskStatus, find_text,
 };
-use crate::plugin::{NodeFilter, NodeScorer, PluginAccounts, PluginContext, Shortfall, VictimQuery};
+use crate::plugin::{NodeScorer, PluginAccounts, PluginContext};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
-use crate::plugins::capacity_card::amounts::QuotaAmounts;
-use crate::plugins::capacity_card::card_accounts::{CardAccounts, HoldingChange, JobQuotaSummary, TaskEvent};
-use crate::plugins::capacity_card::card_rules::CardRules;
-use crate::plugins::capacity_card::config::CapacityConfig;
-use crate::plugins::capacity_card::plugin::apply_events;
-use crate::plugins::capacity_card::problems::CardRequestError;
-use crate::plugins::capacity_card::queue_account::QueueAccount;
-use crate::plugins::capacity_card::quota_verdict::QuotaVerdict;
+use crate::plugins::capacity_card::{
+    CapacityConfig, CardAccounts, CardRequestError, CardRules, HoldingChange, JobQuotaSummary, QueueAccount,
+    QuotaAmounts, QuotaVerdict, TaskEvent, apply_events,
+};
 use crate::policy::Compatibility;
 
 /// State of the plugin under the rule of the reference. A queue without jobs has no account.
@@ -31,7 +27,7 @@ pub struct UpstreamCapacityState {
     shared: CardAccounts,
     /// The node that the pod of a task names since it was first allocated in this cycle.
     pod_nodes: SortedTable<Arc<str>>,
-    /// By job: amounts of reservations that no job's own figures stand for, and the queue that they count in.
+    /// By job: amounts of reservations that no job's own figures stand for, and the queue that is charged.
     reserved: SortedTable<(Arc<str>, QuotaAmounts)>,
 }
 
@@ -114,7 +110,7 @@ impl UpstreamCapacityState {
         TaskPod { task, node }
     }
 
-    /// Amounts that a task counts now.
+    /// Amounts of a task now.
     ///
     /// # Errors
     /// Its cards cannot be found out.
@@ -125,7 +121,7 @@ impl UpstreamCapacityState {
     /// Follows what happened to a task.
     ///
     /// # Errors
-    /// The reference panics here, because more would be given back than was ever counted.
+    /// The reference panics here, because more would be given back than was ever charged.
     pub fn apply_task_event(
         &mut self,
         cluster_state: &ClusterState,
@@ -171,7 +167,7 @@ impl UpstreamCapacityState {
         Ok(())
     }
 
-    /// Counts a reservation, unless the job counts itself. The queue whose account changed.
+    /// Charges a reservation, unless the figures of the job include it. The queue whose account changed.
     fn add_reservation(&mut self, cluster_state: &ClusterState, row: &Reservation) -> Option<Arc<str>> {
         let job = cluster_state.jobs().get(&row.job).map(|stored| &stored.record);
         let counted = |job: &JobRecord| {
@@ -244,9 +240,6 @@ impl CardRules for UpstreamCapacityState {
         self.permit(cluster_state, job)
     }
 
-    /// Permits stay, as in the reference.
-    fn end_tentative(&mut self) {}
-
     fn repeated_admit_limit(&self, _: &ClusterState, queue: &str, task: &TaskRecord) -> Option<u64> {
         let wanted = self.cards.node_independent_holding(task)?;
         let account = self.accounts.get(queue)?;
@@ -267,7 +260,7 @@ impl CardRules for UpstreamCapacityState {
         })
     }
 
-    /// What was reserved for a job that is no longer admitted stays, as in the reference.
+    /// The reservation of a job that is no longer admitted stays, as in the reference.
     fn follow(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Vec<Arc<str>> {
         let PlacementEvent::Reserve(job) = event else {
             return Vec::new();
@@ -300,14 +293,6 @@ impl CardRules for UpstreamCapacityState {
         QuotaAmounts::of_reservation(reservation)
     }
 
-    fn limits_own_cards(&self, _: &Arc<str>) -> bool {
-        true
-    }
-
-    fn node_filter<'a>(&'a self, _: &'a ClusterState, _: &TaskClass) -> Option<Box<dyn NodeFilter + 'a>> {
-        None
-    }
-
     fn node_scorer<'a>(
         context: PluginContext<'a>,
         config: CapacityConfig,
@@ -320,18 +305,6 @@ impl CardRules for UpstreamCapacityState {
             weight: config.node_order_weight,
             resources: context.cluster_state.resources(),
         })))
-    }
-
-    fn reads_job(_: &TaskRecord) -> bool {
-        false
-    }
-
-    fn victim_verdicts(&self, _: &ClusterState, _: &VictimQuery<'_>) -> Option<Vec<bool>> {
-        None
-    }
-
-    fn quota_shortfalls(&self, _: &ClusterState, _: &VictimQuery<'_>, _: &str) -> Vec<Shortfall> {
-        Vec::new()
     }
 
     fn incomparable(&self, queue: &str, other: &str) -> Option<Problem> {

@@ -7,10 +7,9 @@ use super::go_format::{go_float, go_format};
 use super::state::UpstreamCapacityState;
 use crate::model::{ClusterState, ErrorCode, JobRecord, Problem, TaskRecord};
 use crate::plugin::Resolution;
-use crate::plugins::capacity_card::amounts::QuotaAmounts;
-use crate::plugins::capacity_card::queue_account::QueueAccount;
-use crate::plugins::capacity_card::quota_verdict::QuotaVerdict;
-use crate::plugins::capacity_card::rejection::{self, QuotaComparison, QuotaDimension, QuotaRejection};
+use crate::plugins::capacity_card::{
+    QueueAccount, QuotaAmounts, QuotaComparison, QuotaDimension, QuotaRejection, QuotaVerdict, rejection,
+};
 
 impl UpstreamCapacityState {
     /// The reference's vote on a job. Nothing is reserved by it.

@@ -1,15 +1,14 @@
-//! A queue and, with `cardHierarchy`, those above it: the accounts that count for its jobs.
+//! Path of a queue: its account and, with `cardHierarchy`, the accounts of the queues above it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::line_usage::{LineUsage, OwnPart};
+use super::path_usage::{OwnPart, PathUsage};
 use super::state::CapacityState;
 use crate::model::Problem;
-use crate::plugins::capacity_card::queue_account::QueueAccount;
-use crate::plugins::capacity_card::rejection::{self, QuotaRejection};
+use crate::plugins::capacity_card::{QueueAccount, QuotaRejection, rejection};
 
 /// Most queues between a queue and the root.
 const MAX_DEPTH: usize = 64;
@@ -21,13 +20,13 @@ const ROOT: &str = "root";
 pub(super) struct QueueLevel<'a> {
     pub(super) queue: &'a Arc<str>,
     pub(super) account: Cow<'a, Arc<QueueAccount>>,
-    /// True if the queue's quota of cards counts: where one is said; if that is nowhere, the first queue may hold none.
+    /// True if the queue's quota of cards applies: where one is set; if no queue has one, the first queue may hold none.
     pub(super) limits_cards: bool,
 }
 
-/// A queue and those above it that count, from below.
+/// Queue and the queues above it, from below.
 #[derive(Clone, Debug)]
-pub(super) struct QueueLine<'a> {
+pub(super) struct QueuePath<'a> {
     state: &'a CapacityState,
     pub(super) levels: SmallVec<[QueueLevel<'a>; 1]>,
     /// Why the line does not reach the root.
@@ -59,11 +58,11 @@ impl CapacityState {
         (line, None)
     }
 
-    /// The accounts that count for a queue.
+    /// Path of a queue.
     ///
     /// # Errors
     /// The queue is not there.
-    pub(super) fn queue_line<'a>(&'a self, queue: &'a Arc<str>) -> Result<QueueLine<'a>, Problem> {
+    pub(super) fn queue_path<'a>(&'a self, queue: &'a Arc<str>) -> Result<QueuePath<'a>, Problem> {
         let (line, broken_reason) = self.queue_chain(queue);
         let level = |queue: &'a Arc<str>| {
             let account = self.account_or_default(queue)?;
@@ -80,7 +79,7 @@ impl CapacityState {
         if let Some(first) = levels.first_mut().filter(|_| !is_said) {
             first.limits_cards = true;
         }
-        Ok(QueueLine {
+        Ok(QueuePath {
             state: self,
             levels,
             broken_reason,
@@ -88,7 +87,7 @@ impl CapacityState {
     }
 }
 
-impl QueueLine<'_> {
+impl QueuePath<'_> {
     /// Reasons that do not depend on amounts.
     pub(super) fn closed_rejections(&self) -> Vec<QuotaRejection> {
         let mut rejections = Vec::new();
@@ -105,7 +104,7 @@ impl QueueLine<'_> {
         rejections
     }
 
-    /// True if the card quota of the queue itself counts: it is 0 for every card that it does not name.
+    /// True if the card quota of the queue itself applies: it is 0 for every card that it does not name.
     pub(super) fn limits_own_cards(&self) -> bool {
         self.levels.first().is_some_and(|level| level.limits_cards)
     }
@@ -115,13 +114,13 @@ impl QueueLine<'_> {
         self.levels.iter().any(|level| level.account.limits.configured)
     }
 
-    /// Amounts in use for a job: held, reserved, and not elastic; without what counts for the job itself.
-    pub(super) fn usage_for_job<'a>(&'a self, own: &'a OwnPart) -> LineUsage<'a> {
-        LineUsage::new(self.state, &self.levels, Some(own))
+    /// Amounts in use for a job: held, reserved, and not elastic; without the part of the job itself.
+    pub(super) fn usage_for_job<'a>(&'a self, own: &'a OwnPart) -> PathUsage<'a> {
+        PathUsage::new(self.state, &self.levels, Some(own))
     }
 
     /// Amounts in use for a task: what is held.
-    pub(super) fn usage_for_task(&self) -> LineUsage<'_> {
-        LineUsage::new(self.state, &self.levels, None)
+    pub(super) fn usage_for_task(&self) -> PathUsage<'_> {
+        PathUsage::new(self.state, &self.levels, None)
     }
 }

@@ -6,26 +6,26 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::card_claims::{CARD, CardClaim, CardClaims};
-use super::queue_line::QueueLevel;
+use super::queue_path::QueueLevel;
 use super::state::CapacityState;
 use super::task_need::CardDemand;
-use crate::plugins::capacity_card::amounts::{CARD_SEPARATOR, QuotaAmounts};
-use crate::plugins::capacity_card::queue_account::fit_count;
-use crate::plugins::capacity_card::rejection::{QuotaComparison, QuotaDimension, QuotaRejection, insufficient};
+use crate::plugins::capacity_card::{
+    CARD_SEPARATOR, QuotaAmounts, QuotaComparison, QuotaDimension, QuotaRejection, fit_count, insufficient,
+};
 
-/// Amounts that count already for a job that asks.
+/// Part of the accounts that is of the job that asks.
 #[derive(Debug, Default)]
 pub(super) struct OwnPart {
-    /// Amounts that do not count against it.
+    /// Amounts of the accounts that are the job's own.
     pub(super) excluded: QuotaAmounts,
-    /// Its claims on choices, which do not count against it either.
+    /// Claims on choices that are excluded in the same way.
     pub(super) claims: CardClaims,
     /// The job's own figures say what it holds in the queue.
     pub(super) held_here: bool,
 }
 
 /// Amounts in use along a line of queues.
-pub(super) struct LineUsage<'a> {
+pub(super) struct PathUsage<'a> {
     state: &'a CapacityState,
     levels: &'a [QueueLevel<'a>],
     /// Part of the job that asks; `None`: a task asks, and only what is held counts.
@@ -34,6 +34,8 @@ pub(super) struct LineUsage<'a> {
     given: Vec<(Arc<str>, Arc<str>, i128)>,
 }
 
+/// Reader of one of several amounts.
+type AmountOf = fn(&QuotaAmounts) -> i128;
 /// A card of a choice and what is compared of it.
 type ComparedCard<'c> = (&'c str, QuotaComparison);
 
@@ -70,7 +72,7 @@ impl QueueLevel<'_> {
     }
 }
 
-impl<'a> LineUsage<'a> {
+impl<'a> PathUsage<'a> {
     pub(super) fn new(state: &'a CapacityState, levels: &'a [QueueLevel<'a>], own: Option<&'a OwnPart>) -> Self {
         Self {
             state,
@@ -107,7 +109,7 @@ impl<'a> LineUsage<'a> {
         }
     }
 
-    /// Levels whose quotas of cards count.
+    /// Levels with a quota of cards.
     fn card_levels(&self) -> impl Iterator<Item = &'a QueueLevel<'a>> + use<'a> {
         self.levels.iter().filter(|level| level.limits_cards)
     }
@@ -128,7 +130,7 @@ impl<'a> LineUsage<'a> {
         Some((tightest.queue, compared, tightest.quota_error_note()))
     }
 
-    /// Gives an amount of a card, in every queue of the line whose quota counts.
+    /// Gives an amount of a card, in every queue of the path with a quota of cards.
     pub(super) fn give(&mut self, card: &str, amount: i128) {
         let queues: SmallVec<[&Arc<str>; 1]> = self.card_levels().map(|level| level.queue).collect();
         self.give_in(&queues, card, amount);
@@ -145,7 +147,7 @@ impl<'a> LineUsage<'a> {
     /// Gives cards to the claims of all others, in their order: to each the first of its list for which there is quota, in
     /// its queue and in those above. Returns the cards that claims like `like` get.
     ///
-    /// Who finds no quota is counted on the first card, so that nobody else gets it.
+    /// A claim without quota is charged to the first card.
     pub(super) fn give_claims(&mut self, like: Option<&CardClaim>) -> Vec<Arc<str>> {
         let mut cards = Vec::new();
         // The uppermost queue has the claims of all below it.
@@ -256,19 +258,16 @@ impl<'a> LineUsage<'a> {
         Err(self.reject_alternatives(&demand.name(), &each.collect::<Vec<_>>()))
     }
 
-    /// What is compared of cpu and memory in a queue: the dimension, the most, what is used, what is wanted, and whether
-    /// the queue's own ceiling says it. Only where there is a limit and something is wanted.
+    /// Comparisons of cpu and memory in a queue, and whether the limit is the queue's own ceiling. Only where there is a limit and something is wanted.
     fn plain_limits(
         &self,
         level: &QueueLevel<'_>,
         wanted: &QuotaAmounts,
     ) -> impl Iterator<Item = (QuotaDimension<'static>, QuotaComparison, bool)> {
         let limits = &level.account.limits;
-        let (cpu, memory) = (
-            |amounts: &QuotaAmounts| amounts.cpu,
-            |amounts: &QuotaAmounts| amounts.memory,
-        );
-        let rows: [(_, fn(&QuotaAmounts) -> i128, _, _); 2] = [
+        let cpu: AmountOf = |amounts| amounts.cpu;
+        let memory: AmountOf = |amounts| amounts.memory;
+        let rows = [
             (QuotaDimension::Cpu, cpu, limits.cpu_most, limits.cpu_limited),
             (
                 QuotaDimension::Memory,
@@ -356,7 +355,7 @@ impl CapacityState {
         cards
     }
 
-    /// The queues whose quotas of cards count for what a queue reserves.
+    /// Queues whose quotas of cards apply to the reservations of a queue.
     fn card_queues<'a>(&'a self, queue: &'a Arc<str>) -> SmallVec<[&'a Arc<str>; 1]> {
         let line = self.queue_chain(queue).0;
         let is_said = |queue: &&Arc<str>| {
