@@ -45,6 +45,7 @@ fn messages(descriptors: prost_types::FileDescriptorSet, out: &Path) -> Result<(
         // Few tasks have constraints; all would grow by them.
         .boxed(".pumice.v1.Task.constraints")
         .boxed(".pumice.v1.Task.container_nonzero_requests")
+        .boxed(".pumice.v1.Task.container_requests")
         .boxed(".pumice.v1.Task.kubernetes_requests")
         // Few queues have an affinity.
         .boxed(".pumice.v1.Queue.affinity")

@@ -7,6 +7,7 @@ mod job_state;
 mod named_plugins;
 mod namespaces;
 mod negative_amounts;
+mod node_group_limits;
 mod openb;
 mod place;
 mod rebuild;

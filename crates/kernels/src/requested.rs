@@ -96,25 +96,27 @@ fn balance_of([first, second, third]: [f64; 3], [has_first, has_second, has_thir
 }
 
 kernel! {
-    /// Fills in the balance of two resources and, if there is one, a device: 50 and half of the gain by the pod, and as much
-    /// again.
+    /// Fills in the balance of two resources and, if there is one, a device: with the pod, or of the change that the pod
+    /// makes, 50 and half of the gain, and as much again.
     pub fn balance / balance_portable(
         pair: [DemandColumns<'_>; 2],
         device: Option<DemandColumns<'_>>,
+        of_change: bool,
         scores: &mut ChunkScores,
     ) {
-        if let Some(device) = device {
-            balance_places::<true>(pair, device, scores);
-        } else {
-            let [first, _] = pair;
-            balance_places::<false>(pair, first, scores);
+        let [first, _] = pair;
+        match (device, of_change) {
+            (Some(device), true) => balance_places::<true, true>(pair, device, scores),
+            (Some(device), false) => balance_places::<true, false>(pair, device, scores),
+            (None, true) => balance_places::<false, true>(pair, first, scores),
+            (None, false) => balance_places::<false, false>(pair, first, scores),
         }
     }
 }
 
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
-fn balance_places<const DEVICE: bool>(
+fn balance_places<const DEVICE: bool, const CHANGE: bool>(
     pair: [DemandColumns<'_>; 2],
     device: DemandColumns<'_>,
     scores: &mut ChunkScores,
@@ -130,6 +132,10 @@ fn balance_places<const DEVICE: bool>(
         };
         let has = [has_cpu, has_memory, has_device];
         let with = balance_of([cpu[0], memory[0], device[0]], has);
+        if !CHANGE {
+            *score = with;
+            continue;
+        }
         let without = balance_of([cpu[1], memory[1], device[1]], has);
         let half = (50.0 + with - without) * 0.5;
         *score = if half < 0.0 {

@@ -300,8 +300,8 @@ mod tests {
             let (mut least, mut most, mut balanced) = ([0.0; CHUNK_SIZE], [0.0; CHUNK_SIZE], [[0.0; CHUNK_SIZE]; 2]);
             compare(&[whole[0], whole[1]], &[taken[0], taken[1]], [small[0], small[1]], &mut least, Some(&mut most));
             let pair = [0, 1].map(|at| (&whole[at], &taken[at], requests[at]));
-            balance(pair, None, &mut balanced[0]);
-            balance(pair, Some((&whole[2], &taken[2], requests[2])), &mut balanced[1]);
+            balance(pair, None, true, &mut balanced[0]);
+            balance(pair, Some((&whole[2], &taken[2], requests[2])), true, &mut balanced[1]);
             let compares: [CompareKernel; 3] =
                 [compare_floats, compare_floats_portable::<false>, compare_floats_portable::<true>];
             let balances: [BalanceKernel; 3] =

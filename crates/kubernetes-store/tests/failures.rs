@@ -54,7 +54,7 @@ fn appends_that_fail_leave_an_entry_whole_or_not_at_all() {
                 RequestProblem::None
             }
         });
-        let mut store = hurried(&api, plan, 60);
+        let mut store = hurried(&api, plan, 400);
         store.append_to_head(&write("made")).unwrap();
         let set = |broken| move |is_broken: &AtomicBool| is_broken.store(broken, Ordering::SeqCst);
         check_failed_appends(&mut store, || set(true)(&is_broken), || set(false)(&is_broken));
@@ -201,7 +201,7 @@ fn slot_updates(problem: RequestProblem) -> (ProblemPlan, Arc<AtomicBool>) {
 fn a_response_that_does_not_prove_the_write_acknowledges_nothing() {
     for lie in Lie::ALL {
         let (api, (plan, is_on)) = (FakeObjectApi::default(), slot_updates(RequestProblem::Lie(lie)));
-        let (mut store, mut other) = (hurried(&api, plan, 60), open(&api.options()));
+        let (mut store, mut other) = (hurried(&api, plan, 400), open(&api.options()));
         let set = |on: bool| is_on.store(on, Ordering::SeqCst);
         check_unproved_append(&mut store, &mut other, set, &format!("{lie:?}"));
     }
@@ -236,7 +236,7 @@ fn a_write_whose_responses_are_lost_is_not_said_to_be_nowhere() {
             RequestProblem::None
         }
     });
-    let mut store = hurried(&api, plan, 60);
+    let mut store = hurried(&api, plan, 400);
     let mut head = store.append_to_head(&write("made")).unwrap();
     is_cut.store(true, Ordering::SeqCst);
     let error = store.append(&head, &write("there")).unwrap_err();

@@ -39,6 +39,7 @@ pub fn constraints(task: &pb::Task) -> Option<Arc<PodConstraints>> {
         spread_constraints: sent.topology_spread_constraints.iter().map(spread).collect(),
         preferred_node_terms: affinity.map_or_else(Vec::new, |own| own.preferred.iter().map(preferred).collect()),
         images: sent.images.iter().map(|image| image.as_str().into()).collect(),
+        image_volumes: sent.image_volumes.iter().map(|image| image.as_str().into()).collect(),
         ..PodConstraints::default()
     }))
 }

@@ -172,6 +172,7 @@ pub fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
     TaskRecord::from(TaskFields {
         nonzero_requests: list(task.nonzero_requests.as_ref()),
         container_nonzero_requests: list(task.container_nonzero_requests.as_deref()),
+        container_requests: list(task.container_requests.as_deref()),
         kubernetes_requests: list(task.kubernetes_requests.as_deref()),
         name: Arc::from(&*task.name),
         job: Arc::from(&*task.job),

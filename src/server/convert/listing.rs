@@ -328,6 +328,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         nonzero_requests: optional(&shape.nonzero_requests),
         counted_requests: optional(&shape.counted_requests),
         container_nonzero_requests: optional(&shape.container_nonzero_requests).map(Box::new),
+        container_requests: optional(&shape.container_requests).map(Box::new),
         kubernetes_requests: optional(&shape.kubernetes_requests).map(Box::new),
         creation_time: timestamp(record.creation_time.seconds()),
         unevaluated_fields: shape.unevaluated_fields.iter().map(ToString::to_string).collect(),

@@ -269,6 +269,7 @@ impl NamelessTask {
             nonzero_requests,
             counted_requests,
             container_nonzero_requests,
+            container_requests,
             kubernetes_requests,
             card: _,
             unevaluated_fields,
@@ -279,7 +280,7 @@ impl NamelessTask {
         let namespace = self.0.namespace();
         (
             (requests, limits, nonzero_requests, counted_requests),
-            (container_nonzero_requests, kubernetes_requests),
+            (container_nonzero_requests, container_requests, kubernetes_requests),
             (annotations, job, node, nominated_node, gang),
             (priority, status, gated, creation_time, unevaluated_fields),
             (constraints, labels, namespace),

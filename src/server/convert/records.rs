@@ -195,6 +195,7 @@ impl WireReader<'_> {
             scheduling_gates,
             sub_group,
             container_nonzero_requests,
+            container_requests,
             kubernetes_requests,
             object: _,
             pod_rules: _,
@@ -206,6 +207,7 @@ impl WireReader<'_> {
         let counted = self.optional_amounts("counted_requests", counted_requests);
         let of_containers =
             self.cpu_and_memory("container_nonzero_requests", container_nonzero_requests.map(|own| *own));
+        let container_requests = self.cpu_and_memory("container_requests", container_requests.map(|own| *own));
         let kubernetes = self.optional_amounts("kubernetes_requests", kubernetes_requests.map(|own| *own));
         let names = [role, sub_group, priority_class_name];
         let gang = self.gang_member(names, scheduling_gates, priority_from_class.then_some(priority), policy);
@@ -224,6 +226,7 @@ impl WireReader<'_> {
             nonzero_requests: self.cpu_and_memory("nonzero_requests", nonzero_requests).map(Box::new),
             counted_requests: counted.map(Box::new),
             container_nonzero_requests: of_containers.map(Box::new),
+            container_requests: container_requests.map(Box::new),
             kubernetes_requests: kubernetes.map(Box::new),
             card: Arc::default(),
             unevaluated_fields: self.unevaluated_fields(unevaluated_fields),

@@ -408,7 +408,7 @@ impl EngineCycle {
         let policy = policy::compile(document, &CompileOptions::default()).unwrap().policy;
         let states = policy.compute_plugin_states(&cluster_state);
         Self {
-            cycle: SchedulingCycle::new(cluster_state, policy.compatibility(), states),
+            cycle: SchedulingCycle::new(cluster_state, policy.cycle_rules(), states),
             policy,
         }
     }

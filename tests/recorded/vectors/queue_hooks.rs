@@ -62,7 +62,7 @@ impl EngineQueues {
             .unwrap();
         let states = compiled.policy.compute_plugin_states(&cluster_state);
         Self {
-            cycle: SchedulingCycle::new(cluster_state, compiled.policy.compatibility(), states),
+            cycle: SchedulingCycle::new(cluster_state, compiled.policy.cycle_rules(), states),
             policy: compiled.policy,
             plugin,
             name,
@@ -218,7 +218,12 @@ impl EngineQueues {
             "evict" => SessionChange::Evict(task),
             "unallocate" => SessionChange::Unallocate(task),
             "unpipeline" => SessionChange::Unpipeline(task),
-            "ask" if self.policy.compatibility().release().rules().reserves_after_votes => return None,
+            "ask" if self.policy.compatibility().release().rules().reserves_after_votes => {
+                let before = self.cycle.clone();
+                let problem = self.enqueue(&text(&op["job"]));
+                self.cycle = before;
+                return problem;
+            }
             _ => return self.enqueue(&text(&op["job"])),
         };
         self.cycle.apply(&[change]).err()

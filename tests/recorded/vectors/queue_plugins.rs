@@ -263,8 +263,8 @@ impl QueueSession<'_> {
             let positions = vote.victims.iter().map(|position| *position as usize);
             positions.map(|position| text(&candidates[position])).collect()
         });
-        let recorded: Option<Vec<String>> =
-            (expected["vote"] != 0).then(|| members(&expected["victims"]).iter().map(text).collect());
+        let recorded: Option<Vec<String>> = (expected["vote"] != 0 && expected != "no hook")
+            .then(|| members(&expected["victims"]).iter().map(text).collect());
         self.differences.same(what, &recorded, &got);
     }
 

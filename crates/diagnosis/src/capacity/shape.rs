@@ -63,6 +63,7 @@ impl GangShape {
             nonzero_requests: task.nonzero_requests,
             counted_requests: task.counted_requests,
             container_nonzero_requests: task.container_nonzero_requests,
+            container_requests: task.container_requests,
             kubernetes_requests: task.kubernetes_requests,
             unevaluated_fields: task.unevaluated_fields,
             labels: task.labels,

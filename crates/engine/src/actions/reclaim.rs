@@ -112,6 +112,8 @@ impl ActionSession<'_> {
                 self.evict(&mut on_node, victim, task)?;
                 fits = missing.is_covered() && self.may_hold_reclaimed(record);
             }
+            // Without a victim, too, the release that does not look first looks now.
+            fits |= !looks_first && missing.is_covered();
             if self.apply_evictions(statement, on_node, (job, task), (slot, fits))? {
                 return Ok(());
             }

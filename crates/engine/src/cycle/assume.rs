@@ -8,6 +8,6 @@ use crate::policy::Compatibility;
 pub(crate) fn assume(entry: &mut NodeEntry, task: &TaskRecord, compatibility: Compatibility) {
     match compatibility {
         Compatibility::Corrected => entry.usage.add(task),
-        Compatibility::Upstream(_) => upstream::change_entry(entry, task, true),
+        Compatibility::Upstream(_) => upstream::change_entry(entry, task, true, true),
     }
 }

@@ -73,6 +73,25 @@ struct TouchedRecords {
     queues: BTreeSet<Arc<str>>,
 }
 
+/// Rules by which a cycle changes nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct CycleRules {
+    /// Compatibility of the policy.
+    pub compatibility: Compatibility,
+    /// True if filters and scores of Kubernetes see which pods the cycle moves, see
+    /// [`PluginHooks::moves_pods`](crate::plugin::PluginHooks::moves_pods).
+    pub moves_pods: bool,
+}
+
+impl From<Compatibility> for CycleRules {
+    fn from(compatibility: Compatibility) -> Self {
+        Self {
+            compatibility,
+            moves_pods: true,
+        }
+    }
+}
+
 /// Private copy of the state, which one scheduler changes.
 #[derive(Clone, Debug)]
 pub struct SchedulingCycle {
@@ -84,11 +103,12 @@ pub struct SchedulingCycle {
 impl SchedulingCycle {
     /// Starts a cycle on a cluster state and its plugin states. Under `upstream` the reference panics if drf subtracts
     /// more than it has added. The cycle rejects such changes.
-    pub fn new(mut cluster_state: ClusterState, compatibility: Compatibility, derived: PluginStates) -> Self {
-        let upstream = match compatibility {
+    pub fn new(mut cluster_state: ClusterState, rules: impl Into<CycleRules>, derived: PluginStates) -> Self {
+        let rules = rules.into();
+        let upstream = match rules.compatibility {
             Compatibility::Upstream(_) => {
                 cluster_state.begin_upstream_cycle();
-                Some(UpstreamState::new(cluster_state.clone()))
+                Some(UpstreamState::new(cluster_state.clone(), rules))
             }
             Compatibility::Corrected => None,
         };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{ChangeOutcome, CycleState, Problem, RequestEffect, SessionChange, TaskPlacement, problem};
+use super::{ChangeOutcome, CycleRules, CycleState, Problem, RequestEffect, SessionChange, TaskPlacement, problem};
 use crate::devices::DeviceMask;
 use crate::held_bytes::held_bytes;
 use crate::model::{
@@ -57,12 +57,14 @@ pub(super) struct UpstreamState {
     initial_state: ClusterState,
     /// Copies of changed tasks.
     pub(super) copies: SortedTable<Arc<TaskCopies>>,
+    rules: CycleRules,
 }
 
 impl UpstreamState {
-    pub(super) fn new(initial_state: ClusterState) -> Self {
+    pub(super) fn new(initial_state: ClusterState, rules: CycleRules) -> Self {
         Self {
             initial_state,
+            rules,
             copies: SortedTable::default(),
         }
     }
@@ -196,6 +198,10 @@ impl UpstreamState {
         state.touch(&[&record.node], &record.job, outcome);
         if state.cluster_state.slot_of(&record.node).is_some() {
             self.remove_copy(state, &record, &record.node);
+            let release = self.rules.compatibility.release().rules();
+            if status == TaskStatus::Running && self.rules.moves_pods && release.loses_unevicted_pods {
+                lose_pod(&mut state.cluster_state, &record);
+            }
             self.add_copy(state, &record, &record.node)?;
         }
         let step = if status == TaskStatus::Running {
@@ -228,6 +234,11 @@ impl UpstreamState {
         Ok(())
     }
 
+    /// Counts a task in its status on the node, or stops counting it.
+    fn change_node(&self, cluster_state: &mut ClusterState, node: &str, task: &TaskRecord, joins: bool) {
+        cluster_state.change_node(node, |entry| change_entry(entry, task, joins, self.rules.moves_pods));
+    }
+
     fn add_copy(&mut self, state: &mut CycleState, task: &TaskRecord, node: &Arc<str>) -> Result<(), String> {
         if state.cluster_state.slot_of(node).is_none() {
             return Err(format!("there is no node `{node}`"));
@@ -236,7 +247,7 @@ impl UpstreamState {
         if copies.iter().any(|copy| copy.node == *node) {
             return Err(format!("task `{}` is already on node `{node}`", task.name));
         }
-        change_node(&mut state.cluster_state, node, task, true);
+        self.change_node(&mut state.cluster_state, node, task, true);
         copies.push(CopiedTask::of(task, node));
         self.copies.insert(Arc::clone(&task.name), Arc::new(copies));
         Ok(())
@@ -248,7 +259,7 @@ impl UpstreamState {
             return;
         };
         let counted = copies.remove(at).counted(task);
-        change_node(&mut state.cluster_state, node, &counted, false);
+        self.change_node(&mut state.cluster_state, node, &counted, false);
         self.copies.insert(Arc::clone(&task.name), Arc::new(copies));
     }
 }
@@ -322,9 +333,14 @@ fn set_task(state: &mut CycleState, task: &str, status: TaskStatus, node: Option
 
 type SumFn = fn(&mut WideAmounts, &ResourceAmounts);
 
-/// Counts a task in its status on the node, or stops counting it.
-fn change_node(cluster_state: &mut ClusterState, node: &str, task: &TaskRecord, joins: bool) {
-    cluster_state.change_node(node, |entry| change_entry(entry, task, joins));
+/// Notes that a pod stays off its node for Kubernetes' filters and scores.
+fn lose_pod(cluster_state: &mut ClusterState, task: &TaskRecord) {
+    cluster_state.change_node(&task.node, |entry| {
+        let own = entry.upstream.take();
+        let mut own = own.unwrap_or_else(|| Arc::new(initial_vectors(entry)));
+        Arc::make_mut(&mut own).lost_pods.insert(Arc::clone(&task.name), ());
+        entry.upstream = Some(own);
+    });
 }
 
 /// Counts the devices of a task, of which the reference knows nothing.
@@ -340,7 +356,7 @@ fn count_devices(entry: &mut NodeEntry, task: &TaskRecord, joins: bool) {
 }
 
 /// Counts a task in its status in a node's entry, or stops counting it: whoever reads the status reads that of the copy.
-pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, joins: bool) {
+pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, joins: bool, moves_pods: bool) {
     let (forward, back): (SumFn, SumFn) = if joins { (add, subtract) } else { (subtract, add) };
     count_devices(entry, task, joins);
     let (requests, status) = (&task.requests, task.status);
@@ -349,8 +365,21 @@ pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, joins: bool
         .take()
         .unwrap_or_else(|| Arc::new(initial_vectors(entry)));
     let vectors = Arc::make_mut(&mut own);
-    count_pod(vectors, task, joins);
-    match (status, joins) {
+    if joins && matches!(status, TaskStatus::Allocated | TaskStatus::Pipelined) {
+        if moves_pods {
+            vectors.lost_pods.remove(&task.name);
+        } else {
+            vectors.lost_pods.insert(Arc::clone(&task.name), ());
+        }
+    }
+    // A lost pod counts as one that is being released.
+    let pod_status = match status {
+        _ if vectors.lost_pods.contains_key(&task.name) => TaskStatus::Releasing,
+        TaskStatus::Releasing if !moves_pods => TaskStatus::Running,
+        status => status,
+    };
+    count_pod(vectors, (task, pod_status), joins);
+    match (pod_status, joins) {
         // An eviction takes the pod off for filters of Kubernetes.
         (TaskStatus::Releasing, _) => {}
         (_, true) => {
@@ -391,9 +420,9 @@ pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, joins: bool
 
 /// Counts a task of this status in the sums over pods, or ceases to count it. An eviction takes the pod off, although
 /// the columns show it until it is gone.
-fn count_pod(vectors: &mut UpstreamNode, task: &TaskRecord, joins: bool) {
+fn count_pod(vectors: &mut UpstreamNode, (task, status): (&TaskRecord, TaskStatus), joins: bool) {
     let sums = &mut vectors.pod_sums;
-    match (task.status, joins) {
+    match (status, joins) {
         (TaskStatus::Releasing, true) => sums.take_off(task),
         (TaskStatus::Releasing, false) => sums.put_back(task),
         (_, true) => sums.add(task),
@@ -426,6 +455,7 @@ fn initial_vectors(entry: &NodeEntry) -> UpstreamNode {
         pipelined: all(NodeVector::Pipelined),
         kubernetes_delta: entry.kubernetes_delta(),
         pod_sums: entry.pod_sum_delta().clone(),
+        lost_pods: BTreeMap::new(),
     }
 }
 

@@ -187,6 +187,7 @@ impl<'p> AdmitPlugins<'p> {
         keep: bool,
     ) -> Result<AdmitVerdict, Problem> {
         let mut admission = AdmitVerdict::default();
+        let rules = self.policy.compatibility().release().rules();
         if self.policy.compatibility() == Compatibility::Corrected {
             refuse_negative(cluster_state, job)?;
         }
@@ -214,6 +215,10 @@ impl<'p> AdmitPlugins<'p> {
                     let mut votes: SmallVec<[i64; 4]> = SmallVec::new();
                     for hook in tier {
                         votes.push(ask(&hook.plugin, &mut admission)?);
+                        // Where votes reserve, it matters that nobody is asked after a refusal.
+                        if votes.last() == Some(&-1) && !rules.reserves_after_votes {
+                            break;
+                        }
                     }
                     permitted = permits([votes.iter().copied()]);
                     if !permitted || votes.contains(&1) {

@@ -21,7 +21,7 @@ use crate::policy::Policy;
 pub(super) struct ClassKey<'q> {
     requests: &'q ResourceAmounts,
     annotations: &'q TextMap,
-    counted: [Option<&'q ResourceAmounts>; 4],
+    counted: [Option<&'q ResourceAmounts>; 5],
     /// Set only for plugins that declare that they read the charged account.
     charge: Option<ChargeKey<'q>>,
     /// Constraints of the first task of the template, for plugins that judge a template by it.
@@ -143,6 +143,7 @@ impl<'a> ClassLookup<'a> {
                 task.nonzero_requests.as_deref(),
                 task.counted_requests.as_deref(),
                 task.container_nonzero_requests.as_deref(),
+                task.container_requests.as_deref(),
                 task.kubernetes_requests.as_deref(),
             ],
             charge,

@@ -73,6 +73,8 @@ pub struct TaskClass {
     pub annotations: TextMap,
     /// Non-zero requests of the containers, cpu in thousandths and memory in bytes.
     pub container_nonzero: [i64; 2],
+    /// Requests of cpu and memory of the containers by the rules of kube-scheduler, if they differ from those of the pod.
+    pub container_requests: Option<[i64; 2]>,
     /// Requests by the rules of kube-scheduler, if they differ from `requested`.
     pub kubernetes_requests: Option<Box<ResourceAmounts>>,
     /// Constraints on nodes and on other pods; `None`: the task has none.
@@ -125,6 +127,10 @@ impl TaskClass {
                 .filter_map(|(id, _)| Some((id, Arc::clone(resources.shared_name(id)?))))
                 .collect(),
             container_nonzero: [ResourceId::CPU, ResourceId::MEMORY].map(|id| task.container_nonzero_request(id)),
+            container_requests: task.container_requests.as_deref().map(|own| {
+                let amount = |id| own.whole_units(id).unwrap_or(0);
+                [own.get(ResourceId::CPU).unwrap_or(0), amount(ResourceId::MEMORY)]
+            }),
             kubernetes_requests: task.kubernetes_requests.clone(),
             annotations: Arc::clone(&task.annotations),
             constraints: task.constraints.clone(),

@@ -113,9 +113,11 @@ pub struct UpstreamNode {
     pub ports: PortCounts,
     /// Differences of the sums over pods for scores of Kubernetes: an evicted pod is removed at once.
     pub pod_sums: PodSumDelta,
+    /// Names of pods on the node that filters and scores of Kubernetes do not see.
+    pub lost_pods: BTreeMap<Arc<str>, ()>,
 }
 
-held_bytes! { UpstreamNode { idle, used, releasing, pipelined, kubernetes_delta, ports, pod_sums; pods } }
+held_bytes! { UpstreamNode { idle, used, releasing, pipelined, kubernetes_delta, ports, pod_sums, lost_pods; pods } }
 
 /// Stored node.
 #[derive(Clone, Debug, PartialEq)]

@@ -301,6 +301,9 @@ pub struct TaskShape {
     /// Non-zero requests of the containers alone, cpu and memory only. `None`: equal to the non-zero requests of the
     /// pod.
     pub container_nonzero_requests: Option<Box<ResourceAmounts>>,
+    /// Requests of the containers alone by the rules of kube-scheduler, cpu and memory only. `None`: equal to those of the
+    /// pod.
+    pub container_requests: Option<Box<ResourceAmounts>>,
     /// Requests by the rules of kube-scheduler. `None`: equal to `requests`.
     pub kubernetes_requests: Option<Box<ResourceAmounts>>,
     /// Card of the task's committed placement; empty: none. No source reports it.
@@ -316,7 +319,7 @@ pub struct TaskShape {
 held_bytes! {
     interned TaskShape {
         nominated_node, annotations, requests, limits, nonzero_requests, counted_requests, container_nonzero_requests,
-        kubernetes_requests, card, unevaluated_fields, constraints, gang; priority, gated
+        container_requests, kubernetes_requests, card, unevaluated_fields, constraints, gang; priority, gated
     }
 }
 
@@ -328,6 +331,7 @@ impl TaskShape {
             &self.nonzero_requests,
             &self.counted_requests,
             &self.container_nonzero_requests,
+            &self.container_requests,
             &self.kubernetes_requests,
         ];
         let optional = optional.into_iter().flatten().map(|amounts| &**amounts);
@@ -421,6 +425,9 @@ pub struct TaskFields {
     /// Non-zero requests of the containers alone, cpu and memory only. `None`: equal to the non-zero requests of the
     /// pod.
     pub container_nonzero_requests: Option<Box<ResourceAmounts>>,
+    /// Requests of the containers alone by the rules of kube-scheduler, cpu and memory only. `None`: equal to those of the
+    /// pod.
+    pub container_requests: Option<Box<ResourceAmounts>>,
     /// Requests by the rules of kube-scheduler. `None`: equal to `requests`.
     pub kubernetes_requests: Option<Box<ResourceAmounts>>,
     /// Card of the task's committed placement; empty: none. No source reports it.
@@ -454,6 +461,7 @@ impl From<TaskFields> for TaskRecord {
             nonzero_requests,
             counted_requests,
             container_nonzero_requests,
+            container_requests,
             kubernetes_requests,
             card,
             unevaluated_fields,
@@ -472,6 +480,7 @@ impl From<TaskFields> for TaskRecord {
             nonzero_requests,
             counted_requests,
             container_nonzero_requests,
+            container_requests,
             kubernetes_requests,
             card,
             unevaluated_fields,

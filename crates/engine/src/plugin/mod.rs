@@ -408,6 +408,9 @@ pub struct PluginHooks {
     pub score_evaluates: ConstraintSet,
     /// Rule by which the filter picks devices for a task's share; `None`: it picks none.
     pub device_pick: Option<DevicePick>,
+    /// True if the plugin tells filters and scores of Kubernetes which pods a session moves. Of a policy without such a
+    /// plugin, the reference's scores show the pods as the session found them.
+    pub moves_pods: bool,
     /// True if the plugin abstains on every task. Place then does not ask it about each task.
     pub abstains_on_tasks: bool,
     /// Name under which the plugin's state is kept, if plugins of other names read the same state; `None`: the plugin's

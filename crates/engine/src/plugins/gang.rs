@@ -239,8 +239,7 @@ mod tests {
     use super::super::queue_accounts::testing::cluster::{amounts, cluster_state, job, put_job, put_task, task};
     use super::*;
     use crate::model::{JobPhase, TaskRecord};
-    use crate::plugin::EvictionOrder;
-    use crate::plugin::VictimKind;
+    use crate::plugin::{EvictionOrder, VictimKind};
     use crate::policy::{CompileOptions, compile as compile_policy};
 
     /// Number of two running tasks that may go, of a job that starts with so many and has one more task that succeeded.

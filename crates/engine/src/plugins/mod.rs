@@ -26,7 +26,7 @@ mod job_limit;
 #[cfg(test)]
 mod job_limit_tests;
 mod job_tallies;
-mod json_integers;
+mod json_object;
 mod kube_scheduler;
 mod node_resources_fit_plus;
 mod nodegroup;

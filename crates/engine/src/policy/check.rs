@@ -58,6 +58,30 @@ pub(super) fn parse_actions(text: &str, mark: Mark, hint: &str, report: &mut Dia
     names
 }
 
+/// Refuses actions that the release does not have: it refuses the whole document.
+pub(super) fn check_gang_actions(
+    actions: &[String],
+    mark: Mark,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) {
+    if compatibility.release().rules().has_gang_actions {
+        return;
+    }
+    let at = DocumentLocation {
+        mark,
+        path: "actions".to_owned(),
+    };
+    let is_of_gangs = |action: &&String| matches!(action.as_str(), "gangpreempt" | "gangreclaim");
+    for action in actions.iter().filter(is_of_gangs) {
+        let message = format!(
+            "{} has no action `{action}`, and refuses the document: remove it, or follow a later release",
+            compatibility.name()
+        );
+        report.error(ErrorCode::ActionUnknown, &at, message);
+    }
+}
+
 /// Warns of an action that evicts and stands before `allocate`: a task for which others were evicted finds its place free,
 /// takes it as one that waits, and is never bound.
 pub(super) fn check_action_order(actions: &[String], mark: Mark, report: &mut DiagnosticReport) {

@@ -115,8 +115,9 @@ pub struct ReleaseRules {
     pub undoes_vain_evictions: bool,
     /// Preempt asks the filters again after each eviction (#5843).
     pub filters_after_eviction: bool,
-    /// Terminating pods count for the phase of their group (#5796).
-    pub counts_releasing_in_phase: bool,
+    /// A pod whose eviction is undone stays off its node for filters and scores of Kubernetes: its volumes cannot be reserved again,
+    /// and the release stops there.
+    pub loses_unevicted_pods: bool,
     /// `nodeorder` scores all candidates together, normalised over them (#5497).
     pub scores_candidates_together: bool,
     /// Balanced allocation scores the change that the task makes (Kubernetes 1.36).
@@ -125,6 +126,10 @@ pub struct ReleaseRules {
     pub resizes_pod_level: bool,
     /// Images of image volumes count for image locality (Kubernetes 1.36).
     pub counts_volume_images: bool,
+    /// Image volumes widen the range of image locality as containers do (kube-scheduler 1.37).
+    pub ranges_volume_images: bool,
+    /// Extension points and plugins for placements of whole groups (kube-scheduler 1.37).
+    pub has_placements: bool,
     /// Balanced allocation reads pod-level resources of the task (#5287).
     pub balances_pod_level_resources: bool,
     /// The reason of the taint filter names no taint (Kubernetes 1.35).
@@ -175,11 +180,13 @@ const NEWEST: ReleaseRules = ReleaseRules {
     has_gang_actions: true,
     undoes_vain_evictions: true,
     filters_after_eviction: true,
-    counts_releasing_in_phase: true,
+    loses_unevicted_pods: true,
     scores_candidates_together: true,
     scores_balance_change: true,
     resizes_pod_level: true,
     counts_volume_images: true,
+    ranges_volume_images: false,
+    has_placements: false,
     balances_pod_level_resources: true,
     hides_taint_in_reason: true,
     reads_preferred_order: true,
@@ -191,7 +198,6 @@ const NEWEST: ReleaseRules = ReleaseRules {
 const VOLCANO_1_15: ReleaseRules = ReleaseRules {
     reserves_after_votes: false,
     filters_after_eviction: false,
-    counts_releasing_in_phase: false,
     scores_balance_change: false,
     resizes_pod_level: false,
     counts_volume_images: false,
@@ -210,6 +216,7 @@ const VOLCANO_1_14: ReleaseRules = ReleaseRules {
     orders_victims_by_task: false,
     has_gang_actions: false,
     undoes_vain_evictions: false,
+    loses_unevicted_pods: false,
     scores_candidates_together: false,
     hides_taint_in_reason: false,
     reads_preferred_order: false,
@@ -218,4 +225,8 @@ const VOLCANO_1_14: ReleaseRules = ReleaseRules {
     ..VOLCANO_1_15
 };
 
-const KUBE_SCHEDULER_1_37: ReleaseRules = NEWEST;
+const KUBE_SCHEDULER_1_37: ReleaseRules = ReleaseRules {
+    ranges_volume_images: true,
+    has_placements: true,
+    ..NEWEST
+};

@@ -170,7 +170,16 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         FILTER | SCORE,
         "Shares of GPUs and other devices may reject nodes and change scores.",
     ),
-    ("DynamicResources", FILTER, "Resource claims may reject nodes."),
+    (
+        "DeferredPodScheduling",
+        ADMIT,
+        "Pods of a group may wait until the group is scheduled as a whole.",
+    ),
+    (
+        "DynamicResources",
+        FILTER | SCORE,
+        "Resource claims may reject nodes and change scores.",
+    ),
     (
         "ElasticQuota",
         ADMIT | VICTIMS,
@@ -198,6 +207,11 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         FILTER,
         "Limits on attached volumes may reject nodes.",
     ),
+    (
+        "PodGroupPodsCount",
+        SCORE,
+        "Places of whole groups score by the number of pods that they take.",
+    ),
     ("PrioritySort", ORDER, "Pods of higher priority go first."),
     (
         "Reservation",
@@ -205,6 +219,11 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         "Reservations may reject nodes and change scores.",
     ),
     ("SchedulingGates", NONE, "Pumice reads scheduling gates by itself."),
+    (
+        "TopologyPlacementGenerator",
+        FILTER,
+        "A group may be limited to the nodes of one domain.",
+    ),
     ("VolumeBinding", FILTER | SCORE, "Volumes of the pod may reject nodes."),
     ("VolumeRestrictions", FILTER, "Volumes in use may reject nodes."),
     ("VolumeZone", FILTER, "Zones of volumes may reject nodes."),

@@ -50,6 +50,8 @@ pub struct KubernetesAmounts {
     pub nonzero: NonzeroRequests,
     /// Non-zero requests of the containers and the overhead alone, without the pod's own level.
     pub container_nonzero: NonzeroRequests,
+    /// Requests of the containers alone, without defaults. `None`: equal to those of the pod.
+    pub container_plain: Option<NonzeroRequests>,
 }
 
 /// Non-zero requests.
@@ -75,14 +77,18 @@ pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<Kuber
         }
     }
     let nonzero = nonzero(pod, release, &requests)?;
-    let container_nonzero = if pod_level_requests(pod).next().is_none() {
-        nonzero
-    } else {
-        let mut total = container_requests(pod, ContainerStatusSource::EitherList, &nonzero_defaults());
+    let of_containers = |missing: &ResourceQuantities| {
+        let mut total = container_requests(pod, ContainerStatusSource::EitherList, missing);
         if let Some(overhead) = &pod.overhead {
             total.add(overhead);
         }
-        NonzeroRequests::of(&total)?
+        NonzeroRequests::of(&total)
+    };
+    let (container_nonzero, container_plain) = if pod_level_requests(pod).next().is_none() {
+        (nonzero, None)
+    } else {
+        let plain = of_containers(&ResourceQuantities::new())?;
+        (of_containers(&nonzero_defaults())?, Some(plain))
     };
     Ok(KubernetesAmounts {
         limits: limits(pod, release),
@@ -90,6 +96,7 @@ pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<Kuber
         counted,
         nonzero,
         container_nonzero,
+        container_plain,
     })
 }
 

@@ -75,6 +75,8 @@ pub struct EffectiveTask {
     pub counted_requests: BTreeMap<String, String>,
     /// Non-zero requests of the containers alone. `None`: equal to the non-zero requests of the pod.
     pub container_nonzero_requests: Option<BTreeMap<String, String>>,
+    /// Requests of cpu and memory of the containers alone. `None`: equal to those of the pod.
+    pub container_requests: Option<BTreeMap<String, String>>,
     /// Requests by the rules of kube-scheduler. `None`: equal to the requests.
     pub kubernetes_requests: Option<BTreeMap<String, String>>,
     /// Status of the pod.
@@ -106,6 +108,7 @@ pub fn effective_task(
 ) -> Result<EffectiveTask, PodError> {
     let kubernetes = kubernetes_amounts(pod, KubernetesRelease::of(rules))?;
     let (nonzero, of_containers) = (kubernetes.nonzero, kubernetes.container_nonzero);
+    let plain = kubernetes.container_plain;
     let counted = counted_texts(&kubernetes);
     let (requests, limits, priority) = match derivation {
         RequestDerivation::Kubernetes => (
@@ -131,6 +134,7 @@ pub fn effective_task(
         requests,
         limits,
         nonzero_requests: nonzero_texts(nonzero),
+        container_requests: plain.map(nonzero_texts),
         container_nonzero_requests: (of_containers != nonzero).then(|| nonzero_texts(of_containers)),
         counted_requests: fit_plus_amounts(pod)?
             .iter()

@@ -1,7 +1,6 @@
 //! Small dumps, as `kubectl` and openb write them, read whole.
 
 use super::*;
-use crate::derive::RequestDerivation;
 
 const JSON: &str = include_str!("../../../../tests/data/dump.json");
 const YAML: &str = include_str!("../../../../tests/data/dump.yaml");

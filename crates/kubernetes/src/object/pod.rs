@@ -103,6 +103,7 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         nonzero_requests: amounts(effective.nonzero_requests),
         counted_requests: amounts(effective.counted_requests),
         container_nonzero_requests: effective.container_nonzero_requests.and_then(amounts).map(Box::new),
+        container_requests: effective.container_requests.and_then(amounts).map(Box::new),
         kubernetes_requests: effective.kubernetes_requests.and_then(amounts).map(Box::new),
         creation_time: time(object, "metadata.creationTimestamp")?,
         unevaluated_fields: field_names(&unevaluated),

@@ -551,6 +551,13 @@ pub struct Task {
     /// spec.preemptionPolicy of the pod.
     #[prost(enumeration = "PreemptionPolicy", tag = "43")]
     pub preemption_policy: i32,
+    /// Requests (cpu and memory only) of the containers by kube-scheduler's rules,
+    /// without spec.resources of the pod. nodeorder of Volcano 1.14 and 1.15 uses
+    /// them. Absent: those of the pod.
+    #[prost(message, optional, boxed, tag = "44")]
+    pub container_requests: ::core::option::Option<
+        ::prost::alloc::boxed::Box<ResourceList>,
+    >,
 }
 impl ::prost::Name for Task {
     const NAME: &'static str = "Task";
@@ -1173,8 +1180,8 @@ pub struct InlineSnapshot {
     /// Profile of a KubeSchedulerConfiguration. Empty: its only profile.
     #[prost(string, tag = "3")]
     pub profile: ::prost::alloc::string::String,
-    /// "upstream" or "corrected", if the document does not set it. Empty:
-    /// "corrected".
+    /// "corrected", "upstream" or a release such as "volcano-1.15.1", if the document
+    /// does not set it. Empty: "corrected".
     #[prost(string, tag = "4")]
     pub compatibility: ::prost::alloc::string::String,
 }
@@ -5482,8 +5489,8 @@ pub struct ReloadPolicyRequest {
     /// True: warnings are errors.
     #[prost(bool, tag = "5")]
     pub strict: bool,
-    /// "upstream" or "corrected", if the document does not set it. Empty:
-    /// "corrected".
+    /// "corrected", "upstream" or a release such as "volcano-1.15.1", if the document
+    /// does not set it. Empty: "corrected".
     #[prost(string, tag = "6")]
     pub compatibility: ::prost::alloc::string::String,
 }

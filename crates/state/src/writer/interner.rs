@@ -119,6 +119,7 @@ impl TextInterner {
             nonzero_requests: copied(&shape.nonzero_requests),
             counted_requests: copied(&shape.counted_requests),
             container_nonzero_requests: copied(&shape.container_nonzero_requests),
+            container_requests: copied(&shape.container_requests),
             kubernetes_requests: copied(&shape.kubernetes_requests),
             ..shape.clone()
         };

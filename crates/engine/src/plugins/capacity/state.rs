@@ -61,6 +61,9 @@ impl QueueCapacityState {
         if self.compatibility() == Compatibility::Corrected {
             return None;
         }
+        if self.accounts.by_queue.iter().next().is_none() {
+            return Some("there is no queue".to_owned());
+        }
         if let Some((parent, child)) = &tree.missing_parent {
             return Some(format!("there is no queue `{parent}`, the parent of `{child}`"));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::json_integers::{self, JsonObjectError};
+use super::super::json_object::{self, JsonObjectError};
 use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
 use crate::model::{TextMap, find_text};
 use crate::policy::Compatibility;
@@ -59,7 +59,7 @@ pub fn read_cards(
     let Some(text) = find_text(annotations, annotation).filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
-    let entries = json_integers::read_integers(text).map_err(|error| CardsError::Json { annotation, error })?;
+    let entries = json_object::read_integers(text).map_err(|error| CardsError::Json { annotation, error })?;
     let mut counts = QuotaAmounts::default();
     for (card, cards) in entries {
         let milli = match compatibility {

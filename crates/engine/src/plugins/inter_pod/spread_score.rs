@@ -220,7 +220,12 @@ impl SoftSpreadRule {
             with_unlabelled: view.scores_unlabelled(),
         };
         let by_node = *constraint.topology_key == *HOSTNAME;
-        let (pods, nodes) = if by_node {
+        // Releases that score a node by itself show it without its pods.
+        let sees_pods = view.compatibility.release().rules().scores_candidates_together;
+        let (pods, nodes) = if by_node && !sees_pods {
+            let none = vec![0; view.cluster_state.slots() as usize];
+            (CountedPods::ByNode(none), Some(Vec::new()))
+        } else if by_node {
             (CountedPods::ByNode(node_counts(view, constraint)), None)
         } else {
             let nodes = eligible();

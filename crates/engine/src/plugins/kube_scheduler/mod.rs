@@ -20,7 +20,7 @@ use super::predicates::{AddedRules, NO_ADDED_RULES, PodFilter, PredicateArgument
 use crate::model::TaskClass;
 use crate::model::constraints::{ConstraintSet, PreferredTerm};
 use crate::plugin::{NodeFilter, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
-use crate::policy::{Compatibility, YamlValue};
+use crate::policy::{Compatibility, ReleaseRules, YamlValue};
 
 const FILTER: &[&str] = &["filter"];
 const SCORE: &[&str] = &["score"];
@@ -193,13 +193,15 @@ pub(super) const IMAGE_LOCALITY: PluginDef = PluginDef {
     families: SCORE,
     profile_points: &["score"],
     default_weight: Some(1),
-    ..PluginDef::new("ImageLocality", |arguments, _, report| {
+    ..PluginDef::new("ImageLocality", |arguments, compatibility, report| {
         arguments::read_none(arguments, report);
         let weights = PartWeights {
             images: 1,
             ..PartWeights::NONE
         };
-        KubePlugin::of("ImageLocality").with_part(weights).shared()
+        let mut plugin = KubePlugin::of("ImageLocality");
+        plugin.image_rules = compatibility.release().rules();
+        plugin.with_part(weights).shared()
     })
 };
 
@@ -221,6 +223,8 @@ struct KubePlugin {
     checks: Option<PredicateArguments>,
     score: KubeScore,
     existing_pods: ExistingPodTerms,
+    /// Rules of image locality.
+    image_rules: &'static ReleaseRules,
     /// Rules that the profile adds to the rules of each pod.
     added: AddedRules,
     /// Preferred terms of the node affinity that the profile adds.
@@ -238,6 +242,7 @@ impl KubePlugin {
             checks: None,
             score: KubeScore::None,
             existing_pods: ExistingPodTerms::PREFERRED,
+            image_rules: Compatibility::Corrected.release().rules(),
             added: NO_ADDED_RULES.clone(),
             added_preferences: Vec::new(),
             ignored: IgnoredResources::default(),
@@ -278,6 +283,7 @@ impl KubePlugin {
             spread_defaults: self.added.spread_defaults.clone(),
             added_preferences: self.added_preferences.clone(),
             compatibility: Compatibility::Corrected,
+            image_rules: self.image_rules,
             opens_selectors: self.added.opens_selectors,
         }
     }

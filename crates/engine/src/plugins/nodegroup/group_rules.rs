@@ -4,21 +4,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::record_values::RecordValues;
+use super::group_limits::PassedLimit;
+use super::state::NodeGroupState;
 use super::{GROUP_LABEL, NAME};
-use crate::model::{ClusterState, NodeChunk, NodeMask, QueueAffinity};
-use crate::plugin::{ChunkRejections, ChunkScores, Measurement, NodeFilter, NodeScorer, Reason, Resolution};
+use crate::model::{ClusterState, NodeChunk, NodeMask, QueueAffinity, ResourceTotals, TaskClass};
+use crate::plugin::{
+    ChunkRejections, ChunkScores, Measurement, NodeFilter, NodeScorer, PluginContext, Reason, Resolution,
+};
 use crate::policy::Compatibility;
 
 /// Code and message of each reason, by its number.
-const REASONS: [(&str, &str); 3] = [
+const REASONS: [(&str, &str); 5] = [
     ("NodeGroupLabelMissing", "node group label not found"),
     ("NodeGroupAffinityMissing", "node group affinity not specified"),
     ("NodeGroupMismatch", "node does not satisfy the node group affinity"),
+    ("NodeGroupLimitsInvalid", "node group resource limit annotation invalid"),
+    ("NodeGroupLimitExceeded", "node group resource limit exceeded"),
 ];
 
 const LABEL_MISSING: u16 = 0;
 const AFFINITY_MISSING: u16 = 1;
 const MISMATCH: u16 = 2;
+const LIMITS_INVALID: u16 = 3;
+const LIMIT_EXCEEDED: u16 = 4;
 
 /// Score of a group in the required list.
 const REQUIRED_SCORE: f64 = 100.0;
@@ -84,8 +92,49 @@ fn preferred_places(list: &[Arc<str>], compatibility: Compatibility) -> BTreeMap
         .collect()
 }
 
+/// What the limits of a queue say of one more task.
+#[derive(Debug)]
+pub(super) enum GroupLimitVerdict {
+    /// The limits cannot be read: no node takes the task.
+    Unreadable,
+    /// Groups with a limit that the task would pass.
+    Passed(BTreeMap<Arc<str>, PassedLimit>),
+}
+
+impl GroupLimitVerdict {
+    /// Verdict on a class by what its queue holds now; `None`: its queue has no limits.
+    pub(super) fn of(context: PluginContext<'_>, class: &TaskClass) -> Option<Self> {
+        let charge = class.charge.as_ref()?;
+        let queue = context
+            .plugin_states
+            .get::<NodeGroupState>(NAME)?
+            .queue(&charge.queue)?;
+        if queue.unreadable.is_some() {
+            return Some(Self::Unreadable);
+        }
+        let mut request = ResourceTotals::default();
+        request.add(&charge.requests);
+        let passed = queue.limits.groups().filter_map(|group| {
+            let amounts = (queue.held(group)?, &request);
+            let passed = queue.limits.passed(group, amounts, context.cluster_state.resources())?;
+            Some((Arc::clone(group), passed))
+        });
+        Some(Self::Passed(passed.collect()))
+    }
+
+    /// Limit of a group that is passed.
+    fn passed(&self, group: &str) -> Option<&PassedLimit> {
+        match self {
+            Self::Unreadable => None,
+            Self::Passed(groups) => groups.get(group),
+        }
+    }
+}
+
 /// Filter of one task class.
 pub(super) struct GroupFilter<'a> {
+    /// Limits of the queue; `None`: it has none.
+    pub(super) limits: Option<GroupLimitVerdict>,
     /// Affinity of the queue; `None`: it lists no group.
     pub(super) affinity: Option<&'a QueueAffinity>,
     pub(super) strict: bool,
@@ -94,11 +143,21 @@ pub(super) struct GroupFilter<'a> {
 
 impl NodeFilter for GroupFilter<'_> {
     fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask {
-        if chunk.is_detached() {
-            // Nodes of a detached chunk passed, and tasks do not change their groups.
-            return NodeMask::NONE;
+        if matches!(self.limits, Some(GroupLimitVerdict::Unreadable)) {
+            verdicts.reject(LIMITS_INVALID, among);
+            return *among;
         }
         let attributes = chunk.attributes();
+        let over_limit = match &self.limits {
+            Some(limits) => attributes.select_label(GROUP_LABEL, |group| limits.passed(group).is_some()),
+            None => NodeMask::NONE,
+        };
+        if chunk.is_detached() {
+            // Nodes of a detached chunk passed, and tasks do not change their groups.
+            let over_limit = over_limit.and(among);
+            verdicts.reject(LIMIT_EXCEEDED, &over_limit);
+            return over_limit;
+        }
         let labelled = attributes.with_label(GROUP_LABEL).and(among);
         let unlabelled = if self.affinity.is_none() && !self.strict {
             NodeMask::NONE
@@ -118,7 +177,9 @@ impl NodeFilter for GroupFilter<'_> {
                 mismatched
             }
         };
-        unlabelled.or(&mismatched)
+        let over_limit = over_limit.and(among).and_not(&mismatched);
+        verdicts.reject(LIMIT_EXCEEDED, &over_limit);
+        unlabelled.or(&mismatched).or(&over_limit)
     }
 
     fn reason(&self, number: u16) -> Reason {
@@ -136,8 +197,20 @@ impl NodeFilter for GroupFilter<'_> {
         true
     }
 
-    fn measurements(&self, _: &NodeChunk, _: usize, _: u16) -> Vec<Measurement> {
-        Vec::new()
+    fn measurements(&self, chunk: &NodeChunk, offset: usize, number: u16) -> Vec<Measurement> {
+        let group = chunk.attributes().label(GROUP_LABEL, offset);
+        let passed = self.limits.as_ref().zip(group);
+        let Some(passed) = passed
+            .and_then(|(limits, group)| limits.passed(group))
+            .filter(|_| number == LIMIT_EXCEEDED)
+        else {
+            return Vec::new();
+        };
+        let measured = [("total", passed.wanted as f64), ("limit", passed.limit as f64)];
+        let measured = measured.into_iter();
+        measured
+            .map(|(name, amount)| Measurement::of_resource(name, &passed.resource, amount))
+            .collect()
     }
 }
 

@@ -1,14 +1,15 @@
 //! `nodegroup`: the groups of nodes that queues use and avoid (Volcano ed72c7c81, pkg/scheduler/plugins/nodegroup).
 
 mod arguments;
+mod group_limits;
 mod group_rules;
 mod state;
 
 use std::sync::Arc;
 
 use arguments::NodeGroupArguments;
-use group_rules::{GroupFilter, GroupScorer};
-use state::InheritanceState;
+use group_rules::{GroupFilter, GroupLimitVerdict, GroupScorer};
+use state::NodeGroupState;
 
 use super::effective_values::{map_entry, value_map};
 use crate::model::{ClusterState, QueueAffinity, QueueRecord, TaskClass};
@@ -28,6 +29,7 @@ const ROOT: &str = "root";
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
     families: &["filter", "score"],
+    queue_annotations: &[group_limits::LIMITS],
     node_labels: &[GROUP_LABEL],
     ..PluginDef::new(NAME, compile)
 };
@@ -55,7 +57,7 @@ fn affinity<'a>(context: PluginContext<'a>, class: &TaskClass) -> Option<&'a Que
     let charge = class.charge.as_ref()?;
     let inherits = context
         .plugin_states
-        .get::<InheritanceState>(NAME)
+        .get::<NodeGroupState>(NAME)
         .is_some_and(|state| state.inherits);
     let affinity = queue_affinity(context.cluster_state, &charge.queue, inherits)?;
     (!affinity.is_empty()).then_some(affinity)
@@ -101,8 +103,12 @@ impl Plugin for NodeGroup {
         ])
     }
 
-    fn build_state(&self, _: &ClusterState, switches: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
-        Some(Arc::new(InheritanceState::of(switches)))
+    fn build_state(&self, cluster_state: &ClusterState, switches: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
+        Some(Arc::new(NodeGroupState::of(
+            cluster_state,
+            switches,
+            self.compatibility,
+        )))
     }
 
     fn prepare_filter<'a>(
@@ -111,6 +117,7 @@ impl Plugin for NodeGroup {
         class: &'a TaskClass,
     ) -> PreparedHook<dyn NodeFilter + 'a> {
         Ok(Some(Box::new(GroupFilter {
+            limits: GroupLimitVerdict::of(context, class),
             affinity: affinity(context, class),
             strict: self.arguments.strict,
             compatibility: self.compatibility,

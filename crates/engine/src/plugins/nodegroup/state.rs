@@ -1,31 +1,134 @@
-//! State of the plugin: whether queues inherit affinities.
+//! State of the plugin: whether queues inherit affinities, and what queues with limits hold on the nodes of each group.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::GROUP_LABEL;
+use super::group_limits::{GroupLimits, GroupLimitsError, LIMITS};
 use crate::held_bytes::held_bytes;
-use crate::model::Problem;
-use crate::plugin_state::{PluginState, PluginStateChange};
-use crate::policy::{PluginSwitches, Switch};
+use crate::model::{ClusterState, Problem, ResourceTotals, TaskRecord, find_text};
+use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
+use crate::policy::{Compatibility, PluginSwitches, Switch};
 
-/// Switch of the policy that lets queues inherit, which no cluster state changes.
-#[derive(Clone, Debug)]
-pub(super) struct InheritanceState {
-    /// True if a queue without an affinity inherits the affinity of its nearest ancestor.
-    pub(super) inherits: bool,
+/// Limits of a queue, and what it holds in the groups that it limits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LimitedQueue {
+    pub(super) limits: GroupLimits,
+    /// Why the annotation cannot be read; then nothing is permitted.
+    pub(super) unreadable: Option<Arc<str>>,
+    held: BTreeMap<Arc<str>, ResourceTotals>,
 }
 
-held_bytes! { plain InheritanceState }
+held_bytes! { LimitedQueue { limits, unreadable, held } }
 
-impl InheritanceState {
-    pub(super) fn of(switches: &PluginSwitches) -> Self {
-        Self {
+impl LimitedQueue {
+    fn of(limits: Result<Option<GroupLimits>, GroupLimitsError>) -> Option<Self> {
+        match limits {
+            Ok(limits) => limits.map(|limits| Self {
+                held: limits
+                    .groups()
+                    .map(|group| (Arc::clone(group), ResourceTotals::default()))
+                    .collect(),
+                limits,
+                ..Self::default()
+            }),
+            Err(error) => Some(Self {
+                unreadable: Some(error.to_string().into()),
+                ..Self::default()
+            }),
+        }
+    }
+
+    /// What the queue's tasks hold on nodes of a group; `None`: the group has no limits.
+    pub(super) fn held(&self, group: &str) -> Option<&ResourceTotals> {
+        self.held.get(group)
+    }
+}
+
+/// Switch of the policy that lets queues inherit, and the queues with limits.
+#[derive(Clone, Debug)]
+pub(super) struct NodeGroupState {
+    /// True if a queue without an affinity inherits the affinity of its nearest ancestor.
+    pub(super) inherits: bool,
+    /// Queues that have limits, in releases that read them.
+    queues: BTreeMap<Arc<str>, Arc<LimitedQueue>>,
+}
+
+held_bytes! { NodeGroupState { queues; inherits } }
+
+impl NodeGroupState {
+    pub(super) fn of(cluster_state: &ClusterState, switches: &PluginSwitches, compatibility: Compatibility) -> Self {
+        let mut state = Self {
             inherits: switches.is_on(Switch::Hierarchy),
+            queues: BTreeMap::new(),
+        };
+        if !compatibility.release().rules().limits_node_groups {
+            return state;
+        }
+        for (name, stored) in cluster_state.queues().iter() {
+            if let Some(queue) = LimitedQueue::of(GroupLimits::of(&stored.record)) {
+                state.queues.insert(Arc::clone(name), Arc::new(queue));
+            }
+        }
+        if !state.queues.is_empty() {
+            let held = cluster_state.tasks().iter().map(|(_, stored)| &stored.record);
+            for task in held.filter(|task| task.status.is_allocated()) {
+                state.count(cluster_state, task, true);
+            }
+        }
+        state
+    }
+
+    /// Queue with limits; `None`: it has none.
+    pub(super) fn queue(&self, name: &str) -> Option<&LimitedQueue> {
+        self.queues.get(name).map(|queue| &**queue)
+    }
+
+    /// Counts what a task holds on its node, or no longer.
+    fn count(&mut self, cluster_state: &ClusterState, task: &TaskRecord, holds: bool) {
+        let Some(job) = cluster_state.jobs().get(&task.job) else {
+            return;
+        };
+        let Some(queue) = self.queues.get_mut(&job.record.queue) else {
+            return;
+        };
+        let node = cluster_state.node_by_name(&task.node);
+        let group = node.and_then(|node| find_text(&node.record.labels, GROUP_LABEL));
+        let Some(group) = group.filter(|group| queue.held.contains_key(*group)) else {
+            return;
+        };
+        if let Some(held) = Arc::make_mut(queue).held.get_mut(group) {
+            if holds {
+                held.add(&task.requests);
+            } else {
+                held.subtract(&task.requests);
+            }
         }
     }
 }
 
-impl PluginState for InheritanceState {
-    fn apply(&mut self, _: &PluginStateChange<'_>) -> Result<Vec<Arc<str>>, Problem> {
+impl PluginState for NodeGroupState {
+    /// A step is followed while no queue has limits before or after it.
+    fn apply(&mut self, change: &PluginStateChange<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        match change {
+            PluginStateChange::Step(changes) => {
+                let limits = |queue: &crate::model::QueueRecord| find_text(&queue.annotations, LIMITS).is_some();
+                let has_new = changes.queues().iter().any(|queue| queue.after.is_some_and(limits));
+                if !self.queues.is_empty() || has_new {
+                    return Err(PluginStateChange::unfollowed());
+                }
+            }
+            PluginStateChange::Events(..) if self.queues.is_empty() => {}
+            PluginStateChange::Events(cluster_state, events) => {
+                for (moved, holds) in events.iter().filter_map(PlacementEvent::moved_task) {
+                    let is_off = moved.after.node.is_empty();
+                    let there = if is_off { moved.before } else { moved.after };
+                    for _ in 0..moved.count() {
+                        self.count(cluster_state, there, holds);
+                    }
+                }
+            }
+        }
         Ok(Vec::new())
     }
 }

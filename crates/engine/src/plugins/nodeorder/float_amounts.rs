@@ -94,7 +94,8 @@ impl NonzeroDemand {
 }
 
 impl BalancedDemand {
-    /// Fills in the score of each node of a chunk like [`Self::score`]; false: floats do not show all amounts.
+    /// Fills in the score of each node of a chunk like [`Self::score`]; false: floats do not show all amounts, or the
+    /// change by the pod does not count.
     pub(super) fn score_floats(
         &self,
         cluster_state: &ClusterState,
@@ -104,7 +105,7 @@ impl BalancedDemand {
         let device_request = self.device.map_or(0, |(_, request)| request);
         let [cpu, memory] = self.requests;
         let requests = [cpu, memory, device_request];
-        if !requests.iter().all(|request| is_small_request(*request)) {
+        if !self.of_change || !requests.iter().all(|request| is_small_request(*request)) {
             return false;
         }
         let (requests, lanes) = (requests.map(|request| request as f64), floats.lanes);

@@ -6,6 +6,7 @@ use crate::model::constraints::PodConstraints;
 use crate::model::{ClusterState, NodeChunk};
 use crate::plugin::ChunkScores;
 use crate::plugins::record_values::RecordValues;
+use crate::policy::ReleaseRules;
 
 const MEBIBYTE: i64 = 1 << 20;
 /// Size below which images do not increase the score.
@@ -37,12 +38,16 @@ impl<'a> ImageLocality<'a> {
     ///
     /// An image has the size that the first node reports. All nodes with the image are included. The reference includes
     /// only nodes that it had seen at the last update of the scored node.
-    pub(super) fn of(cluster_state: &'a ClusterState, constraints: &'a PodConstraints) -> Option<Self> {
-        let wanted = wanted_images(cluster_state, constraints);
+    pub(super) fn of(
+        cluster_state: &'a ClusterState,
+        constraints: &'a PodConstraints,
+        rules: &ReleaseRules,
+    ) -> Option<Self> {
+        let wanted = wanted_images(cluster_state, constraints, rules.counts_volume_images);
         if wanted.is_empty() {
             return None;
         }
-        let values = image_values(cluster_state, constraints, wanted.clone());
+        let values = image_values(cluster_state, range_of(constraints, rules), wanted.clone());
         Some(Self { values, wanted })
     }
 
@@ -59,25 +64,28 @@ impl<'a> ImageLocality<'a> {
 }
 
 /// Images of a class that some node has.
-fn wanted_images(cluster_state: &ClusterState, constraints: &PodConstraints) -> Vec<WantedImage> {
+fn wanted_images(cluster_state: &ClusterState, constraints: &PodConstraints, counts_volumes: bool) -> Vec<WantedImage> {
     let total: u32 = cluster_state
         .chunks()
         .iter()
         .map(|chunk| chunk.valid(true).count())
         .sum();
-    let names = constraints.images.iter().chain(&constraints.image_volumes).enumerate();
+    let volumes = constraints.image_volumes.iter().filter(|_| counts_volumes);
+    let names = constraints.images.iter().chain(volumes).enumerate();
     names
         .filter_map(|(number, name)| wanted_image(cluster_state, (number, complete_name(name)), total))
         .collect()
 }
 
+/// Number of images by which the range of sizes grows.
+fn range_of(constraints: &PodConstraints, rules: &ReleaseRules) -> i64 {
+    let volumes = constraints.image_volumes.iter().filter(|_| rules.ranges_volume_images);
+    let count = constraints.images.len() + volumes.count();
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 /// Values of the nodes by these images.
-fn image_values<'a>(
-    cluster_state: &'a ClusterState,
-    constraints: &PodConstraints,
-    wanted: Vec<WantedImage>,
-) -> ImageValues<'a> {
-    let containers = i64::try_from(constraints.images.len()).unwrap_or(i64::MAX);
+fn image_values(cluster_state: &ClusterState, range: i64, wanted: Vec<WantedImage>) -> ImageValues<'_> {
     let compute = move |chunk: &NodeChunk, values: &mut ChunkScores| {
         let mut sums = [0_i64; crate::model::CHUNK_SIZE];
         for image in &wanted {
@@ -88,7 +96,7 @@ fn image_values<'a>(
             }
         }
         for (value, sum) in values.iter_mut().zip(sums) {
-            *value = size_score(sum, containers) as f64;
+            *value = size_score(sum, range) as f64;
         }
         None
     };

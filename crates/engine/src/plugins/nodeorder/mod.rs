@@ -59,6 +59,7 @@ fn compile(
             spread_defaults: SpreadDefaults::system(),
             added_preferences: Vec::new(),
             compatibility,
+            image_rules: compatibility.release().rules(),
             opens_selectors: compatibility.is_upstream(),
         },
     })

@@ -14,7 +14,7 @@ use crate::model::constraints::PreferredTerm;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, TaskClass};
 use crate::plugin::{ChunkScores, HookNumbers, MAX_PARTS, NodeScorer, PeerScorer, PluginContext};
 use crate::plugins::inter_pod::{AffinityScore, ExistingPodTerms, PodView, SpreadDefaults, SpreadScore};
-use crate::policy::Compatibility;
+use crate::policy::{Compatibility, ReleaseRules};
 
 /// Part of the score, such as least requested resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +67,30 @@ pub(in crate::plugins) struct ScoreRules {
     /// Preferred terms of the node affinity that each pod has beside its own.
     pub(in crate::plugins) added_preferences: Vec<PreferredTerm>,
     pub(in crate::plugins) compatibility: Compatibility,
+    /// Rules of image locality.
+    pub(in crate::plugins) image_rules: &'static ReleaseRules,
     /// True: selectors of namespaces are read as kube-scheduler 1.36 reads them.
     pub(in crate::plugins) opens_selectors: bool,
 }
 
 impl ScoreRules {
+    /// Rules of the release that is followed.
+    pub(super) fn release(&self) -> &'static ReleaseRules {
+        self.compatibility.release().rules()
+    }
+
+    /// True if a part is computed node by node, in floats: image locality, and in older releases what reads no other node.
+    fn is_by_node(&self, kind: ScorePartKind) -> bool {
+        match kind {
+            ScorePartKind::ImageLocality => true,
+            ScorePartKind::LeastRequested
+            | ScorePartKind::MostRequested
+            | ScorePartKind::BalancedResource
+            | ScorePartKind::NodeAffinity => !self.release().scores_candidates_together,
+            ScorePartKind::TaintToleration | ScorePartKind::PodAffinity | ScorePartKind::TopologySpread => false,
+        }
+    }
+
     /// Name of a part; empty: it is the whole plugin.
     fn part_name(&self, kind: ScorePartKind) -> &'static str {
         if self.plugin == super::NAME { kind.name() } else { "" }
@@ -158,9 +177,9 @@ impl<'a> PodScorer<'a> {
             names: parts.iter().map(|(kind, _)| rules.part_name(*kind)).collect(),
             parts,
             demand: NonzeroDemand::of(class, rules),
-            balanced: BalancedDemand::of(state, class, rules.device.as_deref()).filter(|_| weights.balanced != 0),
+            balanced: BalancedDemand::of(state, class, rules).filter(|_| weights.balanced != 0),
             images: (weights.images != 0)
-                .then(|| ImageLocality::of(state, constraints))
+                .then(|| ImageLocality::of(state, constraints, rules.image_rules))
                 .flatten(),
             affinity,
             taints: (weights.taints != 0).then(|| RelativePreference::taints(rules.plugin, state, constraints)),
@@ -189,7 +208,8 @@ impl NodeScorer for PodScorer<'_> {
     }
 
     fn node_parts(&self) -> usize {
-        usize::from(matches!(self.parts.first(), Some((ScorePartKind::ImageLocality, _))))
+        let by_node = self.parts.iter().take_while(|(kind, _)| self.rules.is_by_node(*kind));
+        by_node.count()
     }
 
     fn needs_survey(&self) -> bool {
@@ -305,7 +325,7 @@ impl NodeScorer for PodScorer<'_> {
                 | ScorePartKind::PodAffinity
                 | ScorePartKind::TopologySpread => self.score_preference(kind, chunk, scores),
             }
-            multiply(kind, weight, scores);
+            multiply(self.rules.is_by_node(kind), weight, scores);
         }
     }
 }
@@ -401,10 +421,10 @@ impl PodScorer<'_> {
 /// Largest weight whose products with scores are exact floats.
 const MAX_FLOAT_WEIGHT: u64 = 1 << 46;
 
-/// Multiplies scores by a weight. As in the reference, the product wraps at 64 bits, except for image locality, which
-/// uses floats.
-fn multiply(kind: ScorePartKind, weight: i64, scores: &mut ChunkScores) {
-    if kind == ScorePartKind::ImageLocality || weight.unsigned_abs() <= MAX_FLOAT_WEIGHT {
+/// Multiplies scores by a weight. As in the reference, the product wraps at 64 bits, except where it is computed node by node, in
+/// floats.
+fn multiply(is_by_node: bool, weight: i64, scores: &mut ChunkScores) {
+    if is_by_node || weight.unsigned_abs() <= MAX_FLOAT_WEIGHT {
         let weight = weight as f64;
         // A sum with 0 is never -0.
         let scores = scores.iter_mut();

@@ -26,6 +26,8 @@ enum Direction {
     Large,
     /// A small value is good. All nodes score 100 if no value is above 0.
     Small,
+    /// A large value is better, and is the score itself, whatever the candidates.
+    Absolute,
 }
 
 /// Number of the numbers of extreme values.
@@ -78,10 +80,13 @@ impl ValueExtremes {
     /// Score of a value, an integer.
     fn relative(&self, value: f64, direction: Direction) -> i64 {
         let value = super::resources::truncate(value);
+        if direction == Direction::Absolute {
+            return value;
+        }
         let most = super::resources::truncate(self.most);
         let scaled = if most > 0 { value * MAX_SCORE / most } else { value };
         match direction {
-            Direction::Large => scaled,
+            Direction::Large | Direction::Absolute => scaled,
             Direction::Small if most > 0 => MAX_SCORE - scaled,
             Direction::Small => MAX_SCORE,
         }
@@ -90,7 +95,7 @@ impl ValueExtremes {
     /// Refuses scores below 0.
     fn expect_no_negative(&self, plugin: &str, direction: Direction) -> Result<(), Problem> {
         let least = self.relative(self.least, direction);
-        if least >= 0 {
+        if least >= 0 || direction == Direction::Absolute {
             return Ok(());
         }
         let message = format!(
@@ -198,7 +203,12 @@ impl<'a> RelativePreference<'a> {
             }
             None
         };
-        Ok(Some(Self::new(plugin, cluster_state, Direction::Large, compute)))
+        let direction = if rules.release().scores_candidates_together {
+            Direction::Large
+        } else {
+            Direction::Absolute
+        };
+        Ok(Some(Self::new(plugin, cluster_state, direction, compute)))
     }
 
     /// Taints that the class rather avoids.

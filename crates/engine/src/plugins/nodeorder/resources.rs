@@ -130,18 +130,26 @@ pub(super) struct BalancedDemand {
     pub(super) requests: [i64; 2],
     /// Device and its request, if it is requested.
     pub(super) device: Option<(ResourceId, i64)>,
+    /// True: the score is that of the change which the pod makes, else of the node with the pod.
+    pub(super) of_change: bool,
 }
 
 impl BalancedDemand {
     /// Demand of a class; `None`: it requests none of the compared resources.
-    pub(super) fn of(cluster_state: &ClusterState, class: &TaskClass, device: Option<&str>) -> Option<Self> {
+    pub(super) fn of(cluster_state: &ClusterState, class: &TaskClass, rules: &ScoreRules) -> Option<Self> {
         let request = |id: ResourceId| class.kubernetes_request(id);
-        let device = device
+        let device = rules
+            .device
+            .as_deref()
             .and_then(|name| cluster_state.resources().get(name))
             .map(|id| (id, request(id)));
+        let of_containers = class
+            .container_requests
+            .filter(|_| !rules.release().balances_pod_level_resources);
         let own = Self {
-            requests: COMPARED.map(request),
+            requests: of_containers.unwrap_or_else(|| COMPARED.map(request)),
             device: device.filter(|(_, request)| *request > 0),
+            of_change: rules.release().scores_balance_change,
         };
         let requests_any = own.device.is_some() || own.requests.iter().any(|request| *request > 0);
         requests_any.then_some(own)
@@ -162,8 +170,11 @@ impl BalancedDemand {
         let [cpu_request, memory_request] = self.requests;
         let pair = [(cpu, used_cpu, cpu_request), (memory, used_memory, memory_request)];
         match self.device {
-            None => balance(pair, None, scores),
-            Some((id, request)) => balance(pair, Some((&allocatable(chunk, id), &sums(id), request)), scores),
+            None => balance(pair, None, self.of_change, scores),
+            Some((id, request)) => {
+                let device = Some((&allocatable(chunk, id), &sums(id), request));
+                balance(pair, device, self.of_change, scores);
+            }
         }
     }
 }

@@ -57,6 +57,7 @@ impl Plugin for Predicates {
     fn hooks(&self) -> PluginHooks {
         PluginHooks {
             filter: true,
+            moves_pods: true,
             template: self.arguments.cache.then_some(TemplateRule {
                 annotation: node_filter::TEMPLATE,
                 skips_conflicts: self.arguments.node_affinity,

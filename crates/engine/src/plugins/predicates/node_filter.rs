@@ -1,5 +1,6 @@
 //! Filter of one task class.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pumice_kernels::shortage::{without_place, without_place_beside};
@@ -9,7 +10,7 @@ use super::arguments::PredicateArguments;
 use super::pod_checks::PodChecks;
 use super::rejection_kind::{KINDS, NotedRejections, RejectionKind};
 use crate::model::constraints::{HostPort, NodeSelectorTerm, PodConstraints, Taint, TaintEffect, Toleration};
-use crate::model::{NodeChunk, NodeEntry, NodeMask, NodeVector, Problem, ResourceId, TaskClass};
+use crate::model::{ClusterState, NodeChunk, NodeEntry, NodeMask, NodeVector, Problem, ResourceId, TaskClass};
 use crate::plugin::{
     ChunkRejections, HookNumbers, Measurement, NodeFilter, PeerFilter, PluginContext, Reason, Resolution,
 };
@@ -17,6 +18,9 @@ use crate::policy::Compatibility;
 
 /// Annotation of the template of a task, by which the cache of the reference shares verdicts.
 pub(super) const TEMPLATE: &str = "volcano.sh/template-uid";
+
+/// Number of the reason by the first taint that is named.
+const NAMED_TAINTS: u16 = KINDS.len() as u16;
 
 /// Key of the taint that a cordon stands for.
 const CORDON: &str = "node.kubernetes.io/unschedulable";
@@ -29,6 +33,8 @@ struct RecordChecks<'a> {
     terms: Option<Vec<&'a NodeSelectorTerm>>,
     affinity: bool,
     taints: bool,
+    /// Taints that keep the class away from some node, in the releases whose reasons name them.
+    named_taints: Vec<Taint>,
     /// True if a cordon rejects no pod of the class.
     leaves_cordoned: bool,
     /// Required terms that every pod has beside its own; `None`: there are none.
@@ -36,7 +42,16 @@ struct RecordChecks<'a> {
 }
 
 impl<'a> RecordChecks<'a> {
-    fn new(arguments: &PredicateArguments, added: &'a AddedRules, constraints: &'a PodConstraints) -> Self {
+    fn new(
+        (arguments, compatibility): (&PredicateArguments, Compatibility),
+        cluster_state: &ClusterState,
+        added: &'a AddedRules,
+        constraints: &'a PodConstraints,
+    ) -> Self {
+        let names_taints = arguments.taints && !compatibility.release().rules().hides_taint_in_reason;
+        let tainted = cluster_state.nodes().filter(|_| names_taints);
+        let taints = tainted.filter_map(|(_, node)| first_untolerated(node.record.taints(), &constraints.tolerations));
+        let taints: BTreeSet<&Taint> = taints.collect();
         let terms = constraints
             .required_node_terms
             .as_ref()
@@ -51,6 +66,7 @@ impl<'a> RecordChecks<'a> {
             terms: terms.map(|terms| terms.iter().filter(|term| can_match(term)).collect()),
             affinity: arguments.node_affinity,
             taints: arguments.taints,
+            named_taints: taints.into_iter().cloned().collect(),
             added_terms: added.required_node_terms.as_deref(),
             leaves_cordoned: !arguments.cordon || is_tolerated(&cordon, &constraints.tolerations),
         }
@@ -96,14 +112,30 @@ impl<'a> RecordChecks<'a> {
             return NodeMask::NONE;
         }
         let tolerations = &self.constraints.tolerations;
-        let rejects = |taint: &Taint| taint.rejects() && !is_tolerated(taint, tolerations);
-        chunk.attributes().select_taints(|taints| taints.iter().any(rejects))
+        chunk
+            .attributes()
+            .select_taints(|taints| first_untolerated(taints, tolerations).is_some())
+    }
+
+    /// Nodes of which this taint is the first that the class does not tolerate.
+    fn tainted_first(&self, chunk: &NodeChunk, taint: &Taint) -> NodeMask {
+        let tolerations = &self.constraints.tolerations;
+        chunk
+            .attributes()
+            .select_taints(|taints| first_untolerated(taints, tolerations) == Some(taint))
     }
 }
 
 /// True if a term matches some node.
 fn can_match(term: &NodeSelectorTerm) -> bool {
     !term.is_empty() && term.is_valid()
+}
+
+/// First taint that keeps pods with these tolerations away.
+fn first_untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'t Taint> {
+    taints
+        .iter()
+        .find(|taint| taint.rejects() && !is_tolerated(taint, tolerations))
 }
 
 fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
@@ -164,8 +196,9 @@ impl<'a> PodFilter<'a> {
                 after_release: context.after_release && compatibility == Compatibility::Corrected,
                 all_statuses: compatibility.is_upstream(),
             },
-            checks: RecordChecks::new(arguments, added, constraints),
-            cached: first.map(|first| RecordChecks::new(arguments, added, first)),
+            checks: RecordChecks::new((arguments, compatibility), context.cluster_state, added, constraints),
+            cached: first
+                .map(|first| RecordChecks::new((arguments, compatibility), context.cluster_state, added, first)),
             ports: if arguments.host_ports {
                 &constraints.host_ports
             } else {
@@ -254,25 +287,31 @@ impl<'a> PodFilter<'a> {
             return NodeMask::NONE;
         }
         let checks = self.cached.as_ref().unwrap_or(&self.checks);
-        let kinds: [(RejectionKind, NodeMask); 4] = [
+        let kinds: [(RejectionKind, NodeMask); 3] = [
             (RejectionKind::Cordon, checks.cordoned(chunk)),
             (RejectionKind::AddedAffinity, checks.without_added_terms(chunk)),
             (
                 RejectionKind::NodeAffinity,
                 NodeMask::ALL.and_not(&checks.selected(chunk)),
             ),
-            (RejectionKind::Taint, checks.tainted(chunk)),
         ];
         let mut left = *among;
-        for (kind, nodes) in kinds {
-            let kind = if self.cached.is_some() {
-                RejectionKind::Cached
+        let mut reject = |number: u16, nodes: NodeMask| {
+            let number = if self.cached.is_some() {
+                RejectionKind::Cached.number()
             } else {
-                kind
+                number
             };
-            verdicts.reject(kind.number(), &left.and(&nodes));
+            verdicts.reject(number, &left.and(&nodes));
             left = left.and_not(&nodes);
+        };
+        for (kind, nodes) in kinds {
+            reject(kind.number(), nodes);
         }
+        for (taint, number) in checks.named_taints.iter().zip(NAMED_TAINTS..) {
+            reject(number, checks.tainted_first(chunk, taint));
+        }
+        reject(RejectionKind::Taint.number(), checks.tainted(chunk));
         among.and_not(&left)
     }
 }
@@ -309,11 +348,18 @@ impl NodeFilter for PodFilter<'_> {
             .get(usize::from(number))
             .copied()
             .unwrap_or(RejectionKind::PodCount);
+        let place = number.checked_sub(NAMED_TAINTS).map(usize::from);
+        let taint = place.and_then(|place| self.checks.named_taints.get(place));
+        let kind = taint.map_or(kind, |_| RejectionKind::Taint);
         let (code, message) = kind.texts();
+        let message = match taint {
+            Some(taint) => format!("node(s) had untolerated taint {{{}: {}}}", taint.key, taint.value),
+            None => message.to_owned(),
+        };
         Reason {
             plugin: Arc::from(self.plugin),
             code,
-            message: message.to_owned(),
+            message,
             resolution: kind.resolution(),
             resource: Arc::from(""),
         }

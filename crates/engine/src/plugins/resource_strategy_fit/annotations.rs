@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::plugins::allocation::AllocationStrategy;
-use crate::plugins::json_integers::{JsonObjectError, read_integers};
+use crate::plugins::json_object::{JsonObjectError, read_integers};
 
 /// Annotation that names the strategy; empty or missing: the plugin's own applies.
 pub(super) const SCORING_TYPE: &str = "volcano.sh/resource-strategy-scoring-type";

@@ -1,5 +1,6 @@
 //! Hooks of a compiled policy, by kind of decision, and the states of their plugins.
 
+use crate::cycle::CycleRules;
 use std::sync::Arc;
 
 use super::{JobStateHooks, Policy, PolicyHook, RegisteredPlugin};
@@ -184,6 +185,18 @@ impl Policy {
     /// True if Filter or Score of `plugins` reads plugin states. Empty `plugins`: any plugin of the document.
     pub fn reads_plugin_state(&self, plugins: &[Arc<str>]) -> bool {
         self.registered_hooks(plugins).any(|plugin| plugin.hooks().accounts)
+    }
+
+    /// Rules by which a cycle under this policy changes nodes.
+    pub fn cycle_rules(&self) -> CycleRules {
+        let plugins = self
+            .registered
+            .values()
+            .flat_map(|own| own.filter.iter().chain(&own.score));
+        CycleRules {
+            compatibility: self.compatibility,
+            moves_pods: plugins.into_iter().any(|plugin| plugin.hooks().moves_pods),
+        }
     }
 
     /// True if some plugin checks tasks.

@@ -10,8 +10,8 @@ use super::super::diagnostics::{DiagnosticReport, ErrorCode, UnservedPlugin};
 use super::super::suggestion;
 use super::super::yaml::{DocumentLocation, DocumentPath, truncate_text};
 use super::{
-    DEFAULT_SCHEDULER, FILTER, KUBE_PLUGINS, KubeProfile, KubeSpec, MULTI_POINT, PRE_FILTER, PRE_SCORE, PluginEntry,
-    SCORE, defaults, emit, extenders, is_served, points_of,
+    DEFAULT_SCHEDULER, FILTER, KUBE_PLUGINS, KubeProfile, KubeSpec, MULTI_POINT, PLACEMENT_PLUGINS, PLACEMENT_POINTS,
+    PRE_FILTER, PRE_SCORE, PluginEntry, SCORE, defaults, emit, extenders, is_served, points_of,
 };
 use crate::model::constraints::ConstraintSet;
 use crate::model::{Problem, TaskClass};
@@ -205,6 +205,7 @@ fn profile_plugins(
     report: &mut DiagnosticReport,
 ) -> Vec<ProfilePlugin> {
     check_sets(profile, report);
+    check_release(profile, compatibility, report);
     let mut enabled: Vec<ProfilePlugin> = Vec::new();
     for (name, plugin) in compiled.iter().filter(|(name, _)| is_enabled(profile, name)) {
         let filter = entry_at(profile, FILTER, name).map(|entry| {
@@ -240,6 +241,36 @@ fn profile_plugins(
         }
     }
     enabled
+}
+
+/// Refuses what came after the release that is followed. `corrected` takes what any release has.
+fn check_release(profile: &KubeProfile, compatibility: Compatibility, report: &mut DiagnosticReport) {
+    if !compatibility.is_upstream() || compatibility.release().rules().has_placements {
+        return;
+    }
+    for (point, set) in &profile.plugins {
+        let is_later = PLACEMENT_POINTS.contains(point);
+        for entry in set
+            .enabled
+            .iter()
+            .chain(&set.disabled)
+            .filter(|entry| !entry.is_default)
+        {
+            let name = entry.name.as_str();
+            let what = if is_later {
+                format!("extension point `{point}`")
+            } else if PLACEMENT_PLUGINS.contains(&name) {
+                format!("plugin `{name}`")
+            } else {
+                continue;
+            };
+            let message = format!(
+                "{} has no {what}, which came with kube-scheduler 1.37: remove it, or follow `kube-scheduler-1.37`",
+                compatibility.name()
+            );
+            report.error(ErrorCode::Profile, &entry.at, message);
+        }
+    }
 }
 
 /// Effective weight of a plugin; upstream reads 0 as 1.

@@ -37,7 +37,7 @@ const PRE_SCORE: &str = "preScore";
 const SCORE: &str = "score";
 
 /// Extension points, `multiPoint` included.
-const EXTENSION_POINTS: [&str; 13] = [
+const EXTENSION_POINTS: [&str; 16] = [
     "preEnqueue",
     "queueSort",
     PRE_FILTER,
@@ -51,10 +51,26 @@ const EXTENSION_POINTS: [&str; 13] = [
     "bind",
     "postBind",
     MULTI_POINT,
+    PLACEMENT_POINTS[0],
+    PLACEMENT_POINTS[1],
+    PLACEMENT_POINTS[2],
 ];
 
-/// Plugins of Kubernetes 1.35 and Koordinator that are not served.
-pub(super) const KUBE_PLUGINS: [&str; 19] = [
+/// Extension points that came with kube-scheduler 1.37.
+const PLACEMENT_POINTS: [&str; 3] = ["placementGenerate", "placementScore", "podGroupPostFilter"];
+
+/// Plugins that came with kube-scheduler 1.37.
+const PLACEMENT_PLUGINS: [&str; 3] = [
+    "DeferredPodScheduling",
+    "PodGroupPodsCount",
+    "TopologyPlacementGenerator",
+];
+
+/// Plugins of Kubernetes and Koordinator that are not served.
+pub(super) const KUBE_PLUGINS: [&str; 22] = [
+    PLACEMENT_PLUGINS[0],
+    PLACEMENT_PLUGINS[1],
+    PLACEMENT_PLUGINS[2],
     "Coscheduling",
     "DefaultBinder",
     "DefaultPreBind",

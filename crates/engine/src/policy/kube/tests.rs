@@ -486,3 +486,34 @@ fn arguments_of_default_plugins_are_validated_as_kube_scheduler_validates_them()
                 {maxSkew: 2, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, minDomains: 2}]}";
     read_arguments("PodTopologySpread", list).unwrap();
 }
+
+#[test]
+fn what_came_with_a_release_is_refused_by_those_before_it() {
+    let documents = [
+        profile("plugins: {placementGenerate: {enabled: [{name: TopologyPlacementGenerator}]}}"),
+        profile("plugins: {multiPoint: {enabled: [{name: PodGroupPodsCount}]}}"),
+    ];
+    for document in &documents {
+        for taken in ["corrected", "kube-scheduler-1.37"] {
+            let compatibility = Compatibility::from_name(taken).unwrap();
+            let compiled = with(compatibility, document).unwrap_or_else(|found| panic!("{taken}: {found:?}"));
+            assert_eq!(compiled.policy.compatibility(), compatibility);
+            assert!(
+                !compiled.report.unserved_plugins.is_empty(),
+                "it is said that nobody serves them"
+            );
+        }
+        for refused in ["upstream", "kube-scheduler-1.36"] {
+            let found = with(Compatibility::from_name(refused).unwrap(), document).unwrap_err();
+            let message = &found[0].message;
+            assert!(message.starts_with("kube-scheduler-1.36 has no "), "{message}");
+        }
+        let found = with(Compatibility::from_name("volcano-1.15.1").unwrap(), document).unwrap_err();
+        assert!(
+            found
+                .iter()
+                .any(|own| own.message.contains("no release of kube-scheduler")),
+            "{found:?}"
+        );
+    }
+}

@@ -116,6 +116,7 @@ fn read(
         spec.actions = check::parse_actions(&actions, actions_mark, hint, report);
     }
     check::check_action_order(&spec.actions, actions_mark, report);
+    check::check_gang_actions(&spec.actions, actions_mark, compatibility, report);
     action_arguments::check(&spec, report);
     check::check_tiers(&spec, options.served, compatibility, report);
     Ok(spec)
