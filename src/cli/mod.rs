@@ -15,6 +15,7 @@ mod local_services;
 mod place;
 mod policy;
 mod policy_check;
+mod policy_cycles;
 mod policy_diff;
 mod policy_impact;
 mod policy_jobs;

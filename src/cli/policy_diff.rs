@@ -8,10 +8,12 @@ use serde_json::json;
 
 use super::document_diff::{self, DocumentChange};
 use super::local_services::ProgramServices;
+use super::policy_cycles::{self, JobDifference};
 use super::policy_impact::{self, PolicyImpact};
 use crate::server::convert::policy::policy_report;
-use pumice_console::{ClientArgs, CommandError, OutputFormat, args, files, import_files, output};
-use pumice_engine::policy::{Compatibility, CompileOptions, YamlLimits, compile};
+use pumice_console::output::TextTable;
+use pumice_console::{ClientArgs, CommandError, LocalServices as _, OutputFormat, args, files, import_files, output};
+use pumice_engine::policy::{Compatibility, CompileOptions, Release, YamlLimits, compile};
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -25,12 +27,15 @@ pub(super) struct DiffPolicyArgs {
     /// Document or version to compare with; without it, BEFORE is the new document and default@active the old one
     #[arg(value_name = "AFTER")]
     after: Option<String>,
-    /// Also show, for the cluster in these files, which tasks get other best nodes and which jobs get other quotas or
-    /// ranks. File formats as for `state load`
+    /// Compare BEFORE with itself under two releases, such as `volcano-1.15.1..volcano-ed72c7c81`: what an upgrade changes
+    #[arg(long, value_name = "FROM..TO", conflicts_with = "after", value_parser = release_range)]
+    release: Option<[Compatibility; 2]>,
+    /// Also show, for the cluster in these files, which tasks get other best nodes, which jobs get other quotas or
+    /// ranks, and what a whole cycle does otherwise. File formats as for `state load`
     #[arg(long, value_name = "FILE", conflicts_with = "state")]
     cluster: Vec<PathBuf>,
-    /// Also show, for the state of the server, which tasks get other best nodes and which jobs get other quotas or
-    /// ranks
+    /// Also show, for the state of the server, which tasks get other best nodes, which jobs get other quotas or ranks, and
+    /// what a whole cycle does otherwise
     #[arg(long)]
     state: bool,
     /// Evaluate the pods of this file; without it, the pending tasks of the cluster
@@ -53,25 +58,21 @@ pub(super) struct ComparedPolicy {
     /// Document with every default; reading it gives the same document.
     pub(super) effective: String,
     report: pb::PolicyReport,
+    /// Release that the policy follows; of `corrected` the newest.
+    release: Release,
 }
 
 /// Runs the command. Returns whether the policies are the same.
 pub(super) async fn run(args: DiffPolicyArgs) -> Result<bool, CommandError> {
     let mut server = None;
-    let (before, after) = match &args.after {
-        Some(after) => (args.before.as_str(), after.as_str()),
-        None => ("default@active", args.before.as_str()),
-    };
-    let before = load_policy(before, &args, &mut server).await?;
-    let after = load_policy(after, &args, &mut server).await?;
+    let [before, after] = compared(&args, &mut server).await?;
+    let mut cycles = None;
     let impact = if args.state || !args.cluster.is_empty() {
-        let cluster = if args.state {
-            super::records::ClusterRecords::read(open_connection(&args, &mut server).await?)
-                .await?
-                .cluster
-        } else {
-            import_cluster(&args.cluster, args.derivation)?
-        };
+        let [old, cluster] = clusters(&args, [&before, &after], &mut server).await?;
+        let states = [old, cluster.clone()].map(|cluster| ProgramServices.read_cluster(cluster));
+        if let [Some(old), Some(new)] = states {
+            cycles = policy_cycles::compare([&before.effective, &after.effective], [old, new])?;
+        }
         let tasks = match &args.task {
             Some(file) => {
                 let imported = import_files::read(std::slice::from_ref(file), args.derivation)?;
@@ -89,12 +90,57 @@ pub(super) async fn run(args: DiffPolicyArgs) -> Result<bool, CommandError> {
     } else {
         None
     };
-    let found = PolicyDiff::new(before, after, impact)?;
+    let mut found = PolicyDiff::new(before, after, impact)?;
+    found.cycles = cycles;
     match args.client.output {
         OutputFormat::Table => found.show()?,
         OutputFormat::Json => output::line(&format!("{:#}", found.json()))?,
     }
     Ok(found.changes.is_empty())
+}
+
+/// The two policies: two documents, or one under two releases.
+async fn compared(
+    args: &DiffPolicyArgs,
+    server: &mut Option<ClientConnection>,
+) -> Result<[ComparedPolicy; 2], CommandError> {
+    if let Some(releases) = args.release {
+        let document = load_policy(&args.before, args, server).await?;
+        let [from, to] = releases.map(|release| document.under(release));
+        return Ok([from?, to?]);
+    }
+    let (before, after) = match &args.after {
+        Some(after) => (args.before.as_str(), after.as_str()),
+        None => ("default@active", args.before.as_str()),
+    };
+    Ok([
+        load_policy(before, args, server).await?,
+        load_policy(after, args, server).await?,
+    ])
+}
+
+/// The cluster as each policy reads it: amounts of pods in files follow the release.
+async fn clusters(
+    args: &DiffPolicyArgs,
+    policies: [&ComparedPolicy; 2],
+    server: &mut Option<ClientConnection>,
+) -> Result<[pb::Cluster; 2], CommandError> {
+    if args.state {
+        let read = super::records::ClusterRecords::read(open_connection(args, server).await?).await?;
+        return Ok([read.cluster.clone(), read.cluster]);
+    }
+    let read = |policy: &ComparedPolicy| import_cluster(&args.cluster, args.derivation.of_release(policy.release));
+    Ok([read(policies[0])?, read(policies[1])?])
+}
+
+/// Reads `FROM..TO`.
+fn release_range(text: &str) -> Result<[Compatibility; 2], String> {
+    let known = || Compatibility::ALL.map(Compatibility::name).join(", ");
+    let (from, to) = text
+        .split_once("..")
+        .ok_or_else(|| format!("expected FROM..TO, each one of {}", known()))?;
+    let read = |name: &str| Compatibility::from_name(name).ok_or_else(|| format!("`{name}` is not one of {}", known()));
+    Ok([read(from)?, read(to)?])
 }
 
 /// Records of files; all that is odd about them goes to standard error.
@@ -169,6 +215,7 @@ pub(super) fn show_change(
         title: after_title,
         effective: policy.effective_document.clone(),
         report: report.clone(),
+        release: Release::default(),
     };
     let shown: Vec<pb::Diagnostic> = diagnostics_only_in(report, &before.report)
         .into_iter()
@@ -187,10 +234,31 @@ impl ComparedPolicy {
         let policy = reply.policy.unwrap_or_default();
         ComparedPolicy {
             title: format!("{}@{}", policy.name, policy.version),
+            release: release_of(&policy.effective_document),
             effective: policy.effective_document,
             report: reply.report.unwrap_or_default(),
         }
     }
+
+    /// The same policy under a release.
+    fn under(&self, compatibility: Compatibility) -> Result<Self, CommandError> {
+        let line = |line: &str| match line.split_once("compatibility: ") {
+            Some((indent, _)) if indent.trim().is_empty() => format!("{indent}compatibility: {}", compatibility.name()),
+            _ => line.to_owned(),
+        };
+        let lines: Vec<String> = self.effective.lines().map(line).collect();
+        let title = format!("{} under {}", self.title, compatibility.name());
+        document_policy(&title, &format!("{}\n", lines.join("\n")))
+    }
+}
+
+/// Release that an effective document follows.
+fn release_of(effective: &str) -> Release {
+    let compiled = compile(effective, &CompileOptions::default());
+    compiled.map_or_else(
+        |_| Release::default(),
+        |compiled| compiled.policy.compatibility().release(),
+    )
 }
 
 fn document_policy(given: &str, text: &str) -> Result<ComparedPolicy, CommandError> {
@@ -202,6 +270,7 @@ fn document_policy(given: &str, text: &str) -> Result<ComparedPolicy, CommandErr
     match compile(text, &options) {
         Ok(compiled) => Ok(ComparedPolicy {
             title: given.to_owned(),
+            release: compiled.policy.compatibility().release(),
             effective: compiled.effective_document,
             report: policy_report(&compiled.report),
         }),
@@ -223,6 +292,8 @@ struct PolicyDiff {
     after: ComparedPolicy,
     changes: Vec<DocumentChange>,
     impact: Option<PolicyImpact>,
+    /// Jobs that a whole cycle treats differently. `None`: no cycle was compared.
+    cycles: Option<Vec<JobDifference>>,
 }
 
 /// Diagnostics that only one side has, compared without line numbers.
@@ -254,6 +325,7 @@ impl PolicyDiff {
             after,
             changes,
             impact,
+            cycles: None,
         })
     }
 
@@ -284,10 +356,30 @@ impl PolicyDiff {
                 output::line(&format!("  {}", output::diagnostic(diagnostic)))?;
             }
         }
-        match &self.impact {
-            Some(effect) => effect.show(),
-            None => Ok(()),
+        let mut changes = before.release.changes_between(after.release).peekable();
+        if changes.peek().is_some() {
+            output::line("rules that differ between the releases, with the change upstream:")?;
         }
+        for (number, text) in changes {
+            output::line(&format!("  {number}: {text}"))?;
+        }
+        if let Some(effect) = &self.impact {
+            effect.show()?;
+        }
+        self.show_cycles()
+    }
+
+    fn show_cycles(&self) -> Result<(), CommandError> {
+        let Some(jobs) = &self.cycles else { return Ok(()) };
+        if jobs.is_empty() {
+            return output::line("a whole cycle ends alike for every job");
+        }
+        output::line("a whole cycle ends differently for these jobs:")?;
+        let mut table = TextTable::new(["JOB", "BEFORE", "AFTER"]);
+        for own in jobs {
+            table.row([own.job.clone(), own.before.text(), own.after.text()]);
+        }
+        output::table(&table)
     }
 
     fn json(&self) -> serde_json::Value {
@@ -304,6 +396,8 @@ impl PolicyDiff {
             "diagnosticsRemoved": diagnostics(diagnostics_only_in(&self.before.report, &self.after.report)),
             "diagnosticsAdded": diagnostics(diagnostics_only_in(&self.after.report, &self.before.report)),
             "impact": self.impact,
+            "rules": self.before.release.changes_between(self.after.release).collect::<Vec<_>>(),
+            "cycleDifferences": self.cycles,
         })
     }
 }

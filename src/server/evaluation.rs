@@ -155,7 +155,7 @@ impl EvaluationContext {
             HeldState::Session(step) => step.cycle.clone(),
             HeldState::Snapshot(_) | HeldState::Inline(_) => SchedulingCycle::new(
                 self.cluster_state().clone(),
-                self.policy.policy.cycle_rules(),
+                self.policy.policy.node_change_rules(),
                 self.plugin_states(),
             ),
         }

@@ -64,7 +64,7 @@ const EXPECTED_QUEUES: [(&str, &str); 2] = [
     ("QUEUE_UNKNOWN", "parent of queue typo"),
 ];
 
-fn file(name: &str, text: &str) -> PathBuf {
+pub(super) fn file(name: &str, text: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("pumice-warnings-{}-{name}", std::process::id()));
     std::fs::write(&path, text).unwrap();
     path

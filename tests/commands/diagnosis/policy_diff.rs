@@ -1,5 +1,6 @@
 //! `pumice policy diff`: by meaning, with the exit codes of `diff`.
 
+use super::load_warnings::file;
 use super::{ends, json, out, pumice};
 use crate::support::EmbeddedServer;
 use crate::support::records::{full_sync, node, task};
@@ -91,4 +92,69 @@ fn whose_best_nodes_change_is_shown() {
     let same = json(&server, &["policy", "diff", &pack, &pack, "--state"]);
     assert_eq!(same["impact"]["tasksChanged"], 0);
     ends(None, &["policy", "diff", &pack, &spread, "--task", "x.yaml"], 2);
+}
+
+/// A cluster in which `x/big` is permitted by proportion and refused by overcommit, which stands behind it.
+const TWO_VOTES: &str = r#"
+{"apiVersion": "v1", "kind": "List", "items": [
+  {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
+   "status": {"allocatable": {"cpu": "4", "memory": "16Gi", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]}},
+  {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "q"}, "spec": {"weight": 1}, "status": {"state": "Open"}},
+  {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "r"}, "spec": {"weight": 1}, "status": {"state": "Open"}},
+  GROUPS
+]}"#;
+
+/// Group with one pod.
+fn group(name: &str, queue: &str, cpu: u32, phase: &str) -> String {
+    format!(
+        r#"{{"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+          "metadata": {{"name": "{name}", "namespace": "x", "creationTimestamp": "2026-01-01T00:00:0{}Z"}},
+          "spec": {{"queue": "{queue}", "minMember": 1, "minResources": {{"cpu": "{cpu}"}}}}, "status": {{"phase": "{phase}"}}}},
+         {{"apiVersion": "v1", "kind": "Pod",
+          "metadata": {{"name": "{name}-0", "namespace": "x", "annotations": {{"scheduling.k8s.io/group-name": "{name}"}}}},
+          "spec": {{"schedulerName": "volcano", "containers": [{{"name": "c", "resources": {{"requests": {{"cpu": "{cpu}"}}}}}}]}},
+          "status": {{"phase": "Pending"}}}}"#,
+        8 - cpu
+    )
+}
+
+#[test]
+fn an_upgrade_is_shown_by_the_jobs_that_a_cycle_treats_differently() {
+    let groups = [
+        group("other", "r", 2, "Inqueue"),
+        group("big", "q", 4, "Pending"),
+        group("small", "q", 1, "Pending"),
+    ];
+    let cluster = file("two-votes.json", &TWO_VOTES.replace("GROUPS", &groups.join(", ")));
+    let policy = file(
+        "two-votes.yaml",
+        "actions: enqueue, allocate\ntiers: [{plugins: [{name: proportion}, {name: overcommit}, {name: predicates}]}]\n",
+    );
+    let (cluster, policy) = (cluster.to_str().unwrap(), policy.to_str().unwrap());
+    let diff = |releases: &str, code| {
+        let releases = format!("--release={releases}");
+        ends(None, &["policy", "diff", policy, &releases, "--cluster", cluster], code)
+    };
+    let said = diff("volcano-1.15.1..volcano-ed72c7c81", 1);
+    assert!(
+        said.contains("#5339: a job's minimum is reserved after all plugins voted for it"),
+        "{said}"
+    );
+    assert!(
+        said.contains("a whole cycle ends differently for these jobs:"),
+        "{said}"
+    );
+    let row = said.lines().find(|line| line.contains("bound")).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(cells.join(" "), "x/small - enqueued, bound 1 (n)");
+    let said = diff("upstream..volcano-ed72c7c81", 0);
+    assert!(
+        said.contains("a whole cycle ends alike for every job") && !said.contains("#5339"),
+        "{said}"
+    );
+    let said = diff("volcano-1.15..upstream", 2);
+    assert!(
+        said.contains("`volcano-1.15` is not one of upstream, volcano-1.14.4"),
+        "{said}"
+    );
 }

@@ -408,7 +408,7 @@ impl EngineCycle {
         let policy = policy::compile(document, &CompileOptions::default()).unwrap().policy;
         let states = policy.compute_plugin_states(&cluster_state);
         Self {
-            cycle: SchedulingCycle::new(cluster_state, policy.cycle_rules(), states),
+            cycle: SchedulingCycle::new(cluster_state, policy.node_change_rules(), states),
             policy,
         }
     }

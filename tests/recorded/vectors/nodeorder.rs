@@ -38,7 +38,7 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
         let items = scores(&wire, against, case, expected)?;
         differences.same("number of tasks", &expected.len(), &items.len());
         for (expected, item) in expected.iter().zip(items) {
-            compare(differences, case, expected, (&item, images_differ));
+            compare(differences, case, expected, &item, images_differ);
         }
         Ok(())
     };
@@ -86,7 +86,8 @@ fn compare(
     differences: &mut VectorDifferences,
     case: &Value,
     expected: &Value,
-    (item, images_differ): (&pb::ScoreItem, bool),
+    item: &pb::ScoreItem,
+    images_differ: bool,
 ) {
     let task = text(&expected["task"]);
     let is_refused = members(&expected["nodes"])

@@ -62,7 +62,7 @@ impl EngineQueues {
             .unwrap();
         let states = compiled.policy.compute_plugin_states(&cluster_state);
         Self {
-            cycle: SchedulingCycle::new(cluster_state, compiled.policy.cycle_rules(), states),
+            cycle: SchedulingCycle::new(cluster_state, compiled.policy.node_change_rules(), states),
             policy: compiled.policy,
             plugin,
             name,

@@ -179,7 +179,7 @@ pub fn run_cycle_with(
     policy: &Policy,
     query: CycleQuery<'_>,
 ) -> Result<CycleReport, Problem> {
-    let cycle = SchedulingCycle::new(cluster_state, policy.cycle_rules(), plugin_states);
+    let cycle = SchedulingCycle::new(cluster_state, policy.node_change_rules(), plugin_states);
     let mut session = ActionSession::new(cycle, policy, query);
     let actions = query.actions;
     let enqueues = actions.contains(&CycleAction::Enqueue);

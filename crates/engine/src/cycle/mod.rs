@@ -75,7 +75,7 @@ struct TouchedRecords {
 
 /// Rules by which a cycle changes nodes.
 #[derive(Clone, Copy, Debug)]
-pub struct CycleRules {
+pub struct NodeChangeRules {
     /// Compatibility of the policy.
     pub compatibility: Compatibility,
     /// True if filters and scores of Kubernetes see which pods the cycle moves, see
@@ -83,7 +83,7 @@ pub struct CycleRules {
     pub moves_pods: bool,
 }
 
-impl From<Compatibility> for CycleRules {
+impl From<Compatibility> for NodeChangeRules {
     fn from(compatibility: Compatibility) -> Self {
         Self {
             compatibility,
@@ -103,7 +103,7 @@ pub struct SchedulingCycle {
 impl SchedulingCycle {
     /// Starts a cycle on a cluster state and its plugin states. Under `upstream` the reference panics if drf subtracts
     /// more than it has added. The cycle rejects such changes.
-    pub fn new(mut cluster_state: ClusterState, rules: impl Into<CycleRules>, derived: PluginStates) -> Self {
+    pub fn new(mut cluster_state: ClusterState, rules: impl Into<NodeChangeRules>, derived: PluginStates) -> Self {
         let rules = rules.into();
         let upstream = match rules.compatibility {
             Compatibility::Upstream(_) => {

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{ChangeOutcome, CycleRules, CycleState, Problem, RequestEffect, SessionChange, TaskPlacement, problem};
+use super::{
+    ChangeOutcome, CycleState, NodeChangeRules, Problem, RequestEffect, SessionChange, TaskPlacement, problem,
+};
 use crate::devices::DeviceMask;
 use crate::held_bytes::held_bytes;
 use crate::model::{
@@ -57,11 +59,11 @@ pub(super) struct UpstreamState {
     initial_state: ClusterState,
     /// Copies of changed tasks.
     pub(super) copies: SortedTable<Arc<TaskCopies>>,
-    rules: CycleRules,
+    rules: NodeChangeRules,
 }
 
 impl UpstreamState {
-    pub(super) fn new(initial_state: ClusterState, rules: CycleRules) -> Self {
+    pub(super) fn new(initial_state: ClusterState, rules: NodeChangeRules) -> Self {
         Self {
             initial_state,
             rules,
@@ -338,7 +340,7 @@ fn lose_pod(cluster_state: &mut ClusterState, task: &TaskRecord) {
     cluster_state.change_node(&task.node, |entry| {
         let own = entry.upstream.take();
         let mut own = own.unwrap_or_else(|| Arc::new(initial_vectors(entry)));
-        Arc::make_mut(&mut own).lost_pods.insert(Arc::clone(&task.name), ());
+        Arc::make_mut(&mut own).lost_pods.push(Arc::clone(&task.name));
         entry.upstream = Some(own);
     });
 }
@@ -367,18 +369,20 @@ pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, joins: bool
     let vectors = Arc::make_mut(&mut own);
     if joins && matches!(status, TaskStatus::Allocated | TaskStatus::Pipelined) {
         if moves_pods {
-            vectors.lost_pods.remove(&task.name);
+            vectors.lost_pods.retain(|pod| *pod != task.name);
         } else {
-            vectors.lost_pods.insert(Arc::clone(&task.name), ());
+            vectors.lost_pods.push(Arc::clone(&task.name));
         }
     }
     // A lost pod counts as one that is being released.
-    let pod_status = match status {
-        _ if vectors.lost_pods.contains_key(&task.name) => TaskStatus::Releasing,
-        TaskStatus::Releasing if !moves_pods => TaskStatus::Running,
-        status => status,
+    let pod_status = if vectors.lost_pods.contains(&task.name) {
+        TaskStatus::Releasing
+    } else if status == TaskStatus::Releasing && !moves_pods {
+        TaskStatus::Running
+    } else {
+        status
     };
-    count_pod(vectors, (task, pod_status), joins);
+    count_pod(vectors, task, pod_status, joins);
     match (pod_status, joins) {
         // An eviction takes the pod off for filters of Kubernetes.
         (TaskStatus::Releasing, _) => {}
@@ -420,7 +424,7 @@ pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, joins: bool
 
 /// Counts a task of this status in the sums over pods, or ceases to count it. An eviction takes the pod off, although
 /// the columns show it until it is gone.
-fn count_pod(vectors: &mut UpstreamNode, (task, status): (&TaskRecord, TaskStatus), joins: bool) {
+fn count_pod(vectors: &mut UpstreamNode, task: &TaskRecord, status: TaskStatus, joins: bool) {
     let sums = &mut vectors.pod_sums;
     match (status, joins) {
         (TaskStatus::Releasing, true) => sums.take_off(task),
@@ -455,7 +459,7 @@ fn initial_vectors(entry: &NodeEntry) -> UpstreamNode {
         pipelined: all(NodeVector::Pipelined),
         kubernetes_delta: entry.kubernetes_delta(),
         pod_sums: entry.pod_sum_delta().clone(),
-        lost_pods: BTreeMap::new(),
+        lost_pods: Vec::new(),
     }
 }
 

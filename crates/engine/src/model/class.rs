@@ -73,7 +73,7 @@ pub struct TaskClass {
     pub annotations: TextMap,
     /// Non-zero requests of the containers, cpu in thousandths and memory in bytes.
     pub container_nonzero: [i64; 2],
-    /// Requests of cpu and memory of the containers by the rules of kube-scheduler, if they differ from those of the pod.
+    /// Requests of cpu and memory of the containers by the rules of kube-scheduler. `None`: equal to the pod's.
     pub container_requests: Option<[i64; 2]>,
     /// Requests by the rules of kube-scheduler, if they differ from `requested`.
     pub kubernetes_requests: Option<Box<ResourceAmounts>>,

@@ -114,7 +114,7 @@ pub struct UpstreamNode {
     /// Differences of the sums over pods for scores of Kubernetes: an evicted pod is removed at once.
     pub pod_sums: PodSumDelta,
     /// Names of pods on the node that filters and scores of Kubernetes do not see.
-    pub lost_pods: BTreeMap<Arc<str>, ()>,
+    pub lost_pods: Vec<Arc<str>>,
 }
 
 held_bytes! { UpstreamNode { idle, used, releasing, pipelined, kubernetes_delta, ports, pod_sums, lost_pods; pods } }

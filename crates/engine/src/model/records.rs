@@ -301,8 +301,8 @@ pub struct TaskShape {
     /// Non-zero requests of the containers alone, cpu and memory only. `None`: equal to the non-zero requests of the
     /// pod.
     pub container_nonzero_requests: Option<Box<ResourceAmounts>>,
-    /// Requests of the containers alone by the rules of kube-scheduler, cpu and memory only. `None`: equal to those of the
-    /// pod.
+    /// Requests of the containers alone by the rules of kube-scheduler, cpu and memory only. `None`: equal to the
+    /// pod's.
     pub container_requests: Option<Box<ResourceAmounts>>,
     /// Requests by the rules of kube-scheduler. `None`: equal to `requests`.
     pub kubernetes_requests: Option<Box<ResourceAmounts>>,
@@ -425,8 +425,8 @@ pub struct TaskFields {
     /// Non-zero requests of the containers alone, cpu and memory only. `None`: equal to the non-zero requests of the
     /// pod.
     pub container_nonzero_requests: Option<Box<ResourceAmounts>>,
-    /// Requests of the containers alone by the rules of kube-scheduler, cpu and memory only. `None`: equal to those of the
-    /// pod.
+    /// Requests of the containers alone by the rules of kube-scheduler, cpu and memory only. `None`: equal to the
+    /// pod's.
     pub container_requests: Option<Box<ResourceAmounts>>,
     /// Requests by the rules of kube-scheduler. `None`: equal to `requests`.
     pub kubernetes_requests: Option<Box<ResourceAmounts>>,

@@ -47,14 +47,14 @@ pub(super) fn read_integers(text: &str) -> Result<BTreeMap<Arc<str>, i64>, JsonO
 }
 
 /// Texts of quantities by name.
-pub(super) type QuantityTexts = BTreeMap<Arc<str>, String>;
+pub(super) type WrittenQuantities = BTreeMap<Arc<str>, String>;
 
 /// Reads an object of objects of quantities, each a text or a number; of a repeated key the last value counts, and null is
 /// an empty object, or 0.
 ///
 /// # Errors
 /// The text is not such an object. Whatever stands behind the first fault is not looked at.
-pub(super) fn read_quantities(text: &str) -> Result<BTreeMap<Arc<str>, QuantityTexts>, JsonObjectError> {
+pub(super) fn read_quantities(text: &str) -> Result<BTreeMap<Arc<str>, WrittenQuantities>, JsonObjectError> {
     read_whole(text, |reader, _| reader.object_or_null(JsonObjectReader::quantity))
 }
 

@@ -17,19 +17,19 @@ impl Compatibility {
     /// `upstream` in documents: the release to which a policy's kind belongs by default.
     pub const UPSTREAM: Self = Self::Upstream(Release::Default);
 
-    /// One of each kind: whatever does not depend on the release behaves in one of these two ways.
+    /// One of each kind: whatever does not depend on the release behaves in either way.
     pub const KINDS: [Self; 2] = [Self::UPSTREAM, Self::Corrected];
 
     /// All of them, in the order in which messages list them.
-    pub const ALL: [Compatibility; Release::ALL.len() + 1] = {
-        let mut all = [Self::Corrected; Release::ALL.len() + 1];
-        let mut index = 0;
-        while index < Release::ALL.len() {
-            all[index] = Self::Upstream(Release::ALL[index]);
-            index += 1;
-        }
-        all
-    };
+    pub const ALL: [Compatibility; 7] = [
+        Self::Upstream(Release::Default),
+        Self::Upstream(Release::Volcano1144),
+        Self::Upstream(Release::Volcano1151),
+        Self::Upstream(Release::VolcanoEd72c7c81),
+        Self::Upstream(Release::KubeScheduler136),
+        Self::Upstream(Release::KubeScheduler137),
+        Self::Corrected,
+    ];
 
     /// Name of the compatibility in documents.
     pub fn name(self) -> &'static str {
@@ -44,7 +44,7 @@ impl Compatibility {
         Self::ALL.into_iter().find(|own| own.name() == name)
     }
 
-    /// The same for documents of this scheduler: `upstream` becomes the scheduler's own release. `None`: it is a release
+    /// Compatibility of documents of this scheduler: `upstream` becomes the scheduler's own release. `None`: it is a release
     /// of the other scheduler.
     pub fn of(self, scheduler: ReleasedScheduler) -> Option<Self> {
         match self {
@@ -65,7 +65,7 @@ impl Compatibility {
         matches!(self, Self::Upstream(_))
     }
 
-    /// Release whose rules decide: the one that is named; of `corrected`, the newest.
+    /// Release whose rules decide. Under `corrected` the newest.
     pub fn release(self) -> Release {
         match self {
             Self::Upstream(release) => release,

@@ -12,6 +12,8 @@ pub mod emit;
 mod kube;
 pub mod load;
 mod release;
+#[cfg(test)]
+mod release_tests;
 pub mod spec;
 pub mod suggestion;
 #[cfg(test)]

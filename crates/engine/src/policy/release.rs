@@ -14,13 +14,13 @@ pub enum Release {
     Volcano1151,
     /// Volcano at commit ed72c7c81, with Kubernetes 1.36.
     VolcanoEd72c7c81,
-    /// kube-scheduler 1.36.
+    /// kube-scheduler 1.36 (v1.36.3 is compared).
     KubeScheduler136,
-    /// kube-scheduler 1.37.
+    /// kube-scheduler 1.37 (v1.37.2 is compared).
     KubeScheduler137,
 }
 
-/// Scheduler of a release.
+/// Scheduler whose releases policies follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReleasedScheduler {
     /// Volcano: documents with tiers.
@@ -48,16 +48,6 @@ impl ReleasedScheduler {
 }
 
 impl Release {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::Default,
-        Self::Volcano1144,
-        Self::Volcano1151,
-        Self::VolcanoEd72c7c81,
-        Self::KubeScheduler136,
-        Self::KubeScheduler137,
-    ];
-
     /// Name in documents, such as `volcano-1.15.1`.
     pub fn name(self) -> &'static str {
         match self {
@@ -79,7 +69,13 @@ impl Release {
         }
     }
 
-    /// What the release decides otherwise.
+    /// Changes that one of two releases has and the other one has not, each with its number upstream.
+    pub fn changes_between(self, other: Self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let differs = move |(has, ..): &&RuleChange| has(self.rules()) != has(other.rules());
+        CHANGES.iter().filter(differs).map(|(_, number, text)| (*number, *text))
+    }
+
+    /// Rules by which the release differs from the newest.
     pub fn rules(self) -> &'static ReleaseRules {
         match self {
             Self::Volcano1144 => &VOLCANO_1_14,
@@ -92,14 +88,18 @@ impl Release {
 
 /// Rules in which releases differ. Each field is a change of upstream, and is true from the release that has the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a change that a release has or has not"
+)]
 pub struct ReleaseRules {
     /// A minimum is reserved after all plugins voted for the job, and not by the vote of `proportion` or `capacity` (#5339).
     pub reserves_after_votes: bool,
-    /// What an Inqueue job holds counts once in the amounts of its queue (#5100, #5130).
+    /// Holdings of an Inqueue job enter the amounts of its queue once (#5100, #5130).
     pub counts_inqueue_once: bool,
-    /// A task whose only gate is Volcano's queue gate counts in the minimum of its job (#5033).
+    /// A task whose only gate is Volcano's queue gate is part of the minimum of its job (#5033).
     pub counts_queue_gated: bool,
-    /// Pod-level resources replace those of containers, and overhead is added after init containers (#5020).
+    /// Resources of the pod replace the sum over containers, and overhead is added after init containers (#5020).
     pub reads_pod_level_resources: bool,
     /// `capacity` reads `ancestorReclaimLevel` (#5115).
     pub reads_ancestor_reclaim_level: bool,
@@ -122,9 +122,9 @@ pub struct ReleaseRules {
     pub scores_candidates_together: bool,
     /// Balanced allocation scores the change that the task makes (Kubernetes 1.36).
     pub scores_balance_change: bool,
-    /// An in-place resize of amounts at pod level counts (Kubernetes 1.36).
+    /// An in-place resize changes amounts at pod level (Kubernetes 1.36).
     pub resizes_pod_level: bool,
-    /// Images of image volumes count for image locality (Kubernetes 1.36).
+    /// Image locality adds images of image volumes (Kubernetes 1.36).
     pub counts_volume_images: bool,
     /// Image volumes widen the range of image locality as containers do (kube-scheduler 1.37).
     pub ranges_volume_images: bool,
@@ -167,6 +167,132 @@ impl ReleaseRules {
         }
     }
 }
+
+/// Rule with its change in the upstream project, such as `#5339`, and what a release decides that has the change.
+type RuleChange = (fn(&ReleaseRules) -> bool, &'static str, &'static str);
+
+const CHANGES: &[RuleChange] = &[
+    (
+        |own| own.reserves_after_votes,
+        "#5339",
+        "a job's minimum is reserved after all plugins voted for it",
+    ),
+    (
+        |own| own.counts_inqueue_once,
+        "#5100",
+        "what an Inqueue job holds counts once in its queue",
+    ),
+    (
+        |own| own.counts_queue_gated,
+        "#5033",
+        "a task behind Volcano's queue gate counts in its job's minimum",
+    ),
+    (
+        |own| own.reads_pod_level_resources,
+        "#5020",
+        "spec.resources of pods counts, and overhead after init containers",
+    ),
+    (
+        |own| own.reads_ancestor_reclaim_level,
+        "#5115",
+        "capacity reads ancestorReclaimLevel",
+    ),
+    (
+        |own| own.reclaims_in_victim_order,
+        "#5115",
+        "capacity reclaims in the order in which victims are evicted",
+    ),
+    (
+        |own| own.preempts_within_limit,
+        "#5250",
+        "capacity lets no task preempt beyond its queue's capability",
+    ),
+    (
+        |own| own.orders_victims_by_task,
+        "#5115",
+        "victims of equal jobs go in the order of their tasks",
+    ),
+    (
+        |own| own.has_gang_actions,
+        "#5250",
+        "the actions gangpreempt and gangreclaim",
+    ),
+    (
+        |own| own.undoes_vain_evictions,
+        "#5010, #5067",
+        "evictions that do not suffice are undone, and reclaim looks first",
+    ),
+    (
+        |own| own.filters_after_eviction,
+        "#5843",
+        "preempt asks the filters again after each eviction",
+    ),
+    (
+        |own| own.loses_unevicted_pods,
+        "none",
+        "a pod whose eviction is undone is not seen again in its session",
+    ),
+    (
+        |own| own.scores_candidates_together,
+        "#5497",
+        "nodeorder scales node affinity over the candidates",
+    ),
+    (
+        |own| own.scores_balance_change,
+        "Kubernetes 1.36",
+        "balanced allocation scores the change by the pod",
+    ),
+    (
+        |own| own.resizes_pod_level,
+        "Kubernetes 1.36",
+        "a resize of amounts at pod level counts",
+    ),
+    (
+        |own| own.counts_volume_images,
+        "Kubernetes 1.36",
+        "image volumes count for image locality",
+    ),
+    (
+        |own| own.ranges_volume_images,
+        "Kubernetes 1.37",
+        "image volumes widen the range of image locality",
+    ),
+    (
+        |own| own.has_placements,
+        "Kubernetes 1.37",
+        "extension points and plugins for placements of groups",
+    ),
+    (
+        |own| own.balances_pod_level_resources,
+        "#5287",
+        "balanced allocation reads spec.resources of the pod",
+    ),
+    (
+        |own| own.hides_taint_in_reason,
+        "Kubernetes 1.35",
+        "the reason of the taint filter names no taint",
+    ),
+    (
+        |own| own.reads_preferred_order,
+        "#5110",
+        "nodegroup reads enablePreferredOrder",
+    ),
+    (
+        |own| own.limits_node_groups,
+        "#5461",
+        "nodegroup reads limits of a queue's node groups",
+    ),
+    (
+        |own| own.reads_booleans_in_text,
+        "#5058",
+        "a boolean argument may be a text",
+    ),
+    (
+        |own| own.skips_orphans,
+        "#4982",
+        "victims whose job is in no session are skipped",
+    ),
+];
 
 const NEWEST: ReleaseRules = ReleaseRules {
     reserves_after_votes: true,
@@ -230,3 +356,19 @@ const KUBE_SCHEDULER_1_37: ReleaseRules = ReleaseRules {
     has_placements: true,
     ..NEWEST
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_is_among_the_changes() {
+        let fields = format!("{NEWEST:?}").matches(": ").count();
+        assert_eq!(fields, CHANGES.len());
+        let count = |one: Release, other: Release| one.changes_between(other).count();
+        assert_eq!(count(Release::Volcano1144, Release::Volcano1151), 14);
+        assert_eq!(count(Release::Volcano1151, Release::VolcanoEd72c7c81), 7);
+        assert_eq!(count(Release::KubeScheduler136, Release::KubeScheduler137), 2);
+        assert_eq!(count(Release::Default, Release::VolcanoEd72c7c81), 0);
+    }
+}

@@ -50,7 +50,7 @@ pub struct KubernetesAmounts {
     pub nonzero: NonzeroRequests,
     /// Non-zero requests of the containers and the overhead alone, without the pod's own level.
     pub container_nonzero: NonzeroRequests,
-    /// Requests of the containers alone, without defaults. `None`: equal to those of the pod.
+    /// Requests of the containers alone, without defaults. `None`: equal to the pod's.
     pub container_plain: Option<NonzeroRequests>,
 }
 

@@ -24,7 +24,7 @@ const TASK_PRIORITY: &str = "volcano.sh/task-priority";
 /// node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AmountRules {
-    /// Scheduler whose rules count for all pods; `None`: the scheduler that the pod names.
+    /// Scheduler whose rules apply to all pods; `None`: the scheduler that the pod names.
     pub derivation: Option<RequestDerivation>,
     /// Release of that scheduler.
     pub release: Release,

@@ -223,7 +223,7 @@ impl SessionRegistry {
         (lease, source, connection): (Option<Duration>, Option<Arc<str>>, Option<ConnectionShare>),
     ) -> Result<OpenedSession, StateError> {
         self.check_session_limit(connection.as_ref(), newest)?;
-        let cycle = SchedulingCycle::new(cluster_state, policy.policy.cycle_rules(), derived);
+        let cycle = SchedulingCycle::new(cluster_state, policy.policy.node_change_rules(), derived);
         let own_bytes = own_bytes.saturating_add(SESSION_BYTES);
         let bytes = own_bytes.saturating_add(cycle.bytes());
         if let Some(connection) = &connection {

@@ -88,7 +88,7 @@ impl GroupLimits {
         Ok((!limits.0.is_empty()).then_some(limits))
     }
 
-    /// Groups with limits.
+    /// Names of the groups that have limits, in order.
     pub(super) fn groups(&self) -> impl Iterator<Item = &Arc<str>> {
         self.0.keys()
     }
@@ -98,7 +98,8 @@ impl GroupLimits {
     pub(super) fn passed(
         &self,
         group: &str,
-        (held, request): (&ResourceTotals, &ResourceTotals),
+        held: &ResourceTotals,
+        request: &ResourceTotals,
         resources: &ResourceTable,
     ) -> Option<PassedLimit> {
         let mut limits = self.0.get(group)?.iter();

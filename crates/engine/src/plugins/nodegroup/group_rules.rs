@@ -92,7 +92,7 @@ fn preferred_places(list: &[Arc<str>], compatibility: Compatibility) -> BTreeMap
         .collect()
 }
 
-/// What the limits of a queue say of one more task.
+/// Verdict of a queue's limits on one more task.
 #[derive(Debug)]
 pub(super) enum GroupLimitVerdict {
     /// The limits cannot be read: no node takes the task.
@@ -115,14 +115,16 @@ impl GroupLimitVerdict {
         let mut request = ResourceTotals::default();
         request.add(&charge.requests);
         let passed = queue.limits.groups().filter_map(|group| {
-            let amounts = (queue.held(group)?, &request);
-            let passed = queue.limits.passed(group, amounts, context.cluster_state.resources())?;
+            let held = queue.held(group)?;
+            let passed = queue
+                .limits
+                .passed(group, held, &request, context.cluster_state.resources())?;
             Some((Arc::clone(group), passed))
         });
         Some(Self::Passed(passed.collect()))
     }
 
-    /// Limit of a group that is passed.
+    /// Limit that the task would pass in a group; `None`: none.
     fn passed(&self, group: &str) -> Option<&PassedLimit> {
         match self {
             Self::Unreadable => None,

@@ -39,7 +39,7 @@ impl LimitedQueue {
         }
     }
 
-    /// What the queue's tasks hold on nodes of a group; `None`: the group has no limits.
+    /// Amounts that the queue's tasks hold on nodes of a group; `None`: the group has no limits.
     pub(super) fn held(&self, group: &str) -> Option<&ResourceTotals> {
         self.held.get(group)
     }

@@ -20,7 +20,7 @@ use crate::policy::Compatibility;
 pub(super) const TEMPLATE: &str = "volcano.sh/template-uid";
 
 /// Number of the reason by the first taint that is named.
-const NAMED_TAINTS: u16 = KINDS.len() as u16;
+const NAMED_TAINTS: u16 = RejectionKind::AddedAffinity as u16 + 1;
 
 /// Key of the taint that a cordon stands for.
 const CORDON: &str = "node.kubernetes.io/unschedulable";

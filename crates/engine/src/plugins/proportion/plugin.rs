@@ -168,7 +168,7 @@ impl QuotaPlugin for Proportion {
         now: Option<i64>,
         job: &JobRecord,
     ) -> Result<Option<AdmitOpinion>, Problem> {
-        permit_by_vote::<ProportionState>(self, self.compatibility, plugin_states, (cluster_state, now), job)
+        permit_by_vote::<ProportionState>(self, self.compatibility, plugin_states, cluster_state, now, job)
     }
 
     fn enqueue_job(&self, plugin_states: &mut PluginStates, _: &ClusterState, job: &JobRecord) -> Result<(), Problem> {

@@ -205,7 +205,8 @@ pub(crate) fn permit_by_vote<S: QuotaState>(
     plugin: &dyn Plugin,
     compatibility: Compatibility,
     plugin_states: &mut PluginStates,
-    (cluster_state, now): (&ClusterState, Option<i64>),
+    cluster_state: &ClusterState,
+    now: Option<i64>,
     job: &JobRecord,
 ) -> Result<Option<AdmitOpinion>, Problem> {
     let context = PluginContext {

@@ -1,6 +1,6 @@
 //! Hooks of a compiled policy, by kind of decision, and the states of their plugins.
 
-use crate::cycle::CycleRules;
+use crate::cycle::NodeChangeRules;
 use std::sync::Arc;
 
 use super::{JobStateHooks, Policy, PolicyHook, RegisteredPlugin};
@@ -188,12 +188,12 @@ impl Policy {
     }
 
     /// Rules by which a cycle under this policy changes nodes.
-    pub fn cycle_rules(&self) -> CycleRules {
+    pub fn node_change_rules(&self) -> NodeChangeRules {
         let plugins = self
             .registered
             .values()
             .flat_map(|own| own.filter.iter().chain(&own.score));
-        CycleRules {
+        NodeChangeRules {
             compatibility: self.compatibility,
             moves_pods: plugins.into_iter().any(|plugin| plugin.hooks().moves_pods),
         }
