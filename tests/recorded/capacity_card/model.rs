@@ -154,7 +154,7 @@ fn cluster(quota: [i64; 3], jobs: &[Job]) -> ClusterState {
 pub(super) type Wanted = Vec<(Vec<&'static str>, i64)>;
 
 /// Pieces that a job reserves.
-pub(super) fn pieces(job: &Job, mixed: bool) -> Wanted {
+pub(super) fn claims(job: &Job, mixed: bool) -> Wanted {
     let wanted = job.wanted();
     let mut cards = job.cards();
     if cards.is_empty() {
@@ -168,15 +168,15 @@ pub(super) fn pieces(job: &Job, mixed: bool) -> Wanted {
         return if wanted > 0 { vec![(cards, wanted)] } else { Vec::new() };
     }
     let mut left = wanted;
-    let mut pieces = Vec::new();
+    let mut claims = Vec::new();
     for _ in 0..job.missing() {
         if left >= job.size {
-            pieces.push((cards.clone(), job.size));
+            claims.push((cards.clone(), job.size));
             left -= job.size;
         }
     }
-    pieces.extend((0..left).map(|_| (cards.clone(), 1)));
-    pieces
+    claims.extend((0..left).map(|_| (cards.clone(), 1)));
+    claims
 }
 
 /// Pieces in the order in which they get cards: those that name one card, then the larger ones, then by name.
@@ -204,14 +204,14 @@ fn room(quota: [i64; 3], jobs: &[Job]) -> BTreeMap<&'static str, i64> {
     let mut room = BTreeMap::from([("A", quota[0]), ("B", quota[1]), ("C", quota[2]), ("G", 9)]);
     for job in jobs {
         let held = whole(job.count("Running")) * job.size;
-        let least = least(job);
-        *room.get_mut(job.runs_on()).unwrap() -= held.min(least);
+        let minimum = minimum(job);
+        *room.get_mut(job.runs_on()).unwrap() -= held.min(minimum);
     }
     room
 }
 
 /// The least that a job needs, what it holds of it included.
-pub(super) fn least(job: &Job) -> i64 {
+pub(super) fn minimum(job: &Job) -> i64 {
     let complete = job.tasks.len() >= job.members;
     let unfinished = job.members.saturating_sub(job.count("Succeeded"));
     let free = job.count("Pending") + job.count("Running");
@@ -294,12 +294,12 @@ proptest! {
         for (number, asks) in jobs.iter().enumerate() {
             let others: Wanted = jobs.iter().enumerate()
                 .filter(|(other, own)| *other != number && admitted(own))
-                .flat_map(|(_, own)| pieces(own, mixed)).collect();
+                .flat_map(|(_, own)| claims(own, mixed)).collect();
             let mut room = room(quota, &jobs);
             give(&mut room, others);
             let asks = &asks.asked();
             let unknown = asks.cards().is_empty() && (asks.missing() > 0 || asks.wanted() > 0);
-            let expected = !unknown && give(&mut room, pieces(asks, mixed));
+            let expected = !unknown && give(&mut room, claims(asks, mixed));
             let record = &cluster_state.jobs().get(&format!("ns/j{number}")).unwrap().record;
             let verdict = state.vote_job(&cluster_state, record).unwrap();
             prop_assert_eq!(verdict.is_permitted(), expected, "j{}: {:?}", number, verdict.rejections);
@@ -356,7 +356,7 @@ proptest! {
         if forgotten {
             admitted.iter().for_each(|number| jobs[*number].phase = 1);
             cycle = start(&cluster(quota, &jobs));
-            let all = admitted.iter().flat_map(|number| pieces(&jobs[*number], mixed)).collect();
+            let all = admitted.iter().flat_map(|number| claims(&jobs[*number], mixed)).collect();
             prop_assume!(give(&mut room(quota, &[]), all));
         }
         if backwards {
@@ -387,7 +387,7 @@ proptest! {
             let record = cluster_state.jobs().get(&format!("ns/j{number}")).unwrap().record.clone();
             let verdict = state.permit(&cluster_state, &record).unwrap();
             let before = left.clone();
-            let expected = !job.cards().is_empty() && give(&mut left, pieces(job, mixed));
+            let expected = !job.cards().is_empty() && give(&mut left, claims(job, mixed));
             prop_assert_eq!(verdict.is_permitted(), expected, "j{}: {:?}", number, verdict.rejections);
             if !expected {
                 left = before;

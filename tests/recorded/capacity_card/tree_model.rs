@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::case::cluster_state;
-use super::model::{Job, NAMES, Wanted, config, in_order, job, least, pieces, place, policy, whole};
+use super::model::{Job, NAMES, Wanted, claims, config, in_order, job, minimum, place, policy, whole};
 use pumice_engine::cycle::SchedulingCycle;
 use pumice_engine::model::{ClusterState, Reservation};
 use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState};
@@ -101,7 +101,7 @@ impl Tree {
                     amounts: [
                         ("cpu", 0),
                         ("memory", 0),
-                        (NAMES[job.name], i128::from(least(job)) * 1000),
+                        (NAMES[job.name], i128::from(minimum(job)) * 1000),
                     ]
                     .map(|(name, amount)| (Arc::from(name), amount))
                     .into_iter()
@@ -121,7 +121,7 @@ impl Tree {
         for (job, queue, _) in &self.jobs {
             let held = whole(job.count("Running")) * job.size;
             for level in self.line(*queue) {
-                *rooms[level].get_mut(job.runs_on()).unwrap() -= held.min(least(job));
+                *rooms[level].get_mut(job.runs_on()).unwrap() -= held.min(minimum(job));
             }
         }
         rooms
@@ -155,14 +155,14 @@ impl Tree {
             .iter()
             .enumerate()
             .filter(|(other, (job, _, promised))| *other != number && (job.phase > 0 || (*promised && reserved)))
-            .flat_map(|(_, (job, queue, _))| of(*queue, pieces(job, self.mixed)))
+            .flat_map(|(_, (job, queue, _))| of(*queue, claims(job, self.mixed)))
             .collect();
         let mut rooms = self.rooms();
         self.give(&mut rooms, others);
         let closed = self.line(*queue).iter().any(|level| self.closed == Some(*level));
         let asks = &asks.asked();
         let unknown = asks.cards().is_empty() && (asks.missing() > 0 || asks.wanted() > 0);
-        let own = of(*queue, pieces(asks, self.mixed)).collect();
+        let own = of(*queue, claims(asks, self.mixed)).collect();
         !closed && !unknown && self.give(&mut rooms, own)
     }
 }

@@ -75,7 +75,7 @@ impl CapacityState {
             if self.config.mixed_cards {
                 keep_to_reserved(job, &choice, demand, path);
             } else if !demand.retain_any(|card| job.uses(&choice, card)) {
-                self.keep_to_one_card(cluster_state, (task, job), &choice, demand, path);
+                self.keep_to_chosen_card(cluster_state, (task, job), &choice, demand, path);
             }
         }
     }
@@ -83,7 +83,7 @@ impl CapacityState {
     /// The card that the job was given, else the one that the task's record names, if it has quota for the least that the
     /// job needs. Else the first card with quota for it beside what is reserved for others, and free capacity on nodes;
     /// then the first with quota beside others; then with what others do not hold; if there is none, all.
-    fn keep_to_one_card(
+    fn keep_to_chosen_card(
         &self,
         cluster_state: &ClusterState,
         (task, job): (CardAsker<'_>, &JobEntry),

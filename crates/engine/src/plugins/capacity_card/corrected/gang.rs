@@ -76,15 +76,15 @@ impl<'a> Gang<'a> {
         else {
             return most;
         };
-        let is_one_card = claim.count == 1 && *each != claim.size;
-        let tasks = if is_one_card {
+        let is_whole_gang = claim.count == 1 && *each != claim.size;
+        let tasks = if is_whole_gang {
             self.first(claim.size, &like.requests, *each)
         } else {
             let before = given.card_or_zero(card) / claim.size;
             vec![(&like.requests, before + most)]
         };
         let left = state.left_on_nodes(cluster_state, &tasks, card);
-        if is_one_card {
+        if is_whole_gang {
             return if left == 0 { most } else { 0 };
         }
         (most - left).max(0)
