@@ -171,6 +171,7 @@ impl WireReader<'_> {
     }
 
     /// Reads a task. Its requests include the pod itself.
+    #[expect(clippy::too_many_lines, reason = "a line for each field of a task")]
     pub(super) fn task(&mut self, task: pb::Task) -> TaskRecord {
         let pb::Task {
             name,
@@ -205,9 +206,8 @@ impl WireReader<'_> {
         let (requests, kubernetes_requests) = without_quota_counts(requests, kubernetes_requests);
         let requests = self.optional_amounts("requests", requests).unwrap_or_default();
         let counted = self.optional_amounts("counted_requests", counted_requests);
-        let of_containers =
-            self.cpu_and_memory("container_nonzero_requests", container_nonzero_requests.map(|own| *own));
-        let container_requests = self.cpu_and_memory("container_requests", container_requests.map(|own| *own));
+        let [container_nonzero_requests, container_requests] =
+            self.of_containers(container_nonzero_requests, container_requests);
         let kubernetes = self.optional_amounts("kubernetes_requests", kubernetes_requests.map(|own| *own));
         let names = [role, sub_group, priority_class_name];
         let gang = self.gang_member(names, scheduling_gates, priority_from_class.then_some(priority), policy);
@@ -225,8 +225,8 @@ impl WireReader<'_> {
             limits: self.optional_amounts("limits", limits).map(Box::new),
             nonzero_requests: self.cpu_and_memory("nonzero_requests", nonzero_requests).map(Box::new),
             counted_requests: counted.map(Box::new),
-            container_nonzero_requests: of_containers.map(Box::new),
-            container_requests: container_requests.map(Box::new),
+            container_nonzero_requests,
+            container_requests,
             kubernetes_requests: kubernetes.map(Box::new),
             card: Arc::default(),
             unevaluated_fields: self.unevaluated_fields(unevaluated_fields),
@@ -235,6 +235,19 @@ impl WireReader<'_> {
             constraints: self.pod_constraints(constraints),
             labels: self.task_labels(labels),
         })
+    }
+
+    /// Reads the amounts of the containers alone: non-zero requests, and requests.
+    fn of_containers(
+        &mut self,
+        nonzero: Option<Box<pb::ResourceList>>,
+        requests: Option<Box<pb::ResourceList>>,
+    ) -> [Option<Box<ResourceAmounts>>; 2] {
+        let both = [
+            ("container_nonzero_requests", nonzero),
+            ("container_requests", requests),
+        ];
+        both.map(|(field, list)| self.cpu_and_memory(field, list.map(|own| *own)).map(Box::new))
     }
 
     /// Reads what a task is within its gang.

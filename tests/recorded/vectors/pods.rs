@@ -347,7 +347,7 @@ fn rounded(value: &Value) -> Value {
             let fields = fields.iter().map(|(name, field)| (name.clone(), rounded(field)));
             fields.filter(|(_, field)| field.as_f64() != Some(0.0)).collect()
         }
-        _ => value.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.clone(),
     }
 }
 

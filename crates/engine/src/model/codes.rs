@@ -351,6 +351,8 @@ rejections! {
     NodeUnschedulable = "node-state, predicates", "cordoned", "uncordon the node (`kubectl uncordon NODE`)";
     NodeGroupLabelMissing = "nodegroup", "the node belongs to no group", "label the node with volcano.sh/nodegroup-name, or set `strict` of nodegroup to false";
     NodeGroupAffinityMissing = "nodegroup", "the task's queue lists no groups of nodes", "give the queue `spec.affinity` with groups of nodes";
+    NodeGroupLimitExceeded = "nodegroup", "the task would pass a limit of its queue on the group of the node", "raise the group's limit in the queue's annotation `volcano.sh/nodegroup-resource-limits`, or use another group";
+    NodeGroupLimitsInvalid = "nodegroup", "the limits of the task's queue on groups of nodes cannot be read", "write the queue's annotation `volcano.sh/nodegroup-resource-limits` as JSON, such as `{\"a\": {\"cpu\": \"8\"}}`";
     NodeGroupMismatch = "nodegroup", "the task's queue does not use the group of the node", "add the group of the node to `spec.affinity` of the queue, or use another node";
     NodeInvalid = "node-state", "the node's newest record was rejected; the last good record applies, and the node takes no new tasks", "send the node again with the field corrected that `pumice state show nodes` names";
     NodeNotFound = "node-state", "the task names an unknown node", "name a node that `pumice state show nodes` lists";
