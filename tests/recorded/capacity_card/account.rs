@@ -10,9 +10,10 @@ use super::nodes::policy;
 use pumice_engine::cycle::{SchedulingCycle, SessionChange};
 use pumice_engine::decide::{self, OrderQuery};
 use pumice_engine::model::{ClusterState, JobRecord, Reservation};
+use pumice_engine::plugin::PluginAccounts as _;
 use pumice_engine::plugins::capacity_card::rejection::{INSUFFICIENT_CARD, INSUFFICIENT_CPU, REQUEST_FAILED};
 use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, PLUGIN, QuotaAmounts, QuotaVerdict};
-use pumice_engine::policy::{Compatibility, CompileOptions, compile};
+use pumice_engine::policy::{CompileOptions, compile};
 
 const UNLIMITED: CapacityConfig = CapacityConfig {
     unlimited_cpu_memory: true,
@@ -68,7 +69,7 @@ pub(super) struct Asked {
 )]
 pub(super) fn open(config: CapacityConfig, nodes: Vec<Json>, queues: Vec<Json>, jobs: Vec<Json>) -> Asked {
     let cluster_state = cluster_state(&json!({"nodes": nodes, "queues": queues, "jobs": jobs}));
-    let state = CapacityState::of(&cluster_state, config, Compatibility::Corrected);
+    let state = CapacityState::of(&cluster_state, config);
     Asked { cluster_state, state }
 }
 
@@ -90,8 +91,8 @@ impl Asked {
     pub(super) fn admit(&mut self, job: &str) -> bool {
         let (verdict, record) = (self.ask(job), self.record(job));
         if verdict.is_permitted() {
-            self.state.reserve(&self.cluster_state, &record, &verdict).unwrap();
-            self.state.confirm_permit(&record.name);
+            self.state.reserve(&self.cluster_state, &record, &verdict);
+            self.state.confirm_permit(&self.cluster_state, &record.name);
         }
         verdict.is_permitted()
     }
@@ -354,10 +355,15 @@ fn a_fulfilled_reservation_does_not_come_back_when_its_tasks_succeed() {
                 .collect(),
             ..Reservation::default()
         }));
-        let state = CapacityState::of(&cluster_state, ONE, Compatibility::Corrected);
+        let state = CapacityState::of(&cluster_state, ONE);
         let row = cluster_state.reservations().get("ns/j").unwrap();
         let inqueue = state.account("q").unwrap().inqueue.clone();
-        assert_eq!(state.reservation_rest(row).card_or_zero("A"), inqueue.card_or_zero("A"));
+        let rest = state.remaining_reservation(row).unwrap();
+        let rest = rest
+            .iter()
+            .find(|(name, _)| **name == *"A")
+            .map_or(0.0, |(_, rest)| *rest);
+        assert_eq!(rest, inqueue.card_or_zero("A") as f64);
         (inqueue.cpu, inqueue.card_or_zero("A"))
     };
     let (run, done, wait) = (("A", "Running", "na"), ("A", "Succeeded", "na"), ("A", "Pending", ""));
@@ -386,7 +392,7 @@ fn the_request_of_an_account_follows_the_changes_of_a_session() {
     let policy = policy("actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n");
     let mut cycle = SchedulingCycle::new(
         asked.cluster_state.clone(),
-        policy.compatibility(),
+        policy.cycle_rules(),
         policy.compute_plugin_states(&asked.cluster_state),
     );
     let mut step = |change: Option<SessionChange>| {

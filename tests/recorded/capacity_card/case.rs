@@ -14,7 +14,7 @@ use pumice_engine::model::{
     ResourceTable, SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
 };
 use pumice_engine::plugin::{PluginAccounts as _, QueueGauge};
-use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaAmounts};
+use pumice_engine::plugins::capacity_card::{CapacityConfig, QuotaAmounts, UpstreamCapacityState};
 use pumice_engine::policy::{
     Compatibility, DiagnosticReport, DocumentPath, Mark, PluginArguments, YamlNode, YamlValue,
 };
@@ -238,7 +238,7 @@ pub(crate) fn run(case: &Json) -> Result<(), String> {
 fn run_against(case: &Json, expect: &Json) -> Result<(), String> {
     let cluster_state = cluster_state(&case["cluster"]);
     let config = config(&case["policy"]);
-    let mut state = CapacityState::of(&cluster_state, config, Compatibility::UPSTREAM);
+    let mut state = UpstreamCapacityState::of(&cluster_state, config);
     dumps(&expect["open"], &cluster_state, &state, config).map_err(|problem| format!("open: {problem}"))?;
     let steps = case["request"]["steps"].as_array().unwrap();
     for (number, (step, expected)) in steps
@@ -262,7 +262,7 @@ fn run_against(case: &Json, expect: &Json) -> Result<(), String> {
 fn dumps(
     expect: &Json,
     cluster_state: &ClusterState,
-    state: &CapacityState,
+    state: &UpstreamCapacityState,
     config: CapacityConfig,
 ) -> Result<(), String> {
     for (what, expected) in expect.as_object().into_iter().flatten() {
@@ -291,7 +291,7 @@ pub(super) fn counts(counts: &QuotaAmounts) -> Json {
     json!({"cpu_milli": counts.cpu as f64, "memory_bytes": counts.memory as f64, "scalars": cards})
 }
 
-fn discovery(cluster_state: &ClusterState, state: &CapacityState) -> Json {
+fn discovery(cluster_state: &ClusterState, state: &UpstreamCapacityState) -> Json {
     let cards = state.cards();
     let node = |(name, node): (&Arc<str>, &NodeCards)| {
         let own: BTreeMap<&str, Json> = node
@@ -316,7 +316,7 @@ fn discovery(cluster_state: &ClusterState, state: &CapacityState) -> Json {
     json!({"nodes": nodes, "card_to_resource": kinds, "total_resource": counts(cards.total())})
 }
 
-fn accounts(state: &CapacityState) -> Json {
+fn accounts(state: &UpstreamCapacityState) -> Json {
     let queues: BTreeMap<&str, Json> = state
         .accounts()
         .map(|(name, account)| {
@@ -336,7 +336,7 @@ fn accounts(state: &CapacityState) -> Json {
     })
 }
 
-fn compare_metrics(expected: &Json, cluster_state: &ClusterState, state: &CapacityState) -> Result<(), String> {
+fn compare_metrics(expected: &Json, cluster_state: &ClusterState, state: &UpstreamCapacityState) -> Result<(), String> {
     type Key = (String, String, String);
     let label = |labels: &Json, name: &str| labels[name].as_str().unwrap_or_default().to_owned();
     let expected: BTreeMap<Key, f64> = expected

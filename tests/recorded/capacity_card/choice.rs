@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::account::{TREE, cards, codes, job, node, open, queue};
+use super::account::{Asked, TREE, cards, codes, job, node, open, queue};
 use super::case::{MIXED, ONE};
 use super::nodes::policy;
 use pumice_engine::decide::{self, PlaceGroup, PlaceQuery, PlaceResult};
-use pumice_engine::model::ClusterState;
-use pumice_engine::plugins::capacity_card::CapacityConfig;
+use pumice_engine::model::{ClusterState, Reservation};
 use pumice_engine::plugins::capacity_card::rejection::INSUFFICIENT_CARD;
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState};
 
 /// Places tasks `t0`, `t1`, … of `ns/j` on their job's terms.
 fn place(cluster_state: &ClusterState, arguments: &str, count: usize) -> PlaceResult {
@@ -168,6 +168,46 @@ fn a_choice_is_reserved_on_one_card_whole() {
         asked.admit("two") && asked.admit("three"),
         "one is left beside the gang"
     );
+}
+
+#[test]
+fn a_card_is_chosen_once_and_stored_with_the_reservation() {
+    let nodes = || vec![node("a", "A100", 2), node("h", "H100", 8)];
+    let quota = || vec![queue("q", r#"{"A100": 5, "H100": 5}"#)];
+    let gang = |phase: &str| job("j", phase, 4, &[("A100|H100", "Pending", ""); 4]);
+    // Nodes have two A100: the gang is given H100, and a session that keeps the permit counts it there.
+    let mut asked = open(ONE, nodes(), quota(), vec![gang("Pending")]);
+    let verdict = asked.ask("j");
+    assert_eq!(cards(&verdict.min_amounts), [("H100", 4)]);
+    assert!(asked.admit("j"));
+    assert_eq!(cards(&asked.inqueue()), [("H100", 4)]);
+    // So it is for a server that has the reservation, also when more A100 come and H100 are short.
+    let row = Reservation {
+        job: "ns/j".into(),
+        queue: "q".into(),
+        amounts: [("cpu", 4000), ("memory", 0), ("H100", 4000)]
+            .map(|(name, amount)| (Arc::from(name), amount))
+            .into_iter()
+            .collect(),
+        ..Reservation::default()
+    };
+    for (a100, h100) in [(2, 8), (8, 8), (8, 2)] {
+        let nodes = vec![node("a", "A100", a100), node("h", "H100", h100)];
+        let mut later = open(ONE, nodes, quota(), vec![gang("Pending")]).cluster_state;
+        later.put_reservation(Arc::new(row.clone()));
+        let asked = Asked {
+            state: CapacityState::of(&later, ONE),
+            cluster_state: later,
+        };
+        assert_eq!(cards(&asked.inqueue()), [("H100", 4)]);
+        let named: Vec<Arc<str>> = asked.task("j/t0").cards.into_iter().map(|(card, _)| card).collect();
+        assert_eq!(named, ["H100".into()]);
+        let placed: &[Arc<str>] = if h100 < 4 { &[] } else { &["h".into()] };
+        assert_eq!(placed_on(&asked.cluster_state, "", 4), placed);
+        // Asked once more, it may be given the other card; that replaces the first.
+        let again = cards(&asked.ask("j").min_amounts).remove(0).0.to_owned();
+        assert_eq!(again, if a100 < 4 { "H100" } else { "A100" });
+    }
 }
 
 #[test]

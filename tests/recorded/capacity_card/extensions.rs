@@ -13,7 +13,7 @@ use pumice_engine::plugins::capacity_card::rejection::{
     EMPTY_CAPABILITY, INSUFFICIENT_CARD, PATH_INVALID, QUEUE_NOT_OPEN,
 };
 use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaVerdict, TaskEvent};
-use pumice_engine::policy::{Compatibility, CompileOptions, compile};
+use pumice_engine::policy::{CompileOptions, compile};
 
 const HIERARCHY: CapacityConfig = CapacityConfig {
     hierarchy: true,
@@ -49,8 +49,8 @@ fn ask(state: &mut CapacityState, cluster_state: &ClusterState, job: usize) -> Q
     let record = &cluster_state.jobs().get(&format!("ns/j{job}")).unwrap().record;
     let verdict = state.vote_job(cluster_state, record).unwrap();
     if verdict.is_permitted() {
-        state.reserve(cluster_state, record, &verdict).unwrap();
-        state.confirm_permit(&record.name);
+        state.reserve(cluster_state, record, &verdict);
+        state.confirm_permit(cluster_state, &record.name);
     }
     verdict
 }
@@ -80,7 +80,7 @@ fn quotas_hold_for_all_queues_below() {
         ("free", r#"{"A": 1}"#),
     ];
     let cluster_state = tree(&queues, &jobs);
-    let mut state = CapacityState::of(&cluster_state, HIERARCHY, Compatibility::Corrected);
+    let mut state = CapacityState::of(&cluster_state, HIERARCHY);
     assert!(ask(&mut state, &cluster_state, 0).is_permitted());
     let refused = ask(&mut state, &cluster_state, 1);
     assert_eq!(codes(&refused), [INSUFFICIENT_CARD]);
@@ -97,7 +97,7 @@ fn quotas_hold_for_all_queues_below() {
         (inqueue("root"), inqueue("dept"), inqueue("x"), inqueue("y")),
         (3000, 3000, 2000, 1000)
     );
-    let mut flat = CapacityState::of(&cluster_state, CapacityConfig::default(), Compatibility::Corrected);
+    let mut flat = CapacityState::of(&cluster_state, CapacityConfig::default());
     assert!(
         (0..4)
             .filter(|job| *job != 2)
@@ -114,12 +114,10 @@ fn what_tasks_hold_counts_along_the_path() {
         ("y", "dept", r#"{"A": 2}"#),
     ];
     let cluster_state = tree(&queues, &[("x", ""), ("y", "")]);
-    let mut state = CapacityState::of(&cluster_state, HIERARCHY, Compatibility::Corrected);
+    let mut state = CapacityState::of(&cluster_state, HIERARCHY);
     let task = |job: usize| &cluster_state.tasks().get(&format!("ns/j{job}/t")).unwrap().record;
     assert!(state.vote_task(&cluster_state, "y", task(1)).unwrap().is_permitted());
-    state
-        .apply_task_event(&cluster_state, task(0), TaskEvent::Allocate { node: "na", card: "" })
-        .unwrap();
+    state.apply_task_event(&cluster_state, task(0), TaskEvent::Allocate { node: "na", card: "" });
     let held = |state: &CapacityState, queue: &str| state.account(queue).unwrap().allocated.card_or_zero("A");
     assert_eq!(
         (held(&state, "dept"), held(&state, "x"), held(&state, "y")),
@@ -127,9 +125,7 @@ fn what_tasks_hold_counts_along_the_path() {
     );
     let refused = state.vote_task(&cluster_state, "y", task(1)).unwrap();
     assert_eq!(codes(&refused), [INSUFFICIENT_CARD]);
-    state
-        .apply_task_event(&cluster_state, task(0), TaskEvent::Deallocate)
-        .unwrap();
+    state.apply_task_event(&cluster_state, task(0), TaskEvent::Deallocate);
     assert_eq!(held(&state, "dept"), 0);
     assert_eq!(
         state.vote_task(&cluster_state, "y", task(1)).unwrap().cards,
@@ -149,7 +145,7 @@ fn paths_that_lead_nowhere_admit_nothing() {
     ];
     let one = r#"{"A": 1}"#;
     let cluster_state = tree(&queues, &[("lost", one), ("a", one), ("below", one), ("good", one)]);
-    let mut state = CapacityState::of(&cluster_state, HIERARCHY, Compatibility::Corrected);
+    let mut state = CapacityState::of(&cluster_state, HIERARCHY);
     assert_eq!(codes(&ask(&mut state, &cluster_state, 0)), [PATH_INVALID]);
     assert_eq!(codes(&ask(&mut state, &cluster_state, 1)), [PATH_INVALID]);
     assert!(codes(&ask(&mut state, &cluster_state, 2)).contains(&QUEUE_NOT_OPEN));
@@ -167,13 +163,13 @@ fn tasks_of_one_job_may_use_different_cards() {
         ("q", r#"{"A": 1}"#),
     ];
     let cluster_state = tree(&queues, &jobs);
-    let mut one = CapacityState::of(&cluster_state, CapacityConfig::default(), Compatibility::Corrected);
+    let mut one = CapacityState::of(&cluster_state, CapacityConfig::default());
     assert_eq!(codes(&ask(&mut one, &cluster_state, 0)), [INSUFFICIENT_CARD]);
     let mixed = CapacityConfig {
         mixed_cards: true,
         ..CapacityConfig::default()
     };
-    let mut mixed = CapacityState::of(&cluster_state, mixed, Compatibility::Corrected);
+    let mut mixed = CapacityState::of(&cluster_state, mixed);
     assert!(ask(&mut mixed, &cluster_state, 0).is_permitted());
     assert!(ask(&mut mixed, &cluster_state, 1).is_permitted());
     // Four and one are five: the whole capacity.

@@ -1,6 +1,7 @@
 //! `capacity-card` by its public functions: the recordings of the reference, and what is better under `corrected`.
 
 mod account;
+mod card_of_job;
 pub(crate) mod case;
 mod choice;
 mod corrected;
@@ -8,7 +9,6 @@ mod extensions;
 mod futile_preemption;
 mod model;
 mod nodes;
-mod one_card;
 mod permit_quota;
 mod served;
 mod steps;

@@ -1,4 +1,4 @@
-//! Random clusters as real ones are, against a plain model of what admission promises: finished tasks, gated tasks, cards that
+//! Random clusters as real ones are, against a plain model of what admission reserves: finished tasks, gated tasks, cards that
 //! no node has, choices.
 
 use std::collections::BTreeMap;
@@ -10,9 +10,9 @@ use serde_json::{Value as Json, json};
 use super::case::{MIXED, ONE, cluster_state};
 use pumice_engine::cycle::SchedulingCycle;
 use pumice_engine::decide::{self, Parallelism, PlaceGroup, PlaceQuery};
-use pumice_engine::model::ClusterState;
+use pumice_engine::model::{ClusterState, Reservation};
 use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState};
-use pumice_engine::policy::{Compatibility, CompileOptions, Policy, compile};
+use pumice_engine::policy::{CompileOptions, Policy, compile};
 
 /// Names that tasks may use; `G` is on no node.
 pub(super) const NAMES: [&str; 7] = ["A", "B", "A|B", "B|C", "A|B|C", "G", "G|B"];
@@ -154,7 +154,7 @@ fn cluster(quota: [i64; 3], jobs: &[Job]) -> ClusterState {
 pub(super) type Wanted = Vec<(Vec<&'static str>, i64)>;
 
 /// Pieces that a job reserves.
-pub(super) fn pieces(job: &Job, mixed: bool) -> Wanted {
+pub(super) fn claims(job: &Job, mixed: bool) -> Wanted {
     let wanted = job.wanted();
     let mut cards = job.cards();
     if cards.is_empty() {
@@ -168,31 +168,35 @@ pub(super) fn pieces(job: &Job, mixed: bool) -> Wanted {
         return if wanted > 0 { vec![(cards, wanted)] } else { Vec::new() };
     }
     let mut left = wanted;
-    let mut pieces = Vec::new();
+    let mut claims = Vec::new();
     for _ in 0..job.missing() {
         if left >= job.size {
-            pieces.push((cards.clone(), job.size));
+            claims.push((cards.clone(), job.size));
             left -= job.size;
         }
     }
-    pieces.extend((0..left).map(|_| (cards.clone(), 1)));
-    pieces
+    claims.extend((0..left).map(|_| (cards.clone(), 1)));
+    claims
 }
 
-/// True if all of these find room, by trying everything.
-fn finds_room(room: &mut BTreeMap<&'static str, i64>, wanted: &[(Vec<&'static str>, i64)]) -> bool {
-    let Some(((cards, size), rest)) = wanted.split_first() else {
-        return true;
-    };
-    cards.iter().any(|card| {
-        if room[card] < *size {
-            return false;
-        }
-        *room.get_mut(card).unwrap() -= size;
-        let all = finds_room(room, rest);
-        *room.get_mut(card).unwrap() += size;
-        all
-    })
+/// Pieces in the order in which they get cards: those that name one card, then the larger ones, then by name.
+pub(super) fn in_order<T>(mut wanted: Vec<T>, piece: impl Fn(&T) -> &(Vec<&'static str>, i64)) -> Vec<T> {
+    wanted.sort_by_key(|own| {
+        let (cards, size) = piece(own);
+        (cards.len() > 1, -size, cards.join("|"))
+    });
+    wanted
+}
+
+/// Gives each piece the first of its cards that has as many left; false: some piece found none, and is counted on its first.
+fn give(room: &mut BTreeMap<&'static str, i64>, wanted: Wanted) -> bool {
+    let mut all = true;
+    for (cards, size) in in_order(wanted, |piece| piece) {
+        let first = cards.iter().find(|card| room[*card] >= size);
+        all &= first.is_some();
+        *room.get_mut(first.unwrap_or(&cards[0])).unwrap() -= size;
+    }
+    all
 }
 
 /// Cards that the queue may still give, all that runs less what is elastic counted.
@@ -200,14 +204,14 @@ fn room(quota: [i64; 3], jobs: &[Job]) -> BTreeMap<&'static str, i64> {
     let mut room = BTreeMap::from([("A", quota[0]), ("B", quota[1]), ("C", quota[2]), ("G", 9)]);
     for job in jobs {
         let held = whole(job.count("Running")) * job.size;
-        let least = least(job);
-        *room.get_mut(job.runs_on()).unwrap() -= held.min(least);
+        let minimum = minimum(job);
+        *room.get_mut(job.runs_on()).unwrap() -= held.min(minimum);
     }
     room
 }
 
 /// The least that a job needs, what it holds of it included.
-pub(super) fn least(job: &Job) -> i64 {
+pub(super) fn minimum(job: &Job) -> i64 {
     let complete = job.tasks.len() >= job.members;
     let unfinished = job.members.saturating_sub(job.count("Succeeded"));
     let free = job.count("Pending") + job.count("Running");
@@ -276,29 +280,26 @@ pub(super) fn place(cycle: &mut SchedulingCycle, policy: &Policy, job: &str) -> 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// A job is permitted if and only if a plain search finds room for it beside all that is kept back.
+    /// A job is permitted if and only if there is room for it beside all that is reserved, where each in turn takes the first
+    /// of its cards.
     #[test]
-    fn a_vote_says_what_a_plain_search_says(
+    fn a_vote_says_what_the_first_card_of_each_leaves(
         quota in prop::array::uniform3(0_i64..8),
         jobs in prop::collection::vec(job(), 1..5),
         mixed in any::<bool>(),
     ) {
         let cluster_state = cluster(quota, &jobs);
-        let state = CapacityState::of(&cluster_state, config(mixed), Compatibility::Corrected);
+        let state = CapacityState::of(&cluster_state, config(mixed));
         let admitted = |own: &Job| own.phase > 0;
         for (number, asks) in jobs.iter().enumerate() {
             let others: Wanted = jobs.iter().enumerate()
                 .filter(|(other, own)| *other != number && admitted(own))
-                .flat_map(|(_, own)| pieces(own, mixed)).collect();
+                .flat_map(|(_, own)| claims(own, mixed)).collect();
             let mut room = room(quota, &jobs);
-            // Where others are promised more than there is already, other tests say what counts.
-            if !finds_room(&mut room, &others) || room.values().any(|left| *left < 0) {
-                continue;
-            }
+            give(&mut room, others);
             let asks = &asks.asked();
-            let all: Wanted = others.into_iter().chain(pieces(asks, mixed)).collect();
             let unknown = asks.cards().is_empty() && (asks.missing() > 0 || asks.wanted() > 0);
-            let expected = !unknown && finds_room(&mut room, &all);
+            let expected = !unknown && give(&mut room, claims(asks, mixed));
             let record = &cluster_state.jobs().get(&format!("ns/j{number}")).unwrap().record;
             let verdict = state.vote_job(&cluster_state, record).unwrap();
             prop_assert_eq!(verdict.is_permitted(), expected, "j{}: {:?}", number, verdict.rejections);
@@ -313,7 +314,7 @@ proptest! {
         mixed in any::<bool>(),
     ) {
         let cluster_state = cluster(quota, &jobs);
-        let state = CapacityState::of(&cluster_state, config(mixed), Compatibility::Corrected);
+        let state = CapacityState::of(&cluster_state, config(mixed));
         let account = state.account("q").unwrap();
         let reserved: i128 = account.inqueue.cards().map(|(_, milli)| milli / 1000).sum();
         let expected: i64 = jobs.iter().filter(|job| job.phase > 0).map(Job::wanted).sum();
@@ -327,37 +328,102 @@ proptest! {
         prop_assert!(!given || account.inqueue.cpu == cpu * 1000, "{} of {}", account.inqueue.cpu, cpu);
     }
 
-    /// All jobs that are admitted find their places, in whatever order they come.
+    /// All jobs that are admitted find their places, in whatever order they come, on the cards that they were given; also
+    /// where nobody remembers these, if each can be given one in turn.
     #[test]
     fn what_is_admitted_is_placed_where_there_is_room(
         quota in prop::array::uniform3(0_i64..8),
         jobs in prop::collection::vec(job(), 1..5),
         mixed in any::<bool>(),
         backwards in any::<bool>(),
+        forgotten in any::<bool>(),
     ) {
-        // New jobs, none of whose tasks has run, all of which are needed.
-        let jobs: Vec<Job> = jobs.into_iter().map(|own| {
-            let tasks = vec![0; own.tasks.len()];
-            Job { phase: 0, members: tasks.len(), tasks, request: None, ..own }
-        }).collect();
+        let mut jobs = new_jobs(jobs);
         let cluster_state = cluster(quota, &jobs);
         let policy = policy(mixed);
-        let mut cycle = SchedulingCycle::new(cluster_state.clone(), policy.compatibility(), policy.compute_plugin_states(&cluster_state));
-        let mut admitted: Vec<String> = Vec::new();
+        let start = |cluster_state: &ClusterState| SchedulingCycle::new(cluster_state.clone(), policy.cycle_rules(), policy.compute_plugin_states(cluster_state));
+        let mut cycle = start(&cluster_state);
+        let mut admitted: Vec<usize> = Vec::new();
         for number in 0..jobs.len() {
             let name = format!("ns/j{number}");
             let record = cluster_state.jobs().get(&name).unwrap().record.clone();
             let state: &CapacityState = cycle.plugin_states().get("capacity-card").unwrap();
             if state.vote_job(&cluster_state, &record).unwrap().is_permitted() {
                 cycle.apply(&[pumice_engine::cycle::SessionChange::JobEnqueued(name.as_str().into())]).unwrap();
-                admitted.push(name);
+                admitted.push(number);
             }
+        }
+        if forgotten {
+            admitted.iter().for_each(|number| jobs[*number].phase = 1);
+            cycle = start(&cluster(quota, &jobs));
+            let all = admitted.iter().flat_map(|number| claims(&jobs[*number], mixed)).collect();
+            prop_assume!(give(&mut room(quota, &[]), all));
         }
         if backwards {
             admitted.reverse();
         }
-        for name in &admitted {
-            prop_assert!(place(&mut cycle, &policy, name), "{} of {:?}", name, admitted);
+        for number in &admitted {
+            prop_assert!(place(&mut cycle, &policy, &format!("ns/j{number}")), "{} of {:?}", number, admitted);
         }
+        let state: &CapacityState = cycle.plugin_states().get("capacity-card").unwrap();
+        let account = state.account("q").unwrap();
+        prop_assert!(account.allocated.cards().all(|(card, held)| held <= account.limits.capability.card_or_zero(card)));
     }
+
+    /// A permit and its reservation name the same cards, and so does a state that knows the reservation only; the amounts are
+    /// single cards, together at most the quota.
+    #[test]
+    fn a_reservation_stores_the_cards_that_were_given(
+        quota in prop::array::uniform3(0_i64..8),
+        jobs in prop::collection::vec(job(), 1..5),
+        mixed in any::<bool>(),
+    ) {
+        let jobs = new_jobs(jobs);
+        let mut cluster_state = cluster(quota, &jobs);
+        let mut state = CapacityState::of(&cluster_state, config(mixed));
+        let mut left = room(quota, &[]);
+        let mut rows = Vec::new();
+        for (number, job) in jobs.iter().enumerate() {
+            let record = cluster_state.jobs().get(&format!("ns/j{number}")).unwrap().record.clone();
+            let verdict = state.permit(&cluster_state, &record).unwrap();
+            let before = left.clone();
+            let expected = !job.cards().is_empty() && give(&mut left, claims(job, mixed));
+            prop_assert_eq!(verdict.is_permitted(), expected, "j{}: {:?}", number, verdict.rejections);
+            if !expected {
+                left = before;
+                continue;
+            }
+            let given: BTreeMap<&str, i64> = before.iter().map(|(card, room)| (*card, room - left[card])).filter(|(_, given)| *given > 0).collect();
+            let amounts: BTreeMap<&str, i64> = verdict.min_amounts.cards().map(|(card, milli)| (&**card, i64::try_from(milli / 1000).unwrap())).collect();
+            prop_assert_eq!(given, amounts);
+            let plain = [("cpu", verdict.min_amounts.cpu), ("memory", verdict.min_amounts.memory)];
+            let all = plain.into_iter().chain(verdict.min_amounts.cards().map(|(card, milli)| (&**card, milli)));
+            rows.push(Reservation {
+                job: record.name.clone(),
+                queue: "q".into(),
+                amounts: all.map(|(name, amount)| (Arc::from(name), amount)).collect(),
+                ..Reservation::default()
+            });
+        }
+        for row in rows {
+            cluster_state.put_reservation(Arc::new(row));
+        }
+        let rebuilt = CapacityState::of(&cluster_state, config(mixed));
+        prop_assert_eq!(&rebuilt.account("q").unwrap().inqueue, &state.account("q").unwrap().inqueue);
+    }
+}
+
+/// Jobs none of whose tasks has run, all of which are needed.
+fn new_jobs(jobs: Vec<Job>) -> Vec<Job> {
+    let new = |own: Job| {
+        let tasks = vec![0; own.tasks.len()];
+        Job {
+            phase: 0,
+            members: tasks.len(),
+            tasks,
+            request: None,
+            ..own
+        }
+    };
+    jobs.into_iter().map(new).collect()
 }

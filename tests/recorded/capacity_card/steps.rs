@@ -7,9 +7,9 @@ use serde_json::{Value as Json, json};
 use super::case::{counts, texts};
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_engine::model::{ClusterState, ErrorCode, JobRecord, Problem, TaskRecord, find_text};
-use pumice_engine::plugins::capacity_card::rejection::{QUEUE_NOT_OPEN, QuotaRequester};
+use pumice_engine::plugins::capacity_card::rejection::QUEUE_NOT_OPEN;
 use pumice_engine::plugins::capacity_card::{
-    CapacityState, QuotaAmounts, QuotaVerdict, TaskEvent, annotations, check_card, node_order,
+    QuotaAmounts, QuotaRequester, QuotaVerdict, TaskEvent, UpstreamCapacityState, annotations, check_card, node_order,
 };
 use pumice_engine::policy::Compatibility;
 
@@ -47,18 +47,14 @@ fn events(verdict: &QuotaVerdict, object: &str, long: &str) -> Json {
 pub(super) fn run(
     step: &Json,
     cluster_state: &ClusterState,
-    state: &mut CapacityState,
+    state: &mut UpstreamCapacityState,
     weight: f64,
 ) -> Result<Json, Problem> {
     match step["op"].as_str().unwrap() {
         "enqueue" => enqueue(job(cluster_state, &step["job"]), cluster_state, state),
         "allocatable" => {
             let task = task(cluster_state, &step["task"]);
-            let verdict = state.vote_task(
-                cluster_state,
-                &cluster_state.jobs().get(&task.job).unwrap().record.queue,
-                task,
-            )?;
+            let verdict = state.vote_task(&cluster_state.jobs().get(&task.job).unwrap().record.queue, task)?;
             let object = format!("pod:{}", short(&task.name));
             Ok(json!({"allocatable": verdict.is_permitted(), "events": events(&verdict, &object, &task.name)}))
         }
@@ -118,10 +114,10 @@ pub(super) fn run(
     }
 }
 
-fn enqueue(job: &JobRecord, cluster_state: &ClusterState, state: &mut CapacityState) -> Result<Json, Problem> {
+fn enqueue(job: &JobRecord, cluster_state: &ClusterState, state: &mut UpstreamCapacityState) -> Result<Json, Problem> {
     let verdict = state.vote_job(cluster_state, job)?;
     if verdict.is_permitted() {
-        state.reserve(cluster_state, job, &verdict)?;
+        state.reserve(&job.queue, &verdict.min_amounts)?;
     }
     let inqueue = &state.account(&job.queue).unwrap().inqueue;
     Ok(json!({
@@ -134,7 +130,7 @@ fn enqueue(job: &JobRecord, cluster_state: &ClusterState, state: &mut CapacitySt
 fn apply_event(
     task: &TaskRecord,
     cluster_state: &ClusterState,
-    state: &mut CapacityState,
+    state: &mut UpstreamCapacityState,
     step: TaskEvent<'_>,
 ) -> Result<Json, Problem> {
     state.apply_task_event(cluster_state, task, step)?;

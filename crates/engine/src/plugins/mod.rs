@@ -21,6 +21,10 @@ mod gpu_dotprod;
 mod gpu_packing;
 mod gpu_random;
 mod inter_pod;
+#[cfg(test)]
+mod job_limit;
+#[cfg(test)]
+mod job_limit_tests;
 mod job_tallies;
 mod json_object;
 mod kube_scheduler;
@@ -58,6 +62,8 @@ pub const REGISTRY: &[PluginDef] = &[
     gpu_devices::DEF,
     gpu_dotprod::DEF,
     gpu_packing::DEF,
+    #[cfg(test)]
+    job_limit::DEF,
     gpu_random::DEF,
     node_resources_fit_plus::DEF,
     kube_scheduler::NODE_UNSCHEDULABLE,

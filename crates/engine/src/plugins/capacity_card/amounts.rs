@@ -1,8 +1,9 @@
 //! Amounts that the plugin counts: processor time, memory, and cards by name.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::held_bytes::held_bytes;
+use crate::model::Reservation;
 use smallvec::SmallVec;
 
 /// Between acceptable cards.
@@ -31,6 +32,26 @@ impl QuotaAmounts {
             memory: memory.into(),
             cards: SmallVec::new(),
         }
+    }
+
+    /// Amounts of a reservation: cpu and memory first, then cards. A card may be named like a resource.
+    pub(super) fn of_reservation(row: &Reservation) -> Self {
+        let mut amounts = Self::default();
+        let [cpu, memory] = Self::plain_names();
+        for (place, (name, amount)) in row.amounts.iter().enumerate() {
+            match place {
+                0 if name == cpu => amounts.cpu = *amount,
+                1 if name == memory => amounts.memory = *amount,
+                _ => amounts.add_card(name, *amount),
+            }
+        }
+        amounts
+    }
+
+    /// Names of processor time and memory, as lists of amounts have them.
+    pub(super) fn plain_names() -> [&'static Arc<str>; 2] {
+        static PLAIN: LazyLock<[Arc<str>; 2]> = LazyLock::new(|| [Arc::from("cpu"), Arc::from("memory")]);
+        PLAIN.each_ref()
     }
 
     /// Thousandths of a card, if it is present.

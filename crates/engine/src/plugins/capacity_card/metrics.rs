@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
-use super::limits::CardQuota;
-use super::state::CapacityState;
+use super::card_accounts::CardAccounts;
+use super::queue_limits::CardQuota;
 use crate::model::{ClusterState, QueueRecord};
 use crate::plugin::QueueGauge;
 
@@ -44,17 +44,8 @@ const CARDS: [&str; 4] = [
 ];
 const SHARE: &str = "volcano_queue_share";
 
-impl CapacityState {
-    /// True if the card quota of a queue itself counts, so that it may hold no card that the quota does not name; false
-    /// if only queues above it have one.
-    pub fn limits_own_cards(&self, queue: &str) -> bool {
-        let queue = Arc::from(queue);
-        self.queue_path(&queue).is_ok_and(|path| path.limits_own_cards())
-    }
-}
-
 /// All gauges, by queue.
-pub(super) fn queue_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<QueueGauge> {
+pub(super) fn queue_gauges(state: &CardAccounts, cluster_state: &ClusterState) -> Vec<QueueGauge> {
     let mut gauges = Vec::new();
     for (name, queue) in cluster_state.queues().iter() {
         match state.account(name) {
@@ -75,7 +66,7 @@ pub(super) fn queue_gauges(state: &CapacityState, cluster_state: &ClusterState) 
 
 /// Whole cards of every queue, under the names of the plugin's design: deserved, held, asked for (held or pending), and
 /// the quota.
-pub(super) fn card_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<QueueGauge> {
+pub(super) fn card_gauges(state: &CardAccounts, cluster_state: &ClusterState) -> Vec<QueueGauge> {
     let mut gauges = Vec::new();
     for (name, queue) in cluster_state.queues().iter() {
         let (own, limits);
@@ -100,7 +91,7 @@ pub(super) fn card_gauges(state: &CapacityState, cluster_state: &ClusterState) -
 }
 
 /// Of a queue without jobs.
-fn push_empty_queue(gauges: &mut Vec<QueueGauge>, state: &CapacityState, queue: &QueueRecord) {
+fn push_empty_queue(gauges: &mut Vec<QueueGauge>, state: &CardAccounts, queue: &QueueRecord) {
     let quota = CardQuota::of(queue, state.compatibility);
     let deserved = match &queue.deserved {
         Some(deserved) => quota.with_cpu_memory(Some(deserved)),

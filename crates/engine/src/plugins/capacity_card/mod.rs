@@ -1,69 +1,51 @@
 //! `capacity-card`: quotas of card types per queue (Volcano 61a5f00e0, pkg/scheduler/plugins/capacity-card).
 
-mod account;
-mod accounts;
-mod advance;
+mod account_listing;
 mod amounts;
 pub mod annotations;
-mod card_flow;
-mod card_use;
-mod cards;
-mod check;
-mod choices;
+mod card_accounts;
+mod card_rules;
+mod cluster_cards;
 mod config;
 mod corrected;
-mod elsewhere;
-mod filter;
-mod gang;
-mod go_format;
-mod guarantees;
-mod holding_status;
-mod job_entry;
-mod least;
-mod limits;
-mod matching;
 mod metrics;
 mod node_kinds;
 mod node_order;
-mod one_card;
-mod order;
-mod packing;
-mod pieces;
 mod plugin;
 mod problems;
-mod quota_accounts;
+mod queue_account;
+mod queue_limits;
+mod quota_verdict;
 mod record_rules;
 pub mod rejection;
-mod repeated;
-mod request;
-mod reservations;
-mod scorer;
-mod state;
-mod task_moves;
-mod task_need;
 mod task_request;
-#[cfg(test)]
-mod tests;
-mod upstream_job;
-mod victims;
-mod votes;
+mod upstream;
 
-pub use account::{QueueAccount, QueueShare};
+use amounts::CARD_SEPARATOR;
 pub use amounts::QuotaAmounts;
-pub use cards::ClusterCards;
-pub use check::{CardCheck, check_card};
+use annotations::{REQUEST, normalize_choice};
+pub use card_accounts::{CardAccounts, JobQuotaSummary, TaskEvent};
+use card_accounts::{CardChanges, HoldingChange};
+use card_rules::CardRules;
+pub use cluster_cards::ClusterCards;
 pub use config::CapacityConfig;
-pub use job_entry::{JobAmounts, JobContribution, JobEntry};
-pub use limits::{CardQuota, QueueLimits};
+pub use corrected::{CapacityState, CardClaims, JobAmounts, JobContribution, JobEntry};
+use node_kinds::{CardSet, NodeKinds};
 pub use node_order::node_order;
+use node_order::rank_score;
 pub(super) use plugin::DEF;
+use plugin::apply_events;
 pub use problems::{CardRequestError, JobProblem};
-pub use request::{TaskPod, task_request};
-pub use state::{CapacityState, JobQuotaSummary, TaskEvent};
-pub use task_need::{CardDemand, NeedContext, TaskNeed};
+use queue_account::fit_count;
+pub use queue_account::{QueueAccount, QueueShare};
+pub use queue_limits::{CardQuota, QueueLimits};
+pub use quota_verdict::QuotaVerdict;
+use rejection::{QuotaComparison, QuotaDimension, QuotaRejection, insufficient};
 pub use task_request::TaskRequest;
-pub use upstream_job::UpstreamJobAmounts;
-pub use votes::QuotaVerdict;
+use task_request::{cards_milli, requested_milli};
+pub use upstream::{
+    CardCheck, QuotaRequester, TaskPod, UpstreamCapacityState, UpstreamJobAmounts, check_card, task_request,
+};
 
 /// Name of the plugin in a policy.
 pub const PLUGIN: &str = "capacity-card";

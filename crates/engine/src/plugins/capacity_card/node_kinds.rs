@@ -96,6 +96,12 @@ impl NodeKinds {
         sets.map(of).collect()
     }
 
+    /// True if some node has a card of a resource.
+    pub(super) fn has_resource(&self, id: ResourceId) -> bool {
+        let mut cards = self.kinds.iter().flat_map(|(set, _)| set.iter());
+        cards.any(|(_, own)| *own == id)
+    }
+
     /// The numbers of a chunk's nodes. Those of a chunk that belongs to no cluster state are looked up one by one.
     pub(super) fn column(&self, chunk: &NodeChunk, cluster_state: &ClusterState) -> Cow<'_, [u32; CHUNK_SIZE]> {
         if let Some(column) = self.columns.get(chunk.number() as usize) {

@@ -1,27 +1,27 @@
 //! `capacity-card` as a plugin of a policy.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::super::effective_values::value_map;
-use super::amounts::CARD_SEPARATOR;
-use super::annotations::{QUOTA, REQUEST, normalize_choice};
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
+use super::annotations::{QUOTA, REQUEST};
+use super::card_accounts::{HoldingChange, TaskEvent};
+use super::card_rules::CardRules;
 use super::config::CapacityConfig;
-use super::node_order::node_order;
-use super::record_rules::CardRules;
-use super::reservations;
-use super::state::{CapacityState, TaskEvent};
-use super::task_moves::HoldingChange;
-use super::votes::QuotaVerdict;
-use crate::cards::{CARD_NAME_ANNOTATION, NodeCards};
+use super::corrected::CapacityState;
+use super::quota_verdict::QuotaVerdict;
+use super::record_rules::CardRecordRules;
+use super::upstream::UpstreamCapacityState;
+use crate::cards::CARD_NAME_ANNOTATION;
 use crate::model::{
-    CHUNK_SIZE, ClusterState, ErrorCode, JobRecord, NodeChunk, Problem, ResourceAmounts, ResourceId, ResourceTable,
-    TaskClass, TaskRecord, TaskStatus, TextMap, find_text,
+    ClusterState, ErrorCode, JobRecord, NamedAmounts, Problem, TaskClass, TaskRecord, TaskStatus, find_text,
 };
 use crate::plugin::{
-    AdmitOpinion, ChunkScores, NodeFilter, NodeScorer, OrderKey, Plugin, PluginAccounts, PluginContext, PluginDef,
-    PluginHooks, PreparedHook, QuotaPlugin, Shortfall, VictimKind, VictimQuery,
+    AdmitOpinion, NodeFilter, NodeScorer, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook,
+    QuotaPlugin, Shortfall, VictimKind, VictimQuery,
 };
-use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, PluginStates};
+use crate::plugin_state::{PlacementEvent, PluginState, PluginStates};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
 
 /// Row of the plugin in the registry.
@@ -33,15 +33,15 @@ pub(in super::super) const DEF: PluginDef = PluginDef {
     node_labels: &["*.product", "*.count", "*.memory", "*.replicas"],
     keeps_quotas: true,
     gauges: true,
-    record_rules: Some(&CardRules),
+    record_rules: Some(&CardRecordRules),
     ..PluginDef::new(super::PLUGIN, compile)
 };
 
-/// The plugin, compiled.
+/// The plugin, compiled with one of its rules.
 #[derive(Debug)]
-struct CapacityCard {
+struct CapacityCard<S> {
     config: CapacityConfig,
-    compatibility: Compatibility,
+    rules: PhantomData<fn() -> S>,
 }
 
 fn compile(
@@ -49,21 +49,36 @@ fn compile(
     compatibility: Compatibility,
     report: &mut DiagnosticReport,
 ) -> Arc<dyn Plugin> {
-    Arc::new(CapacityCard {
-        config: CapacityConfig::read(arguments, compatibility, report),
-        compatibility,
-    })
+    let config = CapacityConfig::read(arguments, compatibility, report);
+    match compatibility {
+        Compatibility::Corrected => Arc::new(CapacityCard::<CapacityState>::new(config)),
+        Compatibility::Upstream(_) => Arc::new(CapacityCard::<UpstreamCapacityState>::new(config)),
+    }
 }
 
-impl Plugin for CapacityCard {
+impl<S: CardRules> CapacityCard<S> {
+    fn new(config: CapacityConfig) -> Self {
+        Self {
+            config,
+            rules: PhantomData,
+        }
+    }
+
+    fn state(context: PluginContext<'_>) -> Result<&S, Problem> {
+        context.plugin_states.get(super::PLUGIN).ok_or_else(missing_state)
+    }
+}
+
+impl<S: CardRules> Plugin for CapacityCard<S> {
     fn hooks(&self) -> PluginHooks {
+        let reads_accounts = S::IS_CORRECTED;
         PluginHooks {
-            filter: self.compatibility == Compatibility::Corrected,
+            filter: reads_accounts,
             score: true,
             order: true,
             admit: true,
             victims: self.config.victims,
-            accounts: self.compatibility == Compatibility::Corrected,
+            accounts: reads_accounts,
             ..PluginHooks::default()
         }
     }
@@ -77,9 +92,7 @@ impl Plugin for CapacityCard {
         context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> PreparedHook<dyn NodeFilter + 'a> {
-        let state = capacity_state(context)?;
-        let filter = state.node_filter(context.cluster_state, class);
-        Ok(filter.map(|filter| Box::new(filter) as Box<dyn NodeFilter>))
+        Ok(Self::state(context)?.node_filter(context.cluster_state, class))
     }
 
     fn prepare_scorer<'a>(
@@ -87,42 +100,25 @@ impl Plugin for CapacityCard {
         context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> PreparedHook<dyn NodeScorer + 'a> {
-        let Some(name) =
-            find_text(&class.annotations, CARD_NAME_ANNOTATION).filter(|name| name.contains(CARD_SEPARATOR))
-        else {
-            return Ok(None);
-        };
-        if self.compatibility.is_upstream() {
-            return Ok(Some(Box::new(CardScorer {
-                name: Arc::from(name),
-                weight: self.config.node_order_weight,
-                compatibility: self.compatibility,
-                resources: context.cluster_state.resources(),
-            })));
+        let name = find_text(&class.annotations, CARD_NAME_ANNOTATION);
+        match name.filter(|name| name.contains(CARD_SEPARATOR)) {
+            Some(name) => S::node_scorer(context, self.config, class, name),
+            None => Ok(None),
         }
-        let state = capacity_state(context)?;
-        let name = normalize_choice(name);
-        Ok(name
-            .contains(CARD_SEPARATOR)
-            .then(|| Box::new(state.node_scorer(context.cluster_state, class, &name)) as Box<dyn NodeScorer>))
     }
 
     fn build_state(&self, cluster_state: &ClusterState, _: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
-        Some(Arc::new(CapacityState::of(
-            cluster_state,
-            self.config,
-            self.compatibility,
-        )))
+        Some(Arc::new(S::build(cluster_state, self.config)))
     }
 
     fn queue_keys(&self, context: PluginContext<'_>, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
-        let state: &CapacityState = context.plugin_states.get(super::PLUGIN)?;
-        let key = |queue: &Arc<str>| state.order_key(queue).map(Vec::from);
+        let state: &S = context.plugin_states.get(super::PLUGIN)?;
+        let key = |queue: &Arc<str>| state.shared().order_key(queue).map(Vec::from);
         Some(queues.iter().map(key).collect())
     }
 
     fn admit_job(&self, context: PluginContext<'_>, job: &JobRecord) -> Result<Option<AdmitOpinion>, Problem> {
-        let verdict = capacity_state(context)?.vote_job(context.cluster_state, job)?;
+        let verdict = Self::state(context)?.vote_job(context.cluster_state, job)?;
         Ok(Some(admit_opinion(verdict)))
     }
 
@@ -132,14 +128,14 @@ impl Plugin for CapacityCard {
         queue: &str,
         task: &TaskRecord,
     ) -> Result<Option<AdmitOpinion>, Problem> {
-        let verdict = capacity_state(context)?.vote_task(context.cluster_state, queue, task)?;
+        let verdict = Self::state(context)?.vote_task(context.cluster_state, queue, task)?;
         Ok(Some(admit_opinion(verdict)))
     }
 
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
         match query.kind {
             VictimKind::Preempt | VictimKind::Reclaim => {
-                Ok(capacity_state(context)?.victim_verdicts(context.cluster_state, query))
+                Ok(Self::state(context)?.victim_verdicts(context.cluster_state, query))
             }
             VictimKind::GangPreempt | VictimKind::GangReclaim => Ok(None),
         }
@@ -150,7 +146,7 @@ impl Plugin for CapacityCard {
     }
 }
 
-impl QuotaPlugin for CapacityCard {
+impl<S: CardRules> QuotaPlugin for CapacityCard<S> {
     fn permit_job(
         &self,
         plugin_states: &mut PluginStates,
@@ -158,42 +154,25 @@ impl QuotaPlugin for CapacityCard {
         _: Option<i64>,
         job: &JobRecord,
     ) -> Result<Option<AdmitOpinion>, Problem> {
-        let permit = |state: &mut CapacityState| state.permit(cluster_state, job);
+        let permit = |state: &mut S| state.permit(cluster_state, job);
         let verdict = plugin_states.update(super::PLUGIN, permit);
         Ok(Some(admit_opinion(verdict.unwrap_or_else(|| Err(missing_state()))?)))
     }
 
     fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem> {
-        let released = plugin_states.update(super::PLUGIN, CapacityState::end_tentative);
+        let released = plugin_states.update(super::PLUGIN, S::end_tentative);
         released.ok_or_else(missing_state)
     }
 
     fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
-        let state = capacity_state(context).ok();
+        let state = Self::state(context).ok();
         state
             .and_then(|state| state.repeated_admit_limit(context.cluster_state, queue, task))
             .unwrap_or(1)
     }
 
     fn reads_job(&self, task: &TaskRecord) -> bool {
-        if self.compatibility != Compatibility::Corrected {
-            return false;
-        }
-        // Cards that no name covers may be any of several, too.
-        let resources = task
-            .requests
-            .iter()
-            .chain(task.limits.iter().flat_map(|limits| limits.iter()));
-        let plain = [ResourceId::CPU, ResourceId::MEMORY, ResourceId::PODS];
-        let mut extended = resources.map(|(id, _)| id).filter(|id| !plain.contains(id));
-        match find_text(&task.annotations, CARD_NAME_ANNOTATION).filter(|name| !name.is_empty()) {
-            Some(name) if name.contains(CARD_SEPARATOR) => true,
-            Some(_) => {
-                let first = extended.next();
-                extended.any(|id| Some(id) != first)
-            }
-            None => extended.next().is_some(),
-        }
+        S::reads_job(task)
     }
 
     fn card_on_node(
@@ -203,10 +182,10 @@ impl QuotaPlugin for CapacityCard {
         node: &str,
         admitted: &[Arc<str>],
     ) -> Option<Arc<str>> {
-        let on_node = capacity_state(context).ok()?.cards().node_cards(node)?;
+        let on_node = Self::state(context).ok()?.shared().cards().node_cards(node)?;
         let has = |card: &str| on_node.cards.get_key_value(card).map(|(card, _)| Arc::clone(card));
         // Under `corrected` a task that uses cards is admitted to some; the others use none, whatever they name.
-        if !admitted.is_empty() || self.compatibility == Compatibility::Corrected {
+        if !admitted.is_empty() || S::IS_CORRECTED {
             return admitted.iter().find_map(|card| has(card));
         }
         let name = find_text(&task.annotations, CARD_NAME_ANNOTATION)?;
@@ -219,21 +198,12 @@ impl QuotaPlugin for CapacityCard {
         query: &VictimQuery<'_>,
         node: &str,
     ) -> Result<Vec<Shortfall>, Problem> {
-        Ok(capacity_state(context)?.quota_shortfalls(context.cluster_state, query, node))
+        Ok(Self::state(context)?.quota_shortfalls(context.cluster_state, query, node))
     }
 
     fn breaks_order(&self, context: PluginContext<'_>, queue: &str, other: &str) -> Option<Problem> {
-        let state = capacity_state(context).ok()?;
-        state
-            .account(queue)
-            .is_none()
-            .then(|| state.compare_queues(queue, other).err())
-            .flatten()
+        Self::state(context).ok()?.incomparable(queue, other)
     }
-}
-
-fn capacity_state(context: PluginContext<'_>) -> Result<&CapacityState, Problem> {
-    context.plugin_states.get(super::PLUGIN).ok_or_else(missing_state)
 }
 
 fn missing_state() -> Problem {
@@ -250,37 +220,32 @@ fn admit_opinion(verdict: QuotaVerdict) -> AdmitOpinion {
             .collect(),
         cards: verdict.cards,
         headroom: verdict.headroom,
-        reserve: reservations::named_amounts(&verdict.min_amounts),
+        reserve: named_amounts(&verdict.min_amounts),
     }
 }
 
-impl PluginState for CapacityState {
-    fn accounts(&self) -> Option<&dyn PluginAccounts> {
-        Some(self)
-    }
+/// Amounts by name: cpu and memory first, whether or not there is any, then cards.
+fn named_amounts(amounts: &QuotaAmounts) -> NamedAmounts {
+    let [cpu, memory] = QuotaAmounts::plain_names();
+    let plain = [(cpu, amounts.cpu), (memory, amounts.memory)];
+    let all = plain.into_iter().chain(amounts.cards());
+    all.map(|(name, amount)| (Arc::clone(name), amount)).collect()
+}
 
-    fn apply(&mut self, change: &PluginStateChange<'_>) -> Result<Vec<Arc<str>>, Problem> {
-        let (cluster_state, events) = match change {
-            PluginStateChange::Events(cluster_state, events) => (cluster_state, events),
-            PluginStateChange::Step(changes) => {
-                *self = self.advanced(changes).ok_or_else(PluginStateChange::unfollowed)?;
-                return Ok(Vec::new());
-            }
-        };
-        let mut queues = Vec::new();
-        for of_job in events.chunk_by(PlacementEvent::moves_same_job) {
-            self.apply_changes(cluster_state, of_job.iter().filter_map(holding_change))?;
-            for event in of_job {
-                match event {
-                    PlacementEvent::Enqueue(job) => self.confirm_permit(job),
-                    PlacementEvent::Dequeue(job) => self.revoke_admission(job),
-                    PlacementEvent::Reserve(job) => queues.append(&mut self.update_reservation(cluster_state, job)),
-                    PlacementEvent::Allocate(_) | PlacementEvent::Pipeline(_) | PlacementEvent::Deallocate(_) => {}
-                }
-            }
+/// Follows events of a cycle, those that move tasks of one job together. The queues whose accounts changed otherwise.
+pub(super) fn apply_events<S: CardRules>(
+    state: &mut S,
+    cluster_state: &ClusterState,
+    events: &[PlacementEvent<'_>],
+) -> Result<Vec<Arc<str>>, Problem> {
+    let mut queues = Vec::new();
+    for of_job in events.chunk_by(PlacementEvent::moves_same_job) {
+        state.move_tasks(cluster_state, of_job.iter().filter_map(holding_change))?;
+        for event in of_job.iter().filter(|event| event.moved_task().is_none()) {
+            queues.append(&mut state.follow(cluster_state, event));
         }
-        Ok(queues)
     }
+    Ok(queues)
 }
 
 /// Change of what a task holds by an event.
@@ -296,47 +261,8 @@ fn holding_change<'a>(event: &PlacementEvent<'a>) -> Option<HoldingChange<'a>> {
         | PlacementEvent::Reserve(_) => (moved.before, TaskEvent::Deallocate),
     };
     Some(HoldingChange {
-        task,
-        event: change,
         waits: change == TaskEvent::Deallocate && moved.after.status == TaskStatus::Pending,
         repeated: moved.repeated,
+        ..HoldingChange::of(task, change)
     })
-}
-
-/// Scores nodes by the first acceptable card that they have.
-struct CardScorer<'a> {
-    name: Arc<str>,
-    weight: f64,
-    compatibility: Compatibility,
-    resources: &'a ResourceTable,
-}
-
-impl NodeScorer for CardScorer<'_> {
-    fn parts(&self) -> &[&'static str] {
-        &[""]
-    }
-
-    fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
-        let Some(scores) = parts.first_mut() else { return };
-        *scores = [0.0; CHUNK_SIZE];
-        // Nodes of one pool have the same labels and the same amounts: each kind is looked into once.
-        let mut kinds: Vec<(&TextMap, &ResourceAmounts, f64)> = Vec::new();
-        for offset in chunk.live().iter() {
-            let (Some(entry), Some(score)) = (chunk.entry(offset), scores.get_mut(offset)) else {
-                continue;
-            };
-            let record = &entry.record;
-            let known = kinds
-                .iter()
-                .find(|(labels, allocatable, _)| **labels == record.labels && **allocatable == record.allocatable);
-            *score = if let Some((_, _, score)) = known {
-                *score
-            } else {
-                let cards = NodeCards::of(record, self.resources, self.compatibility);
-                let own = node_order(&self.name, Some(&cards), self.weight);
-                kinds.push((&record.labels, &record.allocatable, own));
-                own
-            };
-        }
-    }
 }

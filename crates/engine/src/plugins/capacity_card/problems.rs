@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::annotations::CardsError;
 
-/// Why it is not known what a task counts.
+/// Why the amounts of a task are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CardRequestError {
     /// No node has the card.

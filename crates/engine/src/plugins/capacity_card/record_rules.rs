@@ -13,9 +13,9 @@ use crate::policy::{Compatibility, Policy};
 
 /// Rules about cards.
 #[derive(Debug)]
-pub(super) struct CardRules;
+pub(super) struct CardRecordRules;
 
-impl RecordRules for CardRules {
+impl RecordRules for CardRecordRules {
     /// True if the policy keeps quotas of cards and reports those that cannot be read. Under `upstream` they count as 0
     /// without a report.
     fn apply_to(&self, policy: &Policy) -> bool {

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use super::amounts::QuotaAmounts;
-use super::go_format::{go_float, go_format};
 use crate::model::quantity::readable_bytes;
 use crate::plugin::{Measurement, Reason, Resolution};
 
@@ -35,15 +33,6 @@ pub enum QuotaDimension<'a> {
     Card(&'a str),
 }
 
-/// Object that asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuotaRequester {
-    /// A job, to be enqueued.
-    Job,
-    /// A task, to be allocated.
-    Task,
-}
-
 /// Three amounts that were compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaComparison {
@@ -64,7 +53,7 @@ pub struct QuotaRejection {
     pub measurements: Vec<Measurement>,
 }
 
-fn rejection(code: &'static str, message: String, resource: &str, resolution: Resolution) -> QuotaRejection {
+pub(super) fn rejection(code: &'static str, message: String, resource: &str, resolution: Resolution) -> QuotaRejection {
     QuotaRejection {
         reason: Reason {
             plugin: Arc::from(super::PLUGIN),
@@ -108,7 +97,8 @@ pub fn request_failed(queue: &str, error: &dyn std::fmt::Display) -> QuotaReject
 }
 
 impl QuotaDimension<'_> {
-    fn code(self) -> &'static str {
+    /// Code of a rejection for this resource, such as `InsufficientCPUQuota`.
+    pub(super) fn code(self) -> &'static str {
         match self {
             Self::Cpu => INSUFFICIENT_CPU,
             Self::Memory => INSUFFICIENT_MEMORY,
@@ -116,7 +106,8 @@ impl QuotaDimension<'_> {
         }
     }
 
-    fn resource(&self) -> &str {
+    /// Name of the resource, or of the cards.
+    pub(super) fn resource(&self) -> &str {
         match self {
             Self::Cpu => "cpu",
             Self::Memory => "memory",
@@ -153,7 +144,7 @@ impl QuotaDimension<'_> {
     }
 }
 
-fn with_measurements(
+pub(super) fn with_measurements(
     mut rejection: QuotaRejection,
     dimension: QuotaDimension<'_>,
     compared: QuotaComparison,
@@ -169,42 +160,6 @@ fn with_measurements(
         measurement("capability", compared.capability),
     ];
     rejection
-}
-
-/// Too little, in the words of the reference.
-pub fn insufficient_upstream(
-    queue: &str,
-    asker: QuotaRequester,
-    dimension: QuotaDimension<'_>,
-    compared: QuotaComparison,
-) -> QuotaRejection {
-    let (what, unit, scale) = match dimension {
-        QuotaDimension::Cpu => ("CPU".to_owned(), "", 1.0),
-        QuotaDimension::Memory => ("memory".to_owned(), " Mi", 1024.0),
-        QuotaDimension::Card(name) => (format!("<{name}>"), "", 1.0),
-    };
-    let shown = |amount: i128| go_float(amount as f64 / scale / scale);
-    let queue = match (dimension, asker) {
-        (QuotaDimension::Memory, QuotaRequester::Job) => queue.to_owned(),
-        _ => format!("<{queue}>"),
-    };
-    let message = format!(
-        "Queue {queue} has insufficient {what} quota: requested <{}{unit}>, total would be <{}{unit}>, but capability is <{}{unit}>",
-        shown(compared.requested),
-        shown(compared.total),
-        shown(compared.capability),
-    );
-    let message = match asker {
-        QuotaRequester::Job => go_format(&message),
-        QuotaRequester::Task => message,
-    };
-    let rejection = rejection(
-        dimension.code(),
-        message,
-        dimension.resource(),
-        Resolution::Unschedulable,
-    );
-    with_measurements(rejection, dimension, compared)
 }
 
 /// Rejection for too little quota, in cores, bytes and cards. `note` is appended to the message; it may be empty.
@@ -232,24 +187,4 @@ pub fn insufficient(
     };
     let rejection = rejection(dimension.code(), message, dimension.resource(), resolution);
     with_measurements(rejection, dimension, compared)
-}
-
-/// The amounts of cpu, then of memory: requested, total, capability.
-pub(super) fn compare_cpu_memory(
-    requested: &QuotaAmounts,
-    total: &QuotaAmounts,
-    capability: &QuotaAmounts,
-) -> [(QuotaDimension<'static>, QuotaComparison); 2] {
-    let compared = |requested, total, capability| QuotaComparison {
-        requested,
-        total,
-        capability,
-    };
-    [
-        (QuotaDimension::Cpu, compared(requested.cpu, total.cpu, capability.cpu)),
-        (
-            QuotaDimension::Memory,
-            compared(requested.memory, total.memory, capability.memory),
-        ),
-    ]
 }

@@ -1,0 +1,96 @@
+//! The plugin's state beside a newer cluster state, from what changed: equal to one computed again in full, to the last bit.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::state::CapacityState;
+use crate::model::{Problem, StateDiff};
+use crate::plugin_state::PluginStateChange;
+use crate::plugins::capacity_card::CardChanges;
+
+impl CapacityState {
+    /// Follows the step to a newer cluster state, if this is the state of the older one, as it was worked out.
+    ///
+    /// # Errors
+    /// Nodes have other slots.
+    pub(super) fn advance(&mut self, changes: &StateDiff<'_>) -> Result<(), Problem> {
+        if !changes.same_slots() {
+            return Err(PluginStateChange::unfollowed());
+        }
+        self.opening_state = changes.new.clone();
+        let cards = self.advance_cards(&changes.nodes());
+        let tasks = changes.tasks();
+        self.advance_tasks_by_job(&tasks);
+        let queues = changes.queues();
+        if !queues.is_empty() {
+            self.sum_guarantees(changes.new);
+            self.sum_guarantees_along_paths(changes.new);
+        }
+        if cards.needs {
+            self.sum_jobs(changes.new);
+            return Ok(());
+        }
+        let jobs = changes.jobs();
+        let mut moved: BTreeSet<&Arc<str>> = jobs.iter().map(|job| job.name).collect();
+        for task in &tasks {
+            moved.extend(task.before.into_iter().chain(task.after).map(|task| &task.job));
+        }
+        let rows = changed_reservations(changes);
+        moved.extend(&rows);
+        if queues.is_empty() {
+            self.advance_limits(changes, cards);
+            self.advance_jobs(changes, &moved, true);
+        } else {
+            self.advance_jobs(changes, &moved, false);
+            self.sum_accounts(changes.new);
+        }
+        Ok(())
+    }
+
+    /// Limits follow the cluster's total.
+    fn advance_limits(&mut self, changes: &StateDiff<'_>, cards: CardChanges) {
+        if !cards.total {
+            return;
+        }
+        let found = Arc::clone(&self.cards);
+        for (name, _) in changes.new.queues().iter() {
+            let guaranteed = self.guaranteed_beside(name).clone();
+            if let Some(account) = self.accounts.get_mut(name) {
+                let limits = &mut Arc::make_mut(account).limits;
+                Arc::make_mut(limits).update_cluster(found.total(), &guaranteed);
+            }
+        }
+    }
+
+    /// Computes the figures of these jobs again; with `book` their queues' accounts follow.
+    fn advance_jobs(&mut self, changes: &StateDiff<'_>, jobs: &BTreeSet<&Arc<str>>, book: bool) {
+        let cluster_state = changes.new;
+        for &job in jobs {
+            if let Some(row) = self.detached_reservations.remove(job).filter(|_| book) {
+                self.uncharge(&row.queue, &row.contribution());
+            }
+            let entry = cluster_state
+                .jobs()
+                .get(job)
+                .map(|stored| self.stored_job_entry(cluster_state, stored));
+            if !book {
+                match entry {
+                    Some(entry) => drop(self.jobs.insert(Arc::clone(job), entry)),
+                    None => drop(self.jobs.remove(job)),
+                }
+                continue;
+            }
+            self.replace_job(job, entry);
+            if let Some(row) = cluster_state.reservations().get(job) {
+                self.add_detached_reservation(cluster_state, row);
+            }
+        }
+    }
+}
+
+/// Jobs whose reservations differ.
+fn changed_reservations<'a>(changes: &StateDiff<'a>) -> Vec<&'a Arc<str>> {
+    let (old, new) = (changes.old.reservations(), changes.new.reservations());
+    let differences = old.differences(new, |a, b| Arc::ptr_eq(a, b) || a == b).into_iter();
+    differences.map(|(job, _, _)| job).collect()
+}

@@ -1,0 +1,205 @@
+//! Tasks of one job that come to hold what they need, or give it back: one task, or many as if one came after the other.
+
+use std::sync::Arc;
+
+use super::holding_status::HoldingStatus;
+use super::job_entry::{JobEntry, current_need};
+use super::job_minimum::JobMinimum;
+use super::state::CapacityState;
+use super::task_need::{CardDemand, NeedContext, TaskNeed, choices_of, holds_resources};
+use crate::model::{ClusterState, TableCursor, TaskRecord, TaskShape, TaskStatus};
+use crate::plugins::capacity_card::{HoldingChange, QuotaAmounts};
+
+/// Changes of what the tasks of a job hold and wait for.
+#[derive(Clone, Debug, Default)]
+struct JobMoves {
+    held: QuotaAmounts,
+    pending: QuotaAmounts,
+    /// Tasks with choices: these, what they hold, and whether they hold it now or no longer do.
+    choices: Vec<(Vec<CardDemand>, Arc<QuotaAmounts>, bool)>,
+}
+
+impl JobMoves {
+    /// Adds the change of one task's status.
+    fn add(&mut self, context: NeedContext<'_>, task: &TaskRecord, before: &HoldingStatus, after: &HoldingStatus) {
+        if before.waits != after.waits {
+            let need = TaskNeed::of(context, task).amounts();
+            if after.waits {
+                self.pending.add(&need);
+            } else {
+                self.pending.subtract(&need);
+            }
+        }
+        let with_cards = |own: &&Arc<QuotaAmounts>| own.has_cards();
+        let any = before.holds.iter().chain(&after.holds).any(|own| with_cards(&own));
+        let choices = if any { choices_of(context, task) } else { Vec::new() };
+        for (holds, now) in [(&before.holds, false), (&after.holds, true)] {
+            let Some(holds) = holds else { continue };
+            if now {
+                self.held.add(holds);
+            } else {
+                self.held.subtract(holds);
+            }
+            if !choices.is_empty() {
+                self.choices.push((choices.clone(), Arc::clone(holds), now));
+            }
+        }
+    }
+}
+
+/// Amounts that tasks of one template hold wherever they run.
+struct TemplateHolding {
+    shape: Arc<TaskShape>,
+    holding: Arc<QuotaAmounts>,
+}
+
+impl CapacityState {
+    /// Follows tasks of one job. Sums are exact, so that what the account takes step by step comes
+    /// to what it takes at once. A task counts once, even if it is reported several times.
+    pub(super) fn follow_moves<'m>(
+        &mut self,
+        cluster_state: &ClusterState,
+        changes: impl Iterator<Item = HoldingChange<'m>>,
+    ) {
+        let mut changes = changes.peekable();
+        let Some(first) = changes.peek() else { return };
+        if let Some(times) = first.repeated {
+            return self.hold_repeated(first.task, times);
+        }
+        let job = Arc::clone(&first.task.job);
+        let Some(entry) = self.jobs.get(&job).cloned() else {
+            return;
+        };
+        let (mut all, mut any, mut changes_minimum) = (JobMoves::default(), false, entry.has_request_errors);
+        let (mut known, mut nears) = (None, [TableCursor::default(); 2]);
+        while let Some(HoldingChange { task, event, waits, .. }) = changes.next() {
+            let before = self.holding_status_near(&task.name, &mut nears);
+            let is_row = changes
+                .peek()
+                .is_some_and(|next| Arc::ptr_eq(&next.task.shape, &task.shape));
+            let holds = event
+                .node_and_card()
+                .map(|on| self.holding_on_node(cluster_state, task, on, is_row, &mut known));
+            let after = HoldingStatus { holds, waits };
+            if before == after {
+                continue;
+            }
+            any = true;
+            let of_template = known.as_ref().filter(|known| Arc::ptr_eq(&known.shape, &task.shape));
+            if of_template.is_none() || task.gated {
+                let context = self.need_context(cluster_state);
+                changes_minimum |= before.changes_minimum(context, task) || after.changes_minimum(context, task);
+            }
+            match of_template {
+                // Without cards it waited for what it holds now.
+                Some(known) if before.holds.is_none() && after.holds.is_some() && !waits => {
+                    all.held.add(&known.holding);
+                    if before.waits {
+                        all.pending.subtract(&known.holding);
+                    }
+                }
+                _ => all.add(self.need_context(cluster_state), task, &before, &after),
+            }
+            let [near, _] = &mut nears;
+            self.task_holdings.insert_with_cursor(&task.name, after, near);
+        }
+        if any {
+            self.move_job(&job, entry, &all);
+        }
+        if any && changes_minimum {
+            self.renew_minimum(cluster_state, &job);
+        }
+    }
+
+    /// Status of a task in the accounts, whose name is beside the last one.
+    pub(super) fn holding_status_near(&self, task: &str, [held, opened]: &mut [TableCursor; 2]) -> HoldingStatus {
+        if let Some(context) = self.task_holdings.get_with_cursor(task, held) {
+            return context.clone();
+        }
+        let stored = self.opening_state.tasks().get_with_cursor(task, opened);
+        stored.map_or_else(HoldingStatus::default, |stored| self.holding_status_of(&stored.record))
+    }
+
+    /// Amounts that a task holds on its node. Tasks in a row of one template hold the same, if nodes do not matter to them.
+    fn holding_on_node(
+        &self,
+        cluster_state: &ClusterState,
+        task: &TaskRecord,
+        (node, card): (&str, &str),
+        is_row: bool,
+        known: &mut Option<TemplateHolding>,
+    ) -> Arc<QuotaAmounts> {
+        let last = known.as_ref().filter(|known| Arc::ptr_eq(&known.shape, &task.shape));
+        if let Some(last) = last {
+            return Arc::clone(&last.holding);
+        }
+        let need = TaskNeed::on_node(self.need_context(cluster_state), task, node, card);
+        let holds = Arc::new(need.amounts());
+        if is_row && self.cards.node_independent_holding(task).is_some() {
+            *known = Some(TemplateHolding {
+                shape: Arc::clone(&task.shape),
+                holding: Arc::clone(&holds),
+            });
+        }
+        holds
+    }
+
+    /// Status of a task by its record, before anything was reported of it.
+    fn holding_status_of(&self, record: &TaskRecord) -> HoldingStatus {
+        let need = || Arc::new(current_need(self.need_context(&self.opening_state), record).amounts());
+        HoldingStatus {
+            holds: holds_resources(record.status).then(need),
+            waits: record.status == TaskStatus::Pending,
+        }
+    }
+
+    /// Amounts that a task holds, as it is counted now; `None`: it does not count.
+    pub(super) fn task_holding(&self, task: &str) -> Option<Arc<QuotaAmounts>> {
+        self.holding_status_near(task, &mut Default::default()).holds
+    }
+
+    /// A job holds and waits for something else than before; its queue's account follows.
+    fn move_job(&mut self, job: &Arc<str>, mut entry: JobEntry, moved: &JobMoves) {
+        entry.allocated.add(&moved.held);
+        entry.allocated.drop_zero_cards();
+        if !moved.pending.is_zero() {
+            let pending = Arc::make_mut(&mut entry.pending);
+            pending.add(&moved.pending);
+            pending.drop_zero_cards();
+        }
+        for (choices, held, holds) in &moved.choices {
+            entry.update_card_use(choices, held, *holds);
+        }
+        self.replace_job(job, Some(entry));
+    }
+
+    /// Computes again what a job needs at least, from its tasks as they are now; what it holds stays.
+    fn renew_minimum(&mut self, cluster_state: &ClusterState, job: &Arc<str>) {
+        let Some(entry) = self.jobs.get(job).cloned() else {
+            return;
+        };
+        let Some(stored) = entry.stored.clone().filter(|_| entry.is_of_stored) else {
+            return;
+        };
+        let tasks: Vec<&TaskRecord> = self.job_tasks(cluster_state, job).collect();
+        let mut next = entry.clone();
+        next.set_minimum(JobMinimum::of(self.need_context(cluster_state), &stored.record, &tasks));
+        if next != entry {
+            self.replace_job(job, Some(next));
+        }
+    }
+
+    /// Counts `times` more tasks like this one, which uses no cards, as holding what they need.
+    fn hold_repeated(&mut self, task: &TaskRecord, times: u64) {
+        let Some(each) = self.cards.node_independent_holding(task) else {
+            return;
+        };
+        if let Some(mut entry) = self.jobs.get(&task.job).cloned() {
+            let times = i128::from(times);
+            entry
+                .allocated
+                .add(&QuotaAmounts::new(each.cpu * times, each.memory * times));
+            self.replace_job(&task.job, Some(entry));
+        }
+    }
+}

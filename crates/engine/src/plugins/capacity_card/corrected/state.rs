@@ -1,0 +1,463 @@
+//! State of the plugin under the corrected rule.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::holding_status::HoldingStatus;
+use super::job_entry::{JobAmounts, JobContribution, JobEntry};
+use super::task_need::NeedContext;
+use crate::cards::CARD_NAME_ANNOTATION;
+use crate::held_bytes::held_bytes;
+use crate::model::{
+    ClusterState, JobRecord, Problem, Reservation, ResourceId, SortedTable, StoredRecord, TaskClass, TaskRecord,
+    find_text,
+};
+use crate::plugin::{NodeFilter, NodeScorer, PluginAccounts, PluginContext, Shortfall, VictimQuery};
+use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
+use crate::plugins::capacity_card::{
+    CARD_SEPARATOR, CapacityConfig, CardAccounts, CardRules, HoldingChange, JobQuotaSummary, QueueAccount,
+    QuotaAmounts, QuotaVerdict, TaskEvent, apply_events, normalize_choice,
+};
+use crate::policy::Compatibility;
+
+/// State of the plugin under the corrected rule: every job in figures, and the sums of these in accounts.
+#[derive(Clone, Debug)]
+pub struct CapacityState {
+    shared: CardAccounts,
+    /// Figures of each job.
+    pub(super) jobs: SortedTable<JobEntry>,
+    /// How tasks that moved in this cycle stand.
+    pub(super) task_holdings: SortedTable<HoldingStatus>,
+    /// Reservations of jobs that are not there, or whose records say another queue or incarnation.
+    pub(super) detached_reservations: SortedTable<JobEntry>,
+    /// Jobs whose permits end with the next vote, unless they were kept since.
+    pub(super) tentative_jobs: Arc<Vec<Arc<str>>>,
+}
+
+held_bytes! { CapacityState { shared, jobs, task_holdings, detached_reservations, tentative_jobs } }
+
+impl Deref for CapacityState {
+    type Target = CardAccounts;
+
+    fn deref(&self) -> &CardAccounts {
+        &self.shared
+    }
+}
+
+impl DerefMut for CapacityState {
+    fn deref_mut(&mut self) -> &mut CardAccounts {
+        &mut self.shared
+    }
+}
+
+impl QueueAccount {
+    /// Adds a job's contribution.
+    fn add(&mut self, contribution: &JobContribution) {
+        self.allocated.add(&contribution.allocated);
+        if !contribution.request.is_empty() {
+            Arc::make_mut(&mut self.request).add(&contribution.request);
+        }
+        self.elastic.add(&contribution.elastic);
+        self.inqueue.add(&contribution.inqueue);
+        self.claims.join(&contribution.claims);
+    }
+
+    /// Subtracts a job's contribution.
+    fn subtract(&mut self, contribution: &JobContribution) {
+        self.allocated.subtract(&contribution.allocated);
+        if !contribution.request.is_empty() {
+            let request = Arc::make_mut(&mut self.request);
+            request.subtract(&contribution.request);
+            request.drop_zero_cards();
+        }
+        self.elastic.subtract(&contribution.elastic);
+        self.inqueue.subtract(&contribution.inqueue);
+        self.claims.leave(&contribution.claims);
+        for amounts in [&mut self.allocated, &mut self.elastic, &mut self.inqueue] {
+            amounts.drop_zero_cards();
+        }
+    }
+}
+
+impl CapacityState {
+    /// The state of a cluster state.
+    pub fn of(cluster_state: &ClusterState, config: CapacityConfig) -> Self {
+        let mut state = Self {
+            shared: CardAccounts::of(cluster_state, config, Compatibility::Corrected),
+            jobs: SortedTable::default(),
+            task_holdings: SortedTable::default(),
+            detached_reservations: SortedTable::default(),
+            tentative_jobs: Arc::default(),
+        };
+        state.sum_guarantees_along_paths(cluster_state);
+        state.sum_jobs(cluster_state);
+        state
+    }
+
+    /// Computes the figures of all jobs, and the accounts.
+    pub(super) fn sum_jobs(&mut self, cluster_state: &ClusterState) {
+        self.jobs = SortedTable::default();
+        for (name, job) in cluster_state.jobs().iter() {
+            let entry = self.stored_job_entry(cluster_state, job);
+            self.jobs.insert(Arc::clone(name), entry);
+        }
+        self.sum_accounts(cluster_state);
+    }
+
+    /// Sums all accounts from the figures of the jobs, and the reservations that no job stands for.
+    pub(super) fn sum_accounts(&mut self, cluster_state: &ClusterState) {
+        let mut accounts: BTreeMap<Arc<str>, QueueAccount> = BTreeMap::new();
+        for (name, queue) in self.opening_state.queues().iter() {
+            accounts.insert(Arc::clone(name), self.empty_account(&queue.record));
+        }
+        for (_, entry) in self.jobs.iter() {
+            let contribution = entry.contribution();
+            for (level, queue) in self.queue_chain(&entry.queue).0.into_iter().enumerate() {
+                if let Some(account) = accounts.get_mut(queue) {
+                    account.job_count += u32::from(level == 0);
+                    account.add(&contribution);
+                }
+            }
+        }
+        self.accounts = SortedTable::default();
+        for (queue, account) in accounts {
+            self.accounts.insert(queue, Arc::new(account));
+        }
+        self.detached_reservations = SortedTable::default();
+        for (_, row) in cluster_state.reservations().iter() {
+            self.add_detached_reservation(cluster_state, row);
+        }
+    }
+
+    pub(super) fn need_context<'a>(&'a self, cluster_state: &'a ClusterState) -> NeedContext<'a> {
+        NeedContext {
+            cards: &self.cards,
+            resources: cluster_state.resources(),
+            unlimited_cpu_memory: self.config.unlimited_cpu_memory,
+            mixed: self.config.mixed_cards,
+        }
+    }
+
+    /// A job of the cluster state in figures.
+    pub(super) fn stored_job_entry(
+        &self,
+        cluster_state: &ClusterState,
+        stored: &Arc<StoredRecord<JobRecord>>,
+    ) -> JobEntry {
+        let job = &stored.record;
+        let tasks = self.job_tasks(cluster_state, &job.name);
+        let mut entry = JobEntry::of(self.need_context(cluster_state), job, tasks);
+        entry.stored = Some(Arc::clone(stored));
+        entry.is_of_stored = true;
+        entry.set_reservation(cluster_state.reservations().get(&job.name));
+        entry
+    }
+
+    /// A job in figures: the existing entry, or one computed again for a job that is only asked about.
+    pub(super) fn job_entry<'a>(
+        &self,
+        cluster_state: &ClusterState,
+        job: &JobRecord,
+        existing: Option<&'a JobEntry>,
+    ) -> Cow<'a, JobEntry> {
+        let is_stored = existing.is_some_and(|existing| {
+            let stored = existing.stored.as_ref();
+            stored.is_some_and(|stored| stored.record.same_as(job))
+        });
+        if let Some(existing) = existing.filter(|existing| is_stored && existing.is_of_stored) {
+            return Cow::Borrowed(existing);
+        }
+        let tasks = self.job_tasks(cluster_state, &job.name);
+        let mut computed = JobEntry::of(self.need_context(cluster_state), job, tasks);
+        let entry: &mut JobAmounts = &mut computed;
+        entry.stored = existing.and_then(|existing| existing.stored.clone());
+        entry.is_of_stored = is_stored;
+        entry.has_detached_reservation = existing.map_or_else(
+            || self.detached_reservations.contains(&job.name),
+            |existing| existing.has_detached_reservation,
+        );
+        if let Some(existing) = existing.filter(|existing| existing.queue == job.queue) {
+            entry.allocated = existing.allocated.clone();
+            entry.in_use.clone_from(&existing.in_use);
+            entry.reserved.clone_from(&existing.reserved);
+        }
+        Cow::Owned(computed)
+    }
+
+    /// Reserves what a permitted job needs; once more for the same job: instead of the former.
+    pub fn reserve(&mut self, cluster_state: &ClusterState, job: &JobRecord, verdict: &QuotaVerdict) {
+        let known = self.jobs.get(&job.name);
+        let entry = match &verdict.entry {
+            Some(entry) => entry.clone(),
+            None => self.job_entry(cluster_state, job, known).into_owned(),
+        };
+        let (admitted, was) = known.map_or((false, false), |own| (own.admitted, own.tentative));
+        let tentative = was || !admitted;
+        if tentative && !was {
+            Arc::make_mut(&mut self.tentative_jobs).push(Arc::clone(&job.name));
+        }
+        let chooses = entry.min.choices().next().is_some();
+        let admitted = JobEntry {
+            admitted: true,
+            tentative,
+            chosen: chooses.then(|| Arc::clone(&verdict.min_amounts)),
+            ..entry
+        };
+        self.replace_job(&job.name, Some(admitted));
+    }
+
+    /// The permit of a job stays: it is enqueued. That is true without a permit, too; then its cards are chosen now.
+    pub fn confirm_permit(&mut self, cluster_state: &ClusterState, job: &Arc<str>) {
+        self.clear_tentative(job);
+        let Some(entry) = self.jobs.get(job).filter(|entry| !entry.admitted) else {
+            return;
+        };
+        let mut admitted = entry.clone();
+        admitted.admitted = true;
+        let stored = entry.stored.as_ref().filter(|_| entry.min.choices().next().is_some());
+        let verdict = stored.and_then(|stored| self.vote_job(cluster_state, &stored.record).ok());
+        admitted.chosen = verdict
+            .filter(QuotaVerdict::is_permitted)
+            .map(|verdict| verdict.min_amounts);
+        self.replace_job(job, Some(admitted));
+    }
+
+    /// Ends permits that were not kept.
+    pub fn end_tentative(&mut self) {
+        for job in std::mem::take(&mut self.tentative_jobs).iter() {
+            if self.clear_tentative(job) {
+                self.revoke_admission(job);
+            }
+        }
+    }
+
+    /// Whatever permit a job has no longer ends by itself; true if one would have.
+    fn clear_tentative(&mut self, job: &str) -> bool {
+        let Some(spot) = self.jobs.find(job) else { return false };
+        let was = self.jobs.at(spot).is_some_and(|entry| entry.tentative);
+        if was && let Some(entry) = self.jobs.at_mut(spot) {
+            entry.tentative = false;
+        }
+        was
+    }
+
+    /// A job is no longer admitted, and has no card that none of its tasks uses.
+    pub(super) fn revoke_admission(&mut self, job: &Arc<str>) {
+        if let Some(entry) = self.jobs.get(job).filter(|entry| entry.admitted) {
+            let waiting = JobEntry {
+                admitted: false,
+                chosen: None,
+                ..entry.clone()
+            };
+            self.replace_job(job, Some(waiting));
+        }
+    }
+
+    /// Follows what happened to a task.
+    pub fn apply_task_event(&mut self, cluster_state: &ClusterState, task: &TaskRecord, event: TaskEvent<'_>) {
+        self.follow_moves(cluster_state, std::iter::once(HoldingChange::of(task, event)));
+    }
+
+    /// Changes the accounts of a queue and, with `cardHierarchy`, of those above it. Queues that are not there have none:
+    /// when they come, all is summed again.
+    fn update_accounts(&mut self, queue: &Arc<str>, change: impl Fn(usize, &mut QueueAccount)) {
+        let line: SmallVec<[Arc<str>; 1]> = self.queue_chain(queue).0.into_iter().map(Arc::clone).collect();
+        for (level, queue) in line.into_iter().enumerate() {
+            if let Some(account) = self.accounts.get_mut(&queue) {
+                change(level, Arc::make_mut(account));
+            }
+        }
+    }
+
+    /// Adds a contribution to the accounts of a queue's line.
+    pub(super) fn charge(&mut self, queue: &Arc<str>, contribution: &JobContribution) {
+        self.update_accounts(queue, |_, account| account.add(contribution));
+    }
+
+    /// Takes a contribution out of the accounts of a queue's line.
+    pub(super) fn uncharge(&mut self, queue: &Arc<str>, contribution: &JobContribution) {
+        self.update_accounts(queue, |_, account| account.subtract(contribution));
+    }
+
+    /// Puts a job's figures in the place of the former ones, or removes them (`None`); the accounts of its queues follow.
+    pub(super) fn replace_job(&mut self, job: &Arc<str>, next: Option<JobEntry>) {
+        let charged = |entry: &JobEntry| (Arc::clone(&entry.queue), entry.contribution());
+        let mut added = next.as_ref().map(charged);
+        let old = match next {
+            Some(next) => self.jobs.insert(Arc::clone(job), next),
+            None => self.jobs.remove(job),
+        };
+        let mut taken = old.as_ref().map(charged);
+        if let (Some((queue, added)), Some((former, taken))) = (&mut added, &mut taken)
+            && queue == former
+        {
+            if added.request == taken.request {
+                (added.request, taken.request) = Default::default();
+            }
+            return self.update_accounts(queue, |_, account| {
+                account.subtract(taken);
+                account.add(added);
+            });
+        }
+        if let Some((queue, taken)) = taken {
+            self.update_accounts(&queue, |level, account| {
+                account.job_count = account.job_count.saturating_sub(u32::from(level == 0));
+                account.subtract(&taken);
+            });
+        }
+        if let Some((queue, added)) = added {
+            self.update_accounts(&queue, |level, account| {
+                account.job_count += u32::from(level == 0);
+                account.add(&added);
+            });
+        }
+    }
+}
+
+impl CardRules for CapacityState {
+    const IS_CORRECTED: bool = true;
+
+    fn build(cluster_state: &ClusterState, config: CapacityConfig) -> Self {
+        Self::of(cluster_state, config)
+    }
+
+    fn shared(&self) -> &CardAccounts {
+        self
+    }
+
+    fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
+        self.vote_job(cluster_state, job)
+    }
+
+    fn vote_task(&self, cluster_state: &ClusterState, queue: &str, task: &TaskRecord) -> Result<QuotaVerdict, Problem> {
+        self.vote_task(cluster_state, queue, task)
+    }
+
+    fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
+        self.permit(cluster_state, job)
+    }
+
+    fn end_tentative(&mut self) {
+        self.end_tentative();
+    }
+
+    fn repeated_admit_limit(&self, cluster_state: &ClusterState, queue: &str, task: &TaskRecord) -> Option<u64> {
+        let wanted = self.cards.node_independent_holding(task)?;
+        if self.task_holding(&task.name).is_some() {
+            return None;
+        }
+        let queue = Arc::from(queue);
+        let path = self.queue_path(&queue).ok()?;
+        // What a job without figures holds is counted nowhere.
+        let counts = cluster_state.jobs().contains(&task.job) && self.jobs.contains(&task.job);
+        let room = path.usage_for_task().task_headroom(&wanted).filter(|_| counts);
+        Some(room.unwrap_or(u64::MAX))
+    }
+
+    fn move_tasks<'m>(
+        &mut self,
+        cluster_state: &ClusterState,
+        changes: impl Iterator<Item = HoldingChange<'m>>,
+    ) -> Result<(), Problem> {
+        self.follow_moves(cluster_state, changes);
+        Ok(())
+    }
+
+    fn follow(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Vec<Arc<str>> {
+        match event {
+            PlacementEvent::Enqueue(job) => self.confirm_permit(cluster_state, &Arc::from(*job)),
+            PlacementEvent::Dequeue(job) => self.revoke_admission(job),
+            PlacementEvent::Reserve(job) => return self.update_reservation(cluster_state, job),
+            PlacementEvent::Allocate(_) | PlacementEvent::Pipeline(_) | PlacementEvent::Deallocate(_) => {}
+        }
+        Vec::new()
+    }
+
+    fn job_quota_summary(&self, cluster_state: &ClusterState, job: &JobRecord) -> JobQuotaSummary {
+        let entry = self.job_entry(cluster_state, job, self.jobs.get(&job.name));
+        let JobContribution { inqueue, elastic, .. } = entry.contribution();
+        let mut card_request = QuotaAmounts::clone(&entry.min);
+        (card_request.cpu, card_request.memory) = (0, 0);
+        JobQuotaSummary {
+            card_request,
+            allocated: entry.allocated.clone(),
+            min_resources: QuotaAmounts::clone(&entry.min),
+            inqueue,
+            elastic,
+        }
+    }
+
+    fn reservation_rest(&self, reservation: &Reservation) -> QuotaAmounts {
+        let own = self.jobs.get(&reservation.job).and_then(JobEntry::reservation_rest);
+        own.unwrap_or_else(|| QuotaAmounts::of_reservation(reservation))
+    }
+
+    fn limits_own_cards(&self, queue: &Arc<str>) -> bool {
+        self.queue_path(queue).is_ok_and(|path| path.limits_own_cards())
+    }
+
+    fn node_filter<'a>(
+        &'a self,
+        cluster_state: &'a ClusterState,
+        class: &TaskClass,
+    ) -> Option<Box<dyn NodeFilter + 'a>> {
+        let filter = self.card_filter(cluster_state, class)?;
+        Some(Box::new(filter))
+    }
+
+    fn node_scorer<'a>(
+        context: PluginContext<'a>,
+        _: CapacityConfig,
+        class: &'a TaskClass,
+        name: &str,
+    ) -> Result<Option<Box<dyn NodeScorer + 'a>>, Problem> {
+        let state: Option<&Self> = context.plugin_states.get(crate::plugins::capacity_card::PLUGIN);
+        let name = normalize_choice(name);
+        let state = state.filter(|_| name.contains(CARD_SEPARATOR));
+        Ok(state.map(|state| {
+            let scorer = state.kind_scorer(context.cluster_state, class, &name);
+            Box::new(scorer) as Box<dyn NodeScorer>
+        }))
+    }
+
+    fn reads_job(task: &TaskRecord) -> bool {
+        // Cards that no name covers may be any of several, too.
+        let limits = task.limits.iter().flat_map(|limits| limits.iter());
+        let plain = [ResourceId::CPU, ResourceId::MEMORY, ResourceId::PODS];
+        let resources = task.requests.iter().chain(limits).map(|(id, _)| id);
+        let mut extended = resources.filter(|id| !plain.contains(id));
+        match find_text(&task.annotations, CARD_NAME_ANNOTATION).filter(|name| !name.is_empty()) {
+            Some(name) if name.contains(CARD_SEPARATOR) => true,
+            Some(_) => {
+                let first = extended.next();
+                extended.any(|id| Some(id) != first)
+            }
+            None => extended.next().is_some(),
+        }
+    }
+
+    fn victim_verdicts(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>) -> Option<Vec<bool>> {
+        self.card_victims(cluster_state, query)
+    }
+
+    fn quota_shortfalls(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>, node: &str) -> Vec<Shortfall> {
+        self.card_shortfalls(cluster_state, query, node)
+    }
+}
+
+impl PluginState for CapacityState {
+    fn accounts(&self) -> Option<&dyn PluginAccounts> {
+        Some(self)
+    }
+
+    fn apply(&mut self, change: &PluginStateChange<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        match change {
+            PluginStateChange::Events(cluster_state, events) => apply_events(self, cluster_state, events),
+            PluginStateChange::Step(changes) => self.advance(changes).map(|()| Vec::new()),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Votes on jobs and tasks: every reason against them, or the cards that they are given.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::card_choice::CardAsker;
+use super::card_claims::CardClaims;
+use super::gang::Gang;
+use super::job_entry::JobEntry;
+use super::path_usage::PathUsage;
+use super::state::CapacityState;
+use super::task_need::TaskNeed;
+use crate::model::{ClusterState, JobRecord, Problem, TaskRecord};
+use crate::plugins::capacity_card::{
+    CARD_SEPARATOR, CardRequestError, QuotaAmounts, QuotaRejection, QuotaVerdict, rejection,
+};
+
+impl CapacityState {
+    /// The vote on a job: every reason against it, or the cards that it is given. Its own reservation is
+    /// excluded. Nothing is reserved by asking; see [`Self::reserve`].
+    ///
+    /// # Errors
+    /// The job's queue is not there.
+    pub fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
+        let path = self.queue_path(&job.queue)?;
+        let existing = self.jobs.get(&job.name);
+        let entry = self.job_entry(cluster_state, job, existing);
+        let own = self.own_part(cluster_state, job, existing, &entry);
+        let mut rejections = path.closed_rejections();
+        if let Some(problem) = &entry.annotation_error {
+            rejections.push(rejection::request_failed(&job.queue, problem));
+        }
+        // What it holds in another queue, or held as another incarnation, is no part of what it asks for here.
+        let rest = if own.held_here {
+            entry.rest()
+        } else {
+            QuotaAmounts::clone(&entry.min)
+        };
+        let asked = entry.asked(&rest);
+        let mut given = Cow::Borrowed(asked);
+        if path.is_configured() {
+            let mut usage = path.usage_for_job(&own);
+            rejections.extend(usage.cpu_memory_rejections(asked));
+            if asked.has_cards() {
+                given = Cow::Owned(self.give_cards(cluster_state, job, &entry, &mut usage, asked, &mut rejections));
+            }
+        }
+        if entry.annotation_error.is_none() {
+            let short = |card: &str| rejections.iter().any(|own| *own.reason.resource == *card);
+            let unknown = self.nowhere(asked, short);
+            rejections.extend(unknown.map(|problem| rejection::request_failed(&job.queue, &problem)));
+        }
+        let is_given = entry.behind_gates.is_none() && entry.min.choices().next().is_some();
+        let min_amounts = if is_given {
+            Arc::new(entry.min_on_cards(&rest, &given))
+        } else {
+            Arc::clone(&entry.min)
+        };
+        Ok(QuotaVerdict {
+            rejections,
+            min_amounts,
+            entry: match entry {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(entry) => Some(entry),
+            },
+            ..QuotaVerdict::default()
+        })
+    }
+
+    /// Gives a job cards, beside what is reserved for others: of each choice, in its order, the first card that has quota
+    /// and, where the job's tasks are known, free capacity on nodes; if there is none, the first that has quota.
+    fn give_cards(
+        &self,
+        cluster_state: &ClusterState,
+        job: &JobRecord,
+        entry: &JobEntry,
+        usage: &mut PathUsage<'_>,
+        asked: &QuotaAmounts,
+        rejections: &mut Vec<QuotaRejection>,
+    ) -> QuotaAmounts {
+        let mut given = QuotaAmounts::new(asked.cpu, asked.memory);
+        usage.give_claims(None);
+        for (card, amount) in asked.cards().filter(|(card, _)| !card.contains(CARD_SEPARATOR)) {
+            if amount > 0 {
+                rejections.extend(usage.reject_choice(card, amount));
+                usage.give(card, amount);
+            }
+            given.add_card(card, amount);
+        }
+        for (choice, amount) in asked.choices().filter(|(_, amount)| *amount > 0) {
+            let gang = Gang::of(self, cluster_state, &job.name, choice);
+            let mut open = QuotaAmounts::default();
+            open.add_card(choice, amount);
+            let claims = CardClaims::of(&job.queue, &open, entry.sizes.as_deref());
+            let mut no_room: Option<(i128, i128)> = None;
+            for claim in claims.iter() {
+                let mut left = claim.count;
+                let cards = self.cards_on_nodes(claim, 1);
+                for on_nodes in [true, false] {
+                    for card in &cards {
+                        let most = (usage.card_headroom(card).max(0) / claim.size).min(left);
+                        let count = if most > 0 && on_nodes {
+                            gang.count_on_nodes(self, cluster_state, card, claim, most, &given)
+                        } else {
+                            most
+                        };
+                        if count > 0 {
+                            usage.give(card, count * claim.size);
+                            given.add_card(&Arc::from(*card), count * claim.size);
+                            left -= count;
+                        }
+                    }
+                }
+                if left > 0 {
+                    let (_, before) = no_room.unwrap_or_default();
+                    no_room = Some((claim.size, before + left * claim.size));
+                }
+            }
+            if let Some((size, left)) = no_room {
+                let split = entry.sizes.as_ref().map(|_| usage.reject_split(choice, amount, left));
+                match split.filter(|split| !split.is_empty()) {
+                    Some(split) => rejections.extend(split),
+                    None => rejections.extend(usage.reject_choice(choice, size)),
+                }
+            }
+        }
+        given
+    }
+
+    /// A card of these amounts that no node has, though nodes have others: nobody can ever give it. Choices need one that
+    /// some node has. Not those that are `short` already.
+    fn nowhere(&self, amounts: &QuotaAmounts, short: impl Fn(&str) -> bool) -> Option<CardRequestError> {
+        if self.cards.is_empty() {
+            return None;
+        }
+        let known = |name: &str| {
+            let mut cards = name.split(CARD_SEPARATOR);
+            cards.any(|card| self.cards.resource(card).is_some())
+        };
+        let mut wanted = amounts.cards().filter(|(_, amount)| *amount > 0);
+        let (name, _) = wanted.find(|(name, _)| !known(name) && !short(name))?;
+        Some(CardRequestError::UnknownCard { card: name.to_string() })
+    }
+
+    /// The vote on a job; what a permitted one needs is reserved, as by [`Self::reserve`].
+    ///
+    /// # Errors
+    /// The errors of [`Self::vote_job`].
+    pub fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
+        let verdict = self.vote_job(cluster_state, job)?;
+        if verdict.is_permitted() {
+            self.reserve(cluster_state, job, &verdict);
+        }
+        Ok(verdict)
+    }
+
+    /// The check of a task: every reason against it, or the cards that would do.
+    ///
+    /// # Errors
+    /// The queue is not there.
+    pub fn vote_task(
+        &self,
+        cluster_state: &ClusterState,
+        queue: &str,
+        task: &TaskRecord,
+    ) -> Result<QuotaVerdict, Problem> {
+        let own = Arc::from(queue);
+        let path = self.queue_path(&own)?;
+        let mut need = TaskNeed::of(self.need_context(cluster_state), task);
+        let mut rejections = path.closed_rejections();
+        if let Some(problem) = &need.request_error {
+            rejections.push(rejection::request_failed(queue, problem));
+        }
+        self.keep_to_given_cards(cluster_state, CardAsker::of(task), &mut need, &path);
+        let mut verdict = QuotaVerdict::default();
+        if path.is_configured() {
+            let usage = path.usage_for_task();
+            let wanted = QuotaAmounts::new(need.cpu, need.memory);
+            rejections.extend(usage.cpu_memory_rejections(&wanted));
+            verdict.headroom = usage.task_headroom(&wanted);
+            for demand in &need.demands {
+                match usage.fitting_cards(demand) {
+                    Ok(cards) => {
+                        let room = cards.iter().map(|(_, room)| *room).fold(0, u64::saturating_add);
+                        verdict.headroom = Some(verdict.headroom.map_or(room, |least| least.min(room)));
+                        verdict.cards.extend(cards);
+                    }
+                    Err(short) => rejections.extend(short),
+                }
+            }
+        }
+        if !rejections.is_empty() {
+            verdict = QuotaVerdict {
+                rejections,
+                headroom: Some(0),
+                ..QuotaVerdict::default()
+            };
+        }
+        Ok(verdict)
+    }
+}

@@ -1,0 +1,163 @@
+//! Votes of the reference: may this job be enqueued, may this task be allocated.
+
+use std::sync::Arc;
+
+use super::check::{QuotaRequester, check_card};
+use super::go_format::{go_float, go_format};
+use super::state::UpstreamCapacityState;
+use crate::model::{ClusterState, ErrorCode, JobRecord, Problem, TaskRecord};
+use crate::plugin::Resolution;
+use crate::plugins::capacity_card::{
+    QueueAccount, QuotaAmounts, QuotaComparison, QuotaDimension, QuotaRejection, QuotaVerdict, rejection,
+};
+
+impl UpstreamCapacityState {
+    /// The reference's vote on a job. Nothing is reserved by it.
+    ///
+    /// # Errors
+    /// The job's queue is not there, or the reference panics.
+    pub fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
+        let account = self.account_or_default(&job.queue)?;
+        if !account.limits.is_open() {
+            return Ok(QuotaVerdict::rejected(rejection::queue_not_open(&job.queue)));
+        }
+        let measurements = self.current_job_amounts(cluster_state, job);
+        let min = &measurements.min_resources;
+        let mut total = min.clone();
+        total.add(&account.allocated);
+        total.add(&account.inqueue);
+        if !account.elastic.fits_in(&total) {
+            let message = format!(
+                "more is elastic in queue `{}` than it holds with job `{}`; the reference panics here",
+                job.queue, job.name
+            );
+            return Err(Problem::new(ErrorCode::ReferencePanics, "", message));
+        }
+        total.subtract(&account.elastic);
+        if let Some(rejection) = first_rejection(&job.queue, min, &total, &account, QuotaRequester::Job) {
+            return Ok(QuotaVerdict::rejected(rejection));
+        }
+        Ok(QuotaVerdict {
+            min_amounts: Arc::new(measurements.without_gated(min.clone())),
+            ..QuotaVerdict::default()
+        })
+    }
+
+    /// The vote on a job; what a permitted one needs is reserved, once more with each permit.
+    ///
+    /// # Errors
+    /// The errors of [`Self::vote_job`].
+    pub fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
+        let verdict = self.vote_job(cluster_state, job)?;
+        if verdict.is_permitted() {
+            self.reserve(&job.queue, &verdict.min_amounts)?;
+        }
+        Ok(verdict)
+    }
+
+    /// The reference's check of a task of a queue.
+    ///
+    /// # Errors
+    /// The queue is not there.
+    pub fn vote_task(&self, queue: &str, task: &TaskRecord) -> Result<QuotaVerdict, Problem> {
+        let account = self.account_or_default(queue)?;
+        if !account.limits.is_open() {
+            return Ok(QuotaVerdict::rejected(rejection::queue_not_open(queue)));
+        }
+        let request = match self.task_request_amounts(task) {
+            Ok(request) => request,
+            Err(error) => return Ok(QuotaVerdict::rejected(rejection::request_failed(queue, &error))),
+        };
+        let mut total = account.allocated.clone();
+        total.add(&request);
+        if let Some(rejection) = first_rejection(queue, &request, &total, &account, QuotaRequester::Task) {
+            return Ok(QuotaVerdict::rejected(rejection));
+        }
+        Ok(QuotaVerdict::default())
+    }
+}
+
+/// The first thing that is short. Cards are looked at by name.
+fn first_rejection(
+    queue: &str,
+    wanted: &QuotaAmounts,
+    total: &QuotaAmounts,
+    account: &QueueAccount,
+    asker: QuotaRequester,
+) -> Option<QuotaRejection> {
+    let capability = &account.limits.capability;
+    for (dimension, compared) in compare_cpu_memory(wanted, total, capability) {
+        if compared.requested > 0 && compared.total > compared.capability {
+            return Some(insufficient_upstream(queue, asker, dimension, compared));
+        }
+    }
+    let ignored = |card: &str| asker == QuotaRequester::Job && card == "pods";
+    wanted
+        .cards()
+        .filter(|(card, _)| !ignored(card))
+        .find_map(|(card, requested)| {
+            let checked = check_card(card, requested, total, capability, asker);
+            let compared = QuotaComparison {
+                requested,
+                total: checked.total,
+                capability: checked.capability,
+            };
+            (!checked.fits).then(|| insufficient_upstream(queue, asker, QuotaDimension::Card(card), compared))
+        })
+}
+
+/// Too little, in the words of the reference.
+fn insufficient_upstream(
+    queue: &str,
+    asker: QuotaRequester,
+    dimension: QuotaDimension<'_>,
+    compared: QuotaComparison,
+) -> QuotaRejection {
+    let (what, unit, scale) = match dimension {
+        QuotaDimension::Cpu => ("CPU".to_owned(), "", 1.0),
+        QuotaDimension::Memory => ("memory".to_owned(), " Mi", 1024.0),
+        QuotaDimension::Card(name) => (format!("<{name}>"), "", 1.0),
+    };
+    let shown = |amount: i128| go_float(amount as f64 / scale / scale);
+    let queue = match (dimension, asker) {
+        (QuotaDimension::Memory, QuotaRequester::Job) => queue.to_owned(),
+        _ => format!("<{queue}>"),
+    };
+    let message = format!(
+        "Queue {queue} has insufficient {what} quota: requested <{}{unit}>, total would be <{}{unit}>, but capability is <{}{unit}>",
+        shown(compared.requested),
+        shown(compared.total),
+        shown(compared.capability),
+    );
+    let message = match asker {
+        QuotaRequester::Job => go_format(&message),
+        QuotaRequester::Task => message,
+    };
+    let rejection = rejection::rejection(
+        dimension.code(),
+        message,
+        dimension.resource(),
+        Resolution::Unschedulable,
+    );
+    rejection::with_measurements(rejection, dimension, compared)
+}
+
+/// The amounts of cpu, then of memory: requested, total, capability.
+fn compare_cpu_memory(
+    requested: &QuotaAmounts,
+    total: &QuotaAmounts,
+    capability: &QuotaAmounts,
+) -> [(QuotaDimension<'static>, QuotaComparison); 2] {
+    let compared = |requested, total, capability| QuotaComparison {
+        requested,
+        total,
+        capability,
+    };
+    [
+        (QuotaDimension::Cpu, compared(requested.cpu, total.cpu, capability.cpu)),
+        (
+            QuotaDimension::Memory,
+            compared(requested.memory, total.memory, capability.memory),
+        ),
+    ]
+}
