@@ -45,7 +45,7 @@ fn against(limits: &str, compatibility: &str) -> pb::EvaluationRef {
         ..pb::InlineSnapshot::default()
     };
     pb::EvaluationRef {
-        target: Some(pb::evaluation_ref::Target::Inline(inline)),
+        target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
         ..pb::EvaluationRef::default()
     }
 }

@@ -374,8 +374,8 @@ type ReloadPolicyRequest struct {
 	DryRun bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// True: warnings are errors.
 	Strict bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
-	// "upstream" or "corrected", if the document does not set it. Empty:
-	// "corrected".
+	// "corrected", "upstream" or a release such as "volcano-1.15.1", if the document
+	// does not set it. Empty: "corrected".
 	Compatibility string `protobuf:"bytes,6,opt,name=compatibility,proto3" json:"compatibility,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

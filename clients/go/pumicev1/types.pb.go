@@ -1832,8 +1832,12 @@ type Task struct {
 	PriorityFromClass bool `protobuf:"varint,42,opt,name=priority_from_class,json=priorityFromClass,proto3" json:"priority_from_class,omitempty"`
 	// spec.preemptionPolicy of the pod.
 	PreemptionPolicy PreemptionPolicy `protobuf:"varint,43,opt,name=preemption_policy,json=preemptionPolicy,proto3,enum=pumice.v1.PreemptionPolicy" json:"preemption_policy,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Requests (cpu and memory only) of the containers by kube-scheduler's rules,
+	// without spec.resources of the pod. nodeorder of Volcano 1.14 and 1.15 uses
+	// them. Absent: those of the pod.
+	ContainerRequests *ResourceList `protobuf:"bytes,44,opt,name=container_requests,json=containerRequests,proto3" json:"container_requests,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
@@ -2053,6 +2057,13 @@ func (x *Task) GetPreemptionPolicy() PreemptionPolicy {
 		return x.PreemptionPolicy
 	}
 	return PreemptionPolicy_PREEMPTION_POLICY_UNSPECIFIED
+}
+
+func (x *Task) GetContainerRequests() *ResourceList {
+	if x != nil {
+		return x.ContainerRequests
+	}
+	return nil
 }
 
 // Constraints of a pod on nodes and on other pods.
@@ -3657,8 +3668,8 @@ type InlineSnapshot struct {
 	PolicyDocument string `protobuf:"bytes,2,opt,name=policy_document,json=policyDocument,proto3" json:"policy_document,omitempty"`
 	// Profile of a KubeSchedulerConfiguration. Empty: its only profile.
 	Profile string `protobuf:"bytes,3,opt,name=profile,proto3" json:"profile,omitempty"`
-	// "upstream" or "corrected", if the document does not set it. Empty:
-	// "corrected".
+	// "corrected", "upstream" or a release such as "volcano-1.15.1", if the document
+	// does not set it. Empty: "corrected".
 	Compatibility string `protobuf:"bytes,4,opt,name=compatibility,proto3" json:"compatibility,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4832,8 +4843,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value\x12%\n" +
 	"\x0eglobal_default\x18\x03 \x01(\bR\rglobalDefault\x12H\n" +
-	"\x11preemption_policy\x18\x04 \x01(\x0e2\x1b.pumice.v1.PreemptionPolicyR\x10preemptionPolicy\"\xda\n" +
-	"\n" +
+	"\x11preemption_policy\x18\x04 \x01(\x0e2\x1b.pumice.v1.PreemptionPolicyR\x10preemptionPolicy\"\xa2\v\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x10\n" +
@@ -4862,7 +4872,8 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x06object\x18( \x01(\fR\x06object\x120\n" +
 	"\tpod_rules\x18) \x01(\x0e2\x13.pumice.v1.PodRulesR\bpodRules\x12.\n" +
 	"\x13priority_from_class\x18* \x01(\bR\x11priorityFromClass\x12H\n" +
-	"\x11preemption_policy\x18+ \x01(\x0e2\x1b.pumice.v1.PreemptionPolicyR\x10preemptionPolicy\x1a>\n" +
+	"\x11preemption_policy\x18+ \x01(\x0e2\x1b.pumice.v1.PreemptionPolicyR\x10preemptionPolicy\x12F\n" +
+	"\x12container_requests\x18, \x01(\v2\x17.pumice.v1.ResourceListR\x11containerRequests\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -5267,67 +5278,68 @@ var file_pumice_v1_types_proto_depIdxs = []int32{
 	10, // 37: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
 	3,  // 38: pumice.v1.Task.pod_rules:type_name -> pumice.v1.PodRules
 	1,  // 39: pumice.v1.Task.preemption_policy:type_name -> pumice.v1.PreemptionPolicy
-	64, // 40: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
-	24, // 41: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
-	34, // 42: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
-	35, // 43: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
-	36, // 44: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
-	33, // 45: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
-	13, // 46: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
-	25, // 47: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
-	30, // 48: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
-	30, // 49: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
-	26, // 50: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
-	29, // 51: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
-	27, // 52: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
-	28, // 53: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	28, // 54: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
-	27, // 55: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
-	31, // 56: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
-	32, // 57: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
-	33, // 58: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
-	33, // 59: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
-	31, // 60: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
-	65, // 61: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
-	28, // 62: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	33, // 63: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
-	11, // 64: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	16, // 65: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	19, // 66: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	22, // 67: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	38, // 68: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
-	3,  // 69: pumice.v1.Cluster.pod_rules:type_name -> pumice.v1.PodRules
-	21, // 70: pumice.v1.Cluster.priority_classes:type_name -> pumice.v1.PriorityClass
-	66, // 71: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
-	44, // 72: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	46, // 73: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	45, // 74: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	41, // 75: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	67, // 76: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
-	39, // 77: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	40, // 78: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	68, // 79: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	37, // 80: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	47, // 81: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	48, // 82: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	48, // 83: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	39, // 84: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	41, // 85: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	51, // 86: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	56, // 87: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	50, // 88: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	67, // 89: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
-	52, // 90: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	56, // 91: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	6,  // 92: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	42, // 93: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	8,  // 94: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	55, // 95: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	96, // [96:96] is the sub-list for method output_type
-	96, // [96:96] is the sub-list for method input_type
-	96, // [96:96] is the sub-list for extension type_name
-	96, // [96:96] is the sub-list for extension extendee
-	0,  // [0:96] is the sub-list for field type_name
+	10, // 40: pumice.v1.Task.container_requests:type_name -> pumice.v1.ResourceList
+	64, // 41: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
+	24, // 42: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
+	34, // 43: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
+	35, // 44: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
+	36, // 45: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
+	33, // 46: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
+	13, // 47: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
+	25, // 48: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
+	30, // 49: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
+	30, // 50: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
+	26, // 51: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
+	29, // 52: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
+	27, // 53: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
+	28, // 54: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	28, // 55: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
+	27, // 56: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
+	31, // 57: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
+	32, // 58: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
+	33, // 59: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
+	33, // 60: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
+	31, // 61: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
+	65, // 62: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
+	28, // 63: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	33, // 64: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
+	11, // 65: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	16, // 66: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	19, // 67: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	22, // 68: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	38, // 69: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
+	3,  // 70: pumice.v1.Cluster.pod_rules:type_name -> pumice.v1.PodRules
+	21, // 71: pumice.v1.Cluster.priority_classes:type_name -> pumice.v1.PriorityClass
+	66, // 72: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
+	44, // 73: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	46, // 74: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	45, // 75: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	41, // 76: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	67, // 77: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
+	39, // 78: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	40, // 79: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	68, // 80: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	37, // 81: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	47, // 82: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	48, // 83: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	48, // 84: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	39, // 85: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	41, // 86: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	51, // 87: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	56, // 88: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	50, // 89: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	67, // 90: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
+	52, // 91: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	56, // 92: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	6,  // 93: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	42, // 94: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	8,  // 95: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	55, // 96: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	97, // [97:97] is the sub-list for method output_type
+	97, // [97:97] is the sub-list for method input_type
+	97, // [97:97] is the sub-list for extension type_name
+	97, // [97:97] is the sub-list for extension extendee
+	0,  // [0:97] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }

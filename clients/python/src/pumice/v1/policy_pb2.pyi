@@ -221,8 +221,8 @@ class ReloadPolicyRequest(_message.Message):
     strict: _builtins.bool
     """True: warnings are errors."""
     compatibility: _builtins.str
-    """"upstream" or "corrected", if the document does not set it. Empty:
-    "corrected".
+    """"corrected", "upstream" or a release such as "volcano-1.15.1", if the document
+    does not set it. Empty: "corrected".
     """
     def __init__(
         self,

@@ -1180,6 +1180,7 @@ class Task(_message.Message):
     POD_RULES_FIELD_NUMBER: _builtins.int
     PRIORITY_FROM_CLASS_FIELD_NUMBER: _builtins.int
     PREEMPTION_POLICY_FIELD_NUMBER: _builtins.int
+    CONTAINER_REQUESTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the task: "namespace/name". Optional in requests."""
     uid: _builtins.str
@@ -1293,6 +1294,13 @@ class Task(_message.Message):
     def kubernetes_requests(self) -> Global___ResourceList:
         """Requests by kube-scheduler's rules. Absent: `requests`."""
 
+    @_builtins.property
+    def container_requests(self) -> Global___ResourceList:
+        """Requests (cpu and memory only) of the containers by kube-scheduler's rules,
+        without spec.resources of the pod. nodeorder of Volcano 1.14 and 1.15 uses
+        them. Absent: those of the pod.
+        """
+
     def __init__(
         self,
         *,
@@ -1323,10 +1331,11 @@ class Task(_message.Message):
         pod_rules: Global___PodRules.ValueType = ...,
         priority_from_class: _builtins.bool = ...,
         preemption_policy: Global___PreemptionPolicy.ValueType = ...,
+        container_requests: Global___ResourceList | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "kubernetes_requests", b"kubernetes_requests", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "container_requests", b"container_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "kubernetes_requests", b"kubernetes_requests", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "kubernetes_requests", b"kubernetes_requests", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "object", b"object", "pod_rules", b"pod_rules", "preemption_policy", b"preemption_policy", "priority", b"priority", "priority_class_name", b"priority_class_name", "priority_from_class", b"priority_from_class", "requests", b"requests", "role", b"role", "scheduling_gates", b"scheduling_gates", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "container_requests", b"container_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "kubernetes_requests", b"kubernetes_requests", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "object", b"object", "pod_rules", b"pod_rules", "preemption_policy", b"preemption_policy", "priority", b"priority", "priority_class_name", b"priority_class_name", "priority_from_class", b"priority_from_class", "requests", b"requests", "role", b"role", "scheduling_gates", b"scheduling_gates", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2274,8 +2283,8 @@ class InlineSnapshot(_message.Message):
     profile: _builtins.str
     """Profile of a KubeSchedulerConfiguration. Empty: its only profile."""
     compatibility: _builtins.str
-    """"upstream" or "corrected", if the document does not set it. Empty:
-    "corrected".
+    """"corrected", "upstream" or a release such as "volcano-1.15.1", if the document
+    does not set it. Empty: "corrected".
     """
     @_builtins.property
     def cluster(self) -> Global___Cluster:
