@@ -341,7 +341,11 @@ proptest! {
         let mut jobs = new_jobs(jobs);
         let cluster_state = cluster(quota, &jobs);
         let policy = policy(mixed);
+<<<<<<< HEAD
         let start = |cluster_state: &ClusterState| SchedulingCycle::new(cluster_state.clone(), policy.node_change_rules(), policy.compute_plugin_states(cluster_state));
+=======
+        let start = |cluster_state: &ClusterState| SchedulingCycle::new(cluster_state.clone(), policy.compatibility(), policy.compute_plugin_states(cluster_state));
+>>>>>>> h50
         let mut cycle = start(&cluster_state);
         let mut admitted: Vec<usize> = Vec::new();
         for number in 0..jobs.len() {
@@ -354,7 +358,9 @@ proptest! {
             }
         }
         if forgotten {
-            admitted.iter().for_each(|number| jobs[*number].phase = 1);
+            for number in &admitted {
+                jobs[*number].phase = 1;
+            }
             cycle = start(&cluster(quota, &jobs));
             let all = admitted.iter().flat_map(|number| claims(&jobs[*number], mixed)).collect();
             prop_assume!(give(&mut room(quota, &[]), all));
@@ -399,7 +405,7 @@ proptest! {
             let plain = [("cpu", verdict.min_amounts.cpu), ("memory", verdict.min_amounts.memory)];
             let all = plain.into_iter().chain(verdict.min_amounts.cards().map(|(card, milli)| (&**card, milli)));
             rows.push(Reservation {
-                job: record.name.clone(),
+                job: Arc::clone(&record.name),
                 queue: "q".into(),
                 amounts: all.map(|(name, amount)| (Arc::from(name), amount)).collect(),
                 ..Reservation::default()
