@@ -23,11 +23,7 @@ fn ask(
     ));
     let cycle = SchedulingCycle::new(
         cluster_state.clone(),
-<<<<<<< HEAD
-        policy.node_change_rules(),
-=======
         policy.compatibility(),
->>>>>>> h50
         policy.compute_plugin_states(cluster_state),
     );
     let task = |name: &&str| cluster_state.tasks().get(name).unwrap().record.clone();
