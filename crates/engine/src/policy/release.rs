@@ -366,7 +366,7 @@ mod tests {
         let fields = format!("{NEWEST:?}").matches(": ").count();
         assert_eq!(fields, CHANGES.len());
         let count = |one: Release, other: Release| one.changes_between(other).count();
-        assert_eq!(count(Release::Volcano1144, Release::Volcano1151), 14);
+        assert_eq!(count(Release::Volcano1144, Release::Volcano1151), 15);
         assert_eq!(count(Release::Volcano1151, Release::VolcanoEd72c7c81), 7);
         assert_eq!(count(Release::KubeScheduler136, Release::KubeScheduler137), 2);
         assert_eq!(count(Release::Default, Release::VolcanoEd72c7c81), 0);
