@@ -105,7 +105,10 @@ func (options *Options) table(files *tlsFiles) map[string]func(string) error {
 		"policyMode": oneOf(&settings.PolicyMode, map[string]PolicyMode{
 			"follow": FollowPolicy, "hand": PushPolicy, "check": CheckPolicy,
 		}),
-		"compatibility":  oneOf(&settings.Compatibility, map[string]string{"corrected": "corrected", "upstream": "upstream"}),
+		"compatibility":  oneOf(&settings.Compatibility, map[string]string{
+			"corrected": "corrected", "upstream": "upstream", "volcano-1.14.4": "volcano-1.14.4",
+			"volcano-1.15.1": "volcano-1.15.1", "volcano-ed72c7c81": "volcano-ed72c7c81",
+		}),
 		"fallback":       oneOf(&settings.Fallback, map[string]Fallback{"fail-closed": FailClosed, "abstain": Abstain}),
 		"shadow":         oneOf(&options.Shadow, map[string]bool{"true": true, "false": false}),
 		"plans":          oneOf(&settings.Plans, map[string]bool{"true": true, "false": false}),

@@ -49,8 +49,8 @@ type Settings struct {
 	// PolicyHash is the hash that FollowPolicy expects: under any other policy the service counts as unavailable. Empty: any
 	// policy but the built-in one.
 	PolicyHash string
-	// Compatibility of the scheduler's configuration under PushPolicy and CheckPolicy: "corrected" or "upstream". Default
-	// "corrected". Under FollowPolicy the policy says it.
+	// Compatibility of the scheduler's configuration under PushPolicy and CheckPolicy: "corrected", "upstream" or a
+	// release such as "volcano-1.15.1". Default "corrected". Under FollowPolicy the policy says it.
 	Compatibility string
 	// Fallback is FailClosed by default.
 	Fallback Fallback

@@ -108,13 +108,16 @@ impl JobDemand {
         )
     }
 
-    /// True if a row reserves the whole demand.
+    /// True if a row reserves the whole demand, a choice of cards on one of them.
     pub(super) fn is_covered_by(self, reserved: &[pb::Amount]) -> bool {
         let has = |resource: &str, wanted: u32| {
             let held = reserved.iter().find(|amount| amount.resource == resource);
             held.is_some_and(|amount| amount.value >= f64::from(wanted) * 1_000.0)
         };
-        has("cpu", self.cores) && self.card.is_none_or(|card| has(card, self.cards))
+        has("cpu", self.cores)
+            && self
+                .card
+                .is_none_or(|card| card.split('|').any(|one| has(one, self.cards)))
     }
 }
 
