@@ -105,7 +105,7 @@ func (options *Options) table(files *tlsFiles) map[string]func(string) error {
 		"policyMode": oneOf(&settings.PolicyMode, map[string]PolicyMode{
 			"follow": FollowPolicy, "hand": PushPolicy, "check": CheckPolicy,
 		}),
-		"compatibility":  oneOf(&settings.Compatibility, map[string]string{
+		"compatibility": oneOf(&settings.Compatibility, map[string]string{
 			"corrected": "corrected", "upstream": "upstream", "volcano-1.14.4": "volcano-1.14.4",
 			"volcano-1.15.1": "volcano-1.15.1", "volcano-ed72c7c81": "volcano-ed72c7c81",
 		}),
