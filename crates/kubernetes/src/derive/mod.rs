@@ -75,7 +75,8 @@ pub struct EffectiveTask {
     pub counted_requests: BTreeMap<String, String>,
     /// Non-zero requests of the containers alone. `None`: equal to the non-zero requests of the pod.
     pub container_nonzero_requests: Option<BTreeMap<String, String>>,
-    /// Requests of cpu and memory of the containers alone. `None`: equal to those of the pod.
+    /// Requests of cpu and memory of the containers alone, for a release whose balanced score counts those. `None`:
+    /// equal to those of the pod, or not counted.
     pub container_requests: Option<BTreeMap<String, String>>,
     /// Requests by the rules of kube-scheduler. `None`: equal to the requests.
     pub kubernetes_requests: Option<BTreeMap<String, String>>,
@@ -108,7 +109,7 @@ pub fn effective_task(
 ) -> Result<EffectiveTask, PodError> {
     let kubernetes = kubernetes_amounts(pod, KubernetesRelease::of(rules))?;
     let (nonzero, of_containers) = (kubernetes.nonzero, kubernetes.container_nonzero);
-    let plain = kubernetes.container_plain;
+    let plain = kubernetes.container_plain.filter(|_| !rules.balances_pod_level_resources);
     let counted = counted_texts(&kubernetes);
     let (requests, limits, priority) = match derivation {
         RequestDerivation::Kubernetes => (
