@@ -121,6 +121,7 @@ const ANNOTATIONS: &[&str] = &[
     "volcano.sh/card.request",
     "volcano.sh/hierarchy",
     "volcano.sh/hierarchy-weights",
+    "volcano.sh/nodegroup-resource-limits",
     "volcano.sh/oversubscription-cpu",
     "volcano.sh/oversubscription-memory",
     "volcano.sh/preemptable",
