@@ -109,7 +109,9 @@ pub fn effective_task(
 ) -> Result<EffectiveTask, PodError> {
     let kubernetes = kubernetes_amounts(pod, KubernetesRelease::of(rules))?;
     let (nonzero, of_containers) = (kubernetes.nonzero, kubernetes.container_nonzero);
-    let plain = kubernetes.container_plain.filter(|_| !rules.balances_pod_level_resources);
+    let plain = kubernetes
+        .container_plain
+        .filter(|_| !rules.balances_pod_level_resources);
     let counted = counted_texts(&kubernetes);
     let (requests, limits, priority) = match derivation {
         RequestDerivation::Kubernetes => (
