@@ -225,6 +225,11 @@ impl ChunkAttributes {
         self.taints.value(offset).map_or(&[], |taints| taints)
     }
 
+    /// Lists of taints that nodes have, each once.
+    pub fn taint_lists(&self) -> impl Iterator<Item = &[Taint]> {
+        self.taints.values.iter().map(|taints| &**taints)
+    }
+
     /// Nodes whose list of taints is selected; nodes without taints are not among them.
     pub fn select_taints(&self, select: impl Fn(&[Taint]) -> bool) -> NodeMask {
         self.taints.select(|taints| select(taints))

@@ -1,6 +1,7 @@
 //! Filter of one task class.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use pumice_kernels::shortage::{without_place, without_place_beside};
@@ -33,8 +34,6 @@ struct RecordChecks<'a> {
     terms: Option<Vec<&'a NodeSelectorTerm>>,
     affinity: bool,
     taints: bool,
-    /// Taints that keep the class away from some node, in the releases whose reasons name them.
-    named_taints: Vec<Taint>,
     /// True if a cordon rejects no pod of the class.
     leaves_cordoned: bool,
     /// Required terms that every pod has beside its own; `None`: there are none.
@@ -42,16 +41,7 @@ struct RecordChecks<'a> {
 }
 
 impl<'a> RecordChecks<'a> {
-    fn new(
-        (arguments, compatibility): (&PredicateArguments, Compatibility),
-        cluster_state: &ClusterState,
-        added: &'a AddedRules,
-        constraints: &'a PodConstraints,
-    ) -> Self {
-        let names_taints = arguments.taints && !compatibility.release().rules().hides_taint_in_reason;
-        let tainted = cluster_state.nodes().filter(|_| names_taints);
-        let taints = tainted.filter_map(|(_, node)| first_untolerated(node.record.taints(), &constraints.tolerations));
-        let taints: BTreeSet<&Taint> = taints.collect();
+    fn new(arguments: &PredicateArguments, added: &'a AddedRules, constraints: &'a PodConstraints) -> Self {
         let terms = constraints
             .required_node_terms
             .as_ref()
@@ -66,7 +56,6 @@ impl<'a> RecordChecks<'a> {
             terms: terms.map(|terms| terms.iter().filter(|term| can_match(term)).collect()),
             affinity: arguments.node_affinity,
             taints: arguments.taints,
-            named_taints: taints.into_iter().cloned().collect(),
             added_terms: added.required_node_terms.as_deref(),
             leaves_cordoned: !arguments.cordon || is_tolerated(&cordon, &constraints.tolerations),
         }
@@ -117,18 +106,35 @@ impl<'a> RecordChecks<'a> {
             .select_taints(|taints| first_untolerated(taints, tolerations).is_some())
     }
 
-    /// Nodes of which this taint is the first that the class does not tolerate.
-    fn tainted_first(&self, chunk: &NodeChunk, taint: &Taint) -> NodeMask {
+    /// Nodes of which a taint with this name is the first that the class does not tolerate.
+    fn tainted_first(&self, chunk: &NodeChunk, name: &TaintName) -> NodeMask {
         let tolerations = &self.constraints.tolerations;
-        chunk
-            .attributes()
-            .select_taints(|taints| first_untolerated(taints, tolerations) == Some(taint))
+        chunk.attributes().select_taints(|taints| {
+            first_untolerated(taints, tolerations).is_some_and(|taint| taint_name(taint) == *name)
+        })
     }
 }
 
 /// True if a term matches some node.
 fn can_match(term: &NodeSelectorTerm) -> bool {
     !term.is_empty() && term.is_valid()
+}
+
+/// Key and value of a taint, by which reasons name it.
+type TaintName = [Arc<str>; 2];
+
+fn taint_name(taint: &Taint) -> TaintName {
+    [&taint.key, &taint.value].map(Arc::clone)
+}
+
+/// Names of the taints that are the first that keeps pods with these tolerations away from some node, sorted.
+fn first_taints(cluster_state: &ClusterState, tolerations: &[Toleration]) -> Vec<TaintName> {
+    let chunks = cluster_state.chunks().iter();
+    let lists = chunks.flat_map(|chunk| chunk.attributes().taint_lists());
+    let names: BTreeSet<TaintName> = lists
+        .filter_map(|taints| first_untolerated(taints, tolerations).map(taint_name))
+        .collect();
+    names.into_iter().collect()
 }
 
 /// First taint that keeps pods with these tolerations away.
@@ -165,6 +171,8 @@ pub(in crate::plugins) struct PodFilter<'a> {
     /// Checks of the first task of the template, whose verdict applies to this task. `None`: the class is evaluated by
     /// itself.
     cached: Option<RecordChecks<'a>>,
+    /// Taints that reasons name, in the releases that do so. The numbers of these reasons follow their order.
+    named_taints: Vec<TaintName>,
     ports: &'a [HostPort],
     /// True if no node can match: every required term names nodes, and none in common.
     terms_conflict: bool,
@@ -189,6 +197,8 @@ impl<'a> PodFilter<'a> {
             .as_deref()
             .filter(|_| arguments.node_affinity);
         let first = class.template_constraints.as_deref().filter(|_| arguments.cache);
+        let hides_taint = compatibility.release().rules().hides_taint_in_reason;
+        let names_taints = arguments.taints && !hides_taint && first.is_none();
         Ok(Self {
             plugin,
             rules: PodFilterRules {
@@ -196,9 +206,13 @@ impl<'a> PodFilter<'a> {
                 after_release: context.after_release && compatibility == Compatibility::Corrected,
                 all_statuses: compatibility.is_upstream(),
             },
-            checks: RecordChecks::new((arguments, compatibility), context.cluster_state, added, constraints),
-            cached: first
-                .map(|first| RecordChecks::new((arguments, compatibility), context.cluster_state, added, first)),
+            checks: RecordChecks::new(arguments, added, constraints),
+            cached: first.map(|first| RecordChecks::new(arguments, added, first)),
+            named_taints: if names_taints {
+                first_taints(context.cluster_state, &constraints.tolerations)
+            } else {
+                Vec::new()
+            },
             ports: if arguments.host_ports {
                 &constraints.host_ports
             } else {
@@ -296,6 +310,7 @@ impl<'a> PodFilter<'a> {
             ),
         ];
         let mut left = *among;
+        let reads_reasons = !verdicts.ignores_reasons();
         let mut reject = |number: u16, nodes: NodeMask| {
             let number = if self.cached.is_some() {
                 RejectionKind::Cached.number()
@@ -308,8 +323,10 @@ impl<'a> PodFilter<'a> {
         for (kind, nodes) in kinds {
             reject(kind.number(), nodes);
         }
-        for (taint, number) in checks.named_taints.iter().zip(NAMED_TAINTS..) {
-            reject(number, checks.tainted_first(chunk, taint));
+        if reads_reasons {
+            for (taint, number) in self.named_taints.iter().zip(NAMED_TAINTS..) {
+                reject(number, checks.tainted_first(chunk, taint));
+            }
         }
         reject(RejectionKind::Taint.number(), checks.tainted(chunk));
         among.and_not(&left)
@@ -336,7 +353,13 @@ impl NodeFilter for PodFilter<'_> {
     }
 
     fn outside_inputs(&self) -> Option<HookNumbers> {
-        (!self.pods.reads_other_nodes()).then(HookNumbers::new)
+        let mut inputs = HookNumbers::new();
+        if !self.named_taints.is_empty() {
+            let mut hasher = DefaultHasher::new();
+            self.named_taints.hash(&mut hasher);
+            inputs.push(hasher.finish());
+        }
+        (!self.pods.reads_other_nodes()).then_some(inputs)
     }
 
     fn split_peers(&mut self) -> Vec<Box<dyn PeerFilter>> {
@@ -349,11 +372,11 @@ impl NodeFilter for PodFilter<'_> {
             .copied()
             .unwrap_or(RejectionKind::PodCount);
         let place = number.checked_sub(NAMED_TAINTS).map(usize::from);
-        let taint = place.and_then(|place| self.checks.named_taints.get(place));
+        let taint = place.and_then(|place| self.named_taints.get(place));
         let kind = taint.map_or(kind, |_| RejectionKind::Taint);
         let (code, message) = kind.texts();
         let message = match taint {
-            Some(taint) => format!("node(s) had untolerated taint {{{}: {}}}", taint.key, taint.value),
+            Some([key, value]) => format!("node(s) had untolerated taint {{{key}: {value}}}"),
             None => message.to_owned(),
         };
         Reason {

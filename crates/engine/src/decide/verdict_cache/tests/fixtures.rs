@@ -92,14 +92,19 @@ fn name(number: u32) -> Arc<str> {
 /// Record of a node; `variant` varies one property at a time.
 fn node(number: u32, variant: u32, gpu: ResourceId) -> NodeRecord {
     let zone = (number % 4 + u32::from(variant % 16 == 1)).to_string();
-    let taint = |effect| Taint {
-        key: "team".into(),
+    let taint = |key: &str, effect| Taint {
+        key: key.into(),
         value: Arc::default(),
         effect,
     };
     let taints = match variant % 16 {
-        2 => vec![taint(TaintEffect::NoSchedule)],
-        3 => vec![taint(TaintEffect::PreferNoSchedule)],
+        2 => vec![taint("team", TaintEffect::NoSchedule)],
+        3 => vec![taint("team", TaintEffect::PreferNoSchedule)],
+        7 => vec![taint("disk", TaintEffect::NoExecute)],
+        8 => vec![
+            taint("rack", TaintEffect::NoSchedule),
+            taint("team", TaintEffect::NoSchedule),
+        ],
         _ => Vec::new(),
     };
     let image = NodeImage {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use self::fixtures::{AskedQuery, ClusterChange, DOCUMENTS, all_classes, cluster, form, place, policy, results};
 use crate::decide::{ScoreQuery, VerdictCache, VerdictCacheUse};
 use crate::model::ClusterState;
-use crate::policy::{Compatibility, Policy};
+use crate::policy::{Compatibility, Policy, Release};
 
 const ROOMY: usize = 64 << 20;
 
@@ -23,8 +23,16 @@ fn change() -> impl Strategy<Value = ClusterChange> {
 }
 
 fn some_policy() -> impl Strategy<Value = Arc<Policy>> {
-    let compatibilities = prop_oneof![Just(Compatibility::Corrected), Just(Compatibility::UPSTREAM)];
-    (0..DOCUMENTS.len(), compatibilities).prop_map(|(number, compatibility)| policy(DOCUMENTS[number], compatibility))
+    (0..DOCUMENTS.len(), 0..3_u8).prop_map(|(number, kind)| {
+        let document = DOCUMENTS[number];
+        let compatibility = match kind {
+            0 => Compatibility::Corrected,
+            // Its reasons name taints.
+            1 if !document.contains("KubeSchedulerConfiguration") => Compatibility::Upstream(Release::Volcano1144),
+            _ => Compatibility::UPSTREAM,
+        };
+        policy(document, compatibility)
+    })
 }
 
 proptest! {
@@ -145,6 +153,22 @@ impl CacheTrial {
     fn change(&mut self, kind: u32, number: u32, variant: u32) {
         ClusterChange { kind, number, variant }.apply(&mut self.state);
     }
+}
+
+#[test]
+fn a_new_taint_elsewhere_renames_no_stored_reason() {
+    let mut trial = CacheTrial::new(DOCUMENTS[0]);
+    trial.policy = policy(DOCUMENTS[0], Compatibility::Upstream(Release::Volcano1144));
+    // A node of the first chunk with the taint `team`.
+    trial.change(0, 3, 2);
+    for _ in 0..3 {
+        trial.ask(0, |_| {});
+    }
+    // A node of the second chunk with the taint `disk`, which is sorted before the other.
+    trial.change(0, 300, 7);
+    trial.ask(0, |_| {});
+    trial.change(0, 300, 0);
+    trial.ask(0, |_| {});
 }
 
 /// Filters and scores of three chunks.
