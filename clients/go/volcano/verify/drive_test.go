@@ -87,7 +87,7 @@ func TestOursDrive(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	options.Default()
 	err := plugins.Configure(plugins.Settings{
-		Target: testserver.Start(t).Address, Client: pumice.Options{Timeout: 20 * time.Second},
+		Target: testserver.Start(t).Address, Client: pumice.Options{Timeout: 5 * time.Minute},
 		Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: "upstream", Budget: cycle.Budget{Calls: -1, Time: -1}, VerifyEvery: 1, KeepFor: -1, Observer: strict{t: t}},
 	})
 	if err != nil {

@@ -8,7 +8,7 @@ use pumice_engine::model::{
     ClusterState, JobPhase, JobRecord, QueueRecord, ResourceAmounts, ResourceId, TaskFields, TaskRecord, TaskStatus,
 };
 use pumice_engine::plugin_state::PluginStates;
-use pumice_engine::plugins::capacity_card::{CapacityState, PLUGIN};
+use pumice_engine::plugins::capacity_card::{CapacityState, PLUGIN, UpstreamCapacityState};
 use pumice_engine::policy::Compatibility;
 
 pub(super) const POLICY: &str = "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";
@@ -114,8 +114,11 @@ impl LedgerFixture {
 }
 
 pub(super) fn queue_account(derived: &PluginStates) -> (i128, i128) {
-    let state: &CapacityState = derived.get(PLUGIN).unwrap();
-    state.account("q").map_or((0, 0), |account| {
+    let account = match derived.get::<CapacityState>(PLUGIN) {
+        Some(state) => state.account("q"),
+        None => derived.get::<UpstreamCapacityState>(PLUGIN).unwrap().account("q"),
+    };
+    account.map_or((0, 0), |account| {
         (account.allocated.cpu / 1_000, account.inqueue.cpu / 1_000)
     })
 }

@@ -96,6 +96,11 @@ impl QuotaAmounts {
         self.cards.iter().map(|(name, amount)| (name, *amount))
     }
 
+    /// Amounts of single cards, by name.
+    pub(super) fn singles(&self) -> impl Iterator<Item = (&Arc<str>, i128)> + '_ {
+        self.cards().filter(|(name, _)| !name.contains(CARD_SEPARATOR))
+    }
+
     /// Amounts of several acceptable cards, by name.
     pub(super) fn choices(&self) -> impl Iterator<Item = (&Arc<str>, i128)> + '_ {
         self.cards().filter(|(name, _)| name.contains(CARD_SEPARATOR))

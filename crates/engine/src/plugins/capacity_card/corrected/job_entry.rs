@@ -1,6 +1,7 @@
 //! A job in figures: the least that it needs, what it holds, and what its queue reserves for it.
 //!
-//! What is reserved is the least ([`super::job_minimum`]), less what the job holds already; what it holds beyond is elastic.
+//! A queue reserves the least that the job needs ([`super::job_minimum`]), less what the job holds. What the job holds
+//! beyond the least is elastic.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -189,7 +190,7 @@ impl JobEntry {
             return amounts;
         }
         let mut named = QuotaAmounts::new(amounts.cpu, amounts.memory);
-        for (card, amount) in amounts.cards().filter(|(card, _)| !card.contains(CARD_SEPARATOR)) {
+        for (card, amount) in amounts.singles() {
             named.add_card(card, amount);
         }
         for (choice, amount) in amounts.choices() {
@@ -229,7 +230,7 @@ impl JobEntry {
     pub(super) fn min_on_cards(&self, rest: &QuotaAmounts, given: &QuotaAmounts) -> QuotaAmounts {
         let mut min = given.clone();
         (min.cpu, min.memory) = (self.min.cpu, self.min.memory);
-        // What it holds of the least already, under the names that it needs it by.
+        // The part of the least that the job holds, under the names by which the job needs it.
         let mut held = QuotaAmounts::clone(&self.min);
         set_off(&mut held, rest);
         for (name, amount) in held.cards() {

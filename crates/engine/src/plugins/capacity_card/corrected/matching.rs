@@ -176,7 +176,7 @@ mod tests {
             named_as(&[("A|B", 2), ("B", 3)], &[("B", 5)]),
             counts(&[("A|B", 2), ("B", 3)])
         );
-        // What was given of a choice is of the choice, as far as that needs it, and no task asks for it by its name.
+        // A card that was given for a choice counts as the choice, up to what the choice needs and no task asks for by name.
         assert_eq!(named_as(&[("B", 2)], &[("A|B", 1)]), counts(&[("A|B", 1), ("B", 1)]));
         assert_eq!(
             named_as(&[("B", 3)], &[("A|B", 4), ("B", 1)]),

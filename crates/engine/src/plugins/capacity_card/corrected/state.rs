@@ -13,8 +13,8 @@ use super::task_need::NeedContext;
 use crate::cards::CARD_NAME_ANNOTATION;
 use crate::held_bytes::held_bytes;
 use crate::model::{
-    ClusterState, JobRecord, Problem, Reservation, ResourceId, SortedTable, StoredRecord, TaskClass, TaskRecord,
-    find_text,
+    ClusterState, JobRecord, Problem, Reservation, ResourceId, SortedTable, StoredRecord, TableHandle, TaskClass,
+    TaskRecord, find_text,
 };
 use crate::plugin::{NodeFilter, NodeScorer, PluginAccounts, PluginContext, Shortfall, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
@@ -188,14 +188,21 @@ impl CapacityState {
         Cow::Owned(computed)
     }
 
-    /// Reserves what a permitted job needs; once more for the same job: instead of the former.
-    pub fn reserve(&mut self, cluster_state: &ClusterState, job: &JobRecord, verdict: &QuotaVerdict) {
-        let known = self.jobs.get(&job.name);
+    /// Reserves what a permitted job needs; once more for the same job: instead of the former. `known`: the place of its
+    /// figures.
+    pub(super) fn reserve(
+        &mut self,
+        cluster_state: &ClusterState,
+        job: &JobRecord,
+        known: Option<TableHandle>,
+        verdict: &QuotaVerdict,
+    ) {
+        let existing = known.and_then(|known| self.jobs.at(known));
         let entry = match &verdict.entry {
             Some(entry) => entry.clone(),
-            None => self.job_entry(cluster_state, job, known).into_owned(),
+            None => self.job_entry(cluster_state, job, existing).into_owned(),
         };
-        let (admitted, was) = known.map_or((false, false), |own| (own.admitted, own.tentative));
+        let (admitted, was) = existing.map_or((false, false), |own| (own.admitted, own.tentative));
         let tentative = was || !admitted;
         if tentative && !was {
             Arc::make_mut(&mut self.tentative_jobs).push(Arc::clone(&job.name));
@@ -207,7 +214,10 @@ impl CapacityState {
             chosen: chooses.then(|| Arc::clone(&verdict.min_amounts)),
             ..entry
         };
-        self.replace_job(&job.name, Some(admitted));
+        match known {
+            Some(known) => self.replace_known_job(known, admitted),
+            None => self.replace_job(&job.name, Some(admitted)),
+        }
     }
 
     /// The permit of a job stays: it is enqueued. That is true without a permit, too; then its cards are chosen now.
@@ -285,36 +295,59 @@ impl CapacityState {
 
     /// Puts a job's figures in the place of the former ones, or removes them (`None`); the accounts of its queues follow.
     pub(super) fn replace_job(&mut self, job: &Arc<str>, next: Option<JobEntry>) {
-        let charged = |entry: &JobEntry| (Arc::clone(&entry.queue), entry.contribution());
-        let mut added = next.as_ref().map(charged);
-        let old = match next {
-            Some(next) => self.jobs.insert(Arc::clone(job), next),
-            None => self.jobs.remove(job),
-        };
-        let mut taken = old.as_ref().map(charged);
-        if let (Some((queue, added)), Some((former, taken))) = (&mut added, &mut taken)
-            && queue == former
-        {
-            if added.request == taken.request {
-                (added.request, taken.request) = Default::default();
+        match (self.jobs.find(job), next) {
+            (Some(known), Some(next)) => self.replace_known_job(known, next),
+            (Some(_), None) => {
+                if let Some(old) = self.jobs.remove(job) {
+                    self.uncharge_job(&old);
+                }
             }
-            return self.update_accounts(queue, |_, account| {
-                account.subtract(taken);
-                account.add(added);
-            });
+            (None, Some(next)) => {
+                self.charge_job(&next);
+                self.jobs.insert(Arc::clone(job), next);
+            }
+            (None, None) => {}
         }
-        if let Some((queue, taken)) = taken {
-            self.update_accounts(&queue, |level, account| {
-                account.job_count = account.job_count.saturating_sub(u32::from(level == 0));
-                account.subtract(&taken);
-            });
+    }
+
+    /// Puts figures in the place of those that are there; the accounts of the job's queues follow.
+    fn replace_known_job(&mut self, known: TableHandle, next: JobEntry) {
+        let Some(entry) = self.jobs.at_mut(known) else { return };
+        let old = std::mem::replace(entry, next.clone());
+        if next.queue != old.queue {
+            self.uncharge_job(&old);
+            return self.charge_job(&next);
         }
-        if let Some((queue, added)) = added {
-            self.update_accounts(&queue, |level, account| {
-                account.job_count += u32::from(level == 0);
-                account.add(&added);
-            });
+        // A permit changes nothing but what is reserved.
+        let contribution = if Arc::ptr_eq(&next.amounts, &old.amounts) {
+            JobEntry::promise_and_rest
+        } else {
+            JobEntry::contribution
+        };
+        let (mut added, mut taken) = (contribution(&next), contribution(&old));
+        if added.request == taken.request {
+            (added.request, taken.request) = Default::default();
         }
+        self.update_accounts(&next.queue, |_, account| {
+            account.subtract(&taken);
+            account.add(&added);
+        });
+    }
+
+    fn charge_job(&mut self, entry: &JobEntry) {
+        let contribution = entry.contribution();
+        self.update_accounts(&entry.queue, |level, account| {
+            account.job_count += u32::from(level == 0);
+            account.add(&contribution);
+        });
+    }
+
+    fn uncharge_job(&mut self, entry: &JobEntry) {
+        let contribution = entry.contribution();
+        self.update_accounts(&entry.queue, |level, account| {
+            account.job_count = account.job_count.saturating_sub(u32::from(level == 0));
+            account.subtract(&contribution);
+        });
     }
 }
 
@@ -352,7 +385,7 @@ impl CardRules for CapacityState {
         }
         let queue = Arc::from(queue);
         let path = self.queue_path(&queue).ok()?;
-        // What a job without figures holds is counted nowhere.
+        // Tasks of jobs without figures are counted nowhere.
         let counts = cluster_state.jobs().contains(&task.job) && self.jobs.contains(&task.job);
         let room = path.usage_for_task().task_headroom(&wanted).filter(|_| counts);
         Some(room.unwrap_or(u64::MAX))

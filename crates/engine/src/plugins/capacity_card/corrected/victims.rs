@@ -46,7 +46,7 @@ impl CapacityState {
         }
         let nobody = vec![false; query.candidates.len()];
         let path = self.queue_path(&queue).ok()?;
-        // As filters and admission do: on nodes without that card, whoever goes, they refuse it still.
+        // Filters and admission keep to the given cards, too: they reject nodes without them, whoever is evicted.
         self.keep_to_given_cards(cluster_state, CardAsker::of(query.preemptor), &mut need, &path);
         if need.request_error.is_some() || !path.closed_rejections().is_empty() {
             return Some(nobody);
@@ -93,7 +93,7 @@ impl CapacityState {
         if need.request_error.is_none() && need.demands.is_empty() {
             return Vec::new();
         }
-        // As filters and admission do: on nodes without that card, whoever goes, they refuse it still.
+        // Filters and admission keep to the given cards, too: they reject nodes without them, whoever is evicted.
         self.keep_to_given_cards(cluster_state, CardAsker::of(query.preemptor), &mut need, &path);
         let lasting = need.request_error.is_some() || !path.closed_rejections().is_empty();
         let Some(wanted) = self.amounts_on_node(node, &need).filter(|_| !lasting) else {

@@ -22,8 +22,17 @@ impl CapacityState {
     /// # Errors
     /// The job's queue is not there.
     pub fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
+        self.vote_beside(cluster_state, job, self.jobs.get(&job.name))
+    }
+
+    /// The vote on a job beside the figures that there are of it.
+    fn vote_beside(
+        &self,
+        cluster_state: &ClusterState,
+        job: &JobRecord,
+        existing: Option<&JobEntry>,
+    ) -> Result<QuotaVerdict, Problem> {
         let path = self.queue_path(&job.queue)?;
-        let existing = self.jobs.get(&job.name);
         let entry = self.job_entry(cluster_state, job, existing);
         let own = self.own_part(cluster_state, job, existing, &entry);
         let mut rejections = path.closed_rejections();
@@ -42,6 +51,12 @@ impl CapacityState {
             let mut usage = path.usage_for_job(&own);
             rejections.extend(usage.cpu_memory_rejections(asked));
             if asked.has_cards() {
+                usage.give_claims(None);
+                let short = |(card, amount): &(&Arc<str>, i128)| *amount > 0 && usage.card_headroom(card) < *amount;
+                let short = asked.singles().filter(short);
+                rejections.extend(short.flat_map(|(card, amount)| usage.reject_choice(card, amount)));
+            }
+            if asked.choices().next().is_some() {
                 given = Cow::Owned(self.give_cards(cluster_state, job, &entry, &mut usage, asked, &mut rejections));
             }
         }
@@ -67,7 +82,7 @@ impl CapacityState {
         })
     }
 
-    /// Gives a job cards, beside what is reserved for others: of each choice, in its order, the first card that has quota
+    /// Gives a job cards beside those that are reserved for others: of each choice, in its order, the first card that has quota
     /// and, where the job's tasks are known, free capacity on nodes; if there is none, the first that has quota.
     fn give_cards(
         &self,
@@ -79,12 +94,8 @@ impl CapacityState {
         rejections: &mut Vec<QuotaRejection>,
     ) -> QuotaAmounts {
         let mut given = QuotaAmounts::new(asked.cpu, asked.memory);
-        usage.give_claims(None);
-        for (card, amount) in asked.cards().filter(|(card, _)| !card.contains(CARD_SEPARATOR)) {
-            if amount > 0 {
-                rejections.extend(usage.reject_choice(card, amount));
-                usage.give(card, amount);
-            }
+        for (card, amount) in asked.singles() {
+            usage.give(card, amount.max(0));
             given.add_card(card, amount);
         }
         for (choice, amount) in asked.choices().filter(|(_, amount)| *amount > 0) {
@@ -147,9 +158,10 @@ impl CapacityState {
     /// # Errors
     /// The errors of [`Self::vote_job`].
     pub fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
-        let verdict = self.vote_job(cluster_state, job)?;
+        let known = self.jobs.find(&job.name);
+        let verdict = self.vote_beside(cluster_state, job, known.and_then(|known| self.jobs.at(known)))?;
         if verdict.is_permitted() {
-            self.reserve(cluster_state, job, &verdict);
+            self.reserve(cluster_state, job, known, &verdict);
         }
         Ok(verdict)
     }
