@@ -14,6 +14,12 @@ impl<'a> ClassScorers<'a> {
         scorers.filter(|scorer| scorer.needs_survey())
     }
 
+    /// True if the numbers of a survey are all that it takes from candidates. This may change with the state: a pod elsewhere
+    /// with a preferred term about the class adds a part that takes more.
+    fn survey_by_numbers(&mut self) -> bool {
+        self.surveyors().all(|scorer| scorer.outside_inputs().is_some())
+    }
+
     /// Shows the candidates of each slice to the scorers that depend on them.
     ///
     /// # Errors
@@ -40,7 +46,7 @@ impl<'a> ClassScorers<'a> {
         passing: &[NodeMask],
         reuse: Option<&mut ClassReuse<'_>>,
     ) -> Result<(), Problem> {
-        let Some(reuse) = reuse else {
+        let Some(reuse) = reuse.filter(|_| self.survey_by_numbers()) else {
             return self.survey(slices.iter().map(|slice| slice.chunk).zip(passing));
         };
         for (slice, candidates) in slices.iter().zip(passing) {
@@ -51,7 +57,8 @@ impl<'a> ClassScorers<'a> {
 
     /// Shows the candidates of a slice to the scorers that depend on them, or the numbers that these took from it before.
     fn survey_or_reuse(&mut self, slice: &ChunkSlice<'_>, candidates: &NodeMask, reuse: &mut ClassReuse<'_>) {
-        if let Some(stored) = reuse.surveyed(slice) {
+        let count = self.surveyors().count();
+        if let Some(stored) = reuse.surveyed(slice).filter(|stored| stored.len() == count) {
             let scorers = self.surveyors().zip(stored);
             return scorers.for_each(|(scorer, numbers)| scorer.survey_again(numbers));
         }

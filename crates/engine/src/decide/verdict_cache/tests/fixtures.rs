@@ -9,6 +9,7 @@ use crate::decide::{
 use crate::model::constraints::{
     HostPort, LabelSelector, NodeImage, NodeProperties, NodeSelectorTerm, PodAffinityTerm, PodConstraints, PodTerms,
     PreferredTerm, SelectorRequirement, SpreadConstraint, SpreadPolicy, Taint, TaintEffect, Toleration,
+    WeightedPodTerm,
 };
 use crate::model::{
     ClusterState, DeviceRequest, NodeDevices, NodeRecord, NodeSlot, ResourceAmounts, ResourceId, ResourceTable,
@@ -208,6 +209,11 @@ fn placed(number: u32, variant: u32, gpu: ResourceId) -> TaskRecord {
         } else {
             Vec::new()
         },
+        pod_affinity: if variant.is_multiple_of(11) {
+            rather_near("web")
+        } else {
+            PodTerms::default()
+        },
         pod_anti_affinity: if variant.is_multiple_of(17) {
             near("db")
         } else {
@@ -258,6 +264,14 @@ fn near(app: &str) -> PodTerms {
     };
     PodTerms {
         required: vec![term],
+        ..PodTerms::default()
+    }
+}
+
+fn rather_near(app: &str) -> PodTerms {
+    let preferred = near(app).required.into_iter();
+    PodTerms {
+        preferred: preferred.map(|term| WeightedPodTerm { weight: 50, term }).collect(),
         ..PodTerms::default()
     }
 }

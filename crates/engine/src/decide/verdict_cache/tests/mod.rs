@@ -7,7 +7,7 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use self::fixtures::{AskedQuery, ClusterChange, DOCUMENTS, all_classes, cluster, form, place, policy, results};
+use self::fixtures::{AskedQuery, ClusterChange, DOCUMENTS, NAMES, all_classes, cluster, form, place, policy, results};
 use crate::decide::{ScoreQuery, VerdictCache, VerdictCacheUse};
 use crate::model::ClusterState;
 use crate::policy::{Compatibility, Policy, Release};
@@ -61,6 +61,24 @@ proptest! {
             let stored = results(state, policy, &query, Some((&cache, lineage)));
             prop_assert_eq!(stored, new);
             prop_assert!(cache.usage().bytes <= max_bytes);
+        }
+    }
+
+    #[test]
+    fn stored_surveys_heed_pods_that_come_and_go(
+        document in prop::sample::select(vec![DOCUMENTS[0], DOCUMENTS[3]]),
+        limit in prop::option::of(1_usize..40),
+        steps in prop::collection::vec((0..NAMES, 0..4_u32, any::<bool>()), 8),
+    ) {
+        let policy = policy(document, Compatibility::Corrected);
+        let (mut state, cache) = (cluster(), VerdictCache::new(ROOMY));
+        for (number, variant, comes) in steps {
+            // Every other of these pods prefers nodes beside others.
+            let change = ClusterChange { kind: if comes { 7 } else { 4 }, number, variant: variant * 11 / 2 };
+            change.apply(&mut state);
+            let query = AskedQuery::Score(ScoreQuery { limit, ..all_classes(&state) });
+            let new = results(&state, &policy, &query, None);
+            prop_assert_eq!(results(&state, &policy, &query, Some((&cache, ""))), new);
         }
     }
 
@@ -252,6 +270,27 @@ fn classes_that_read_other_nodes_are_judged_each_time() {
     trial.ask(6, |_| {});
     trial.ask(6, |_| {});
     assert_eq!(trial.ask(6, |_| {}), (3, 0), "the filters alone");
+}
+
+#[test]
+fn a_preferred_term_elsewhere_ends_stored_surveys() {
+    // The plugin takes more from the candidates, or one more plugin takes something.
+    for document in [DOCUMENTS[0], DOCUMENTS[3]] {
+        let mut trial = CacheTrial::new(document);
+        for _ in 0..3 {
+            trial.ask(0, |query| query.limit = None);
+            trial.place(0, 5);
+        }
+        // A running pod of the second chunk that is rather near pods of the class.
+        trial.change(7, 300, 33);
+        for judged in [1, 0] {
+            let counts = trial.ask(0, |query| query.limit = None);
+            assert_eq!(counts.1, judged, "the changed filter alone");
+            trial.place(0, 5);
+        }
+        trial.change(4, 0, 33);
+        trial.ask(0, |query| query.limit = None);
+    }
 }
 
 #[test]
