@@ -143,7 +143,7 @@ fn victims(criterion: &mut Criterion) {
     let policy = policy(HIERARCHY);
     let cycle = SchedulingCycle::new(
         cluster_state.clone(),
-        policy.compatibility(),
+        policy.node_change_rules(),
         policy.compute_plugin_states(&cluster_state),
     );
     let mut bench_group = criterion.benchmark_group("1000 candidates");

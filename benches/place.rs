@@ -37,7 +37,7 @@ fn place(criterion: &mut Criterion) {
         group.bench_function(format!("preview, {name}"), |bench| {
             bench.iter(|| decide::place(&cluster_state, &policy, &derived, &asked));
         });
-        let cycle = SchedulingCycle::new(cluster_state.clone(), policy.compatibility(), derived);
+        let cycle = SchedulingCycle::new(cluster_state.clone(), policy.node_change_rules(), derived);
         group.bench_function(format!("session, {name}"), |bench| {
             bench.iter(|| {
                 let mut cycle = cycle.clone();

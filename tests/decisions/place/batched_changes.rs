@@ -110,7 +110,7 @@ pub(super) fn check(case: &PlaceCase, steps: &[RandomChange], sorted: bool) {
     }
     let cluster_state = engine::cluster_state(&cluster);
     let derived = policy.compute_plugin_states(&cluster_state);
-    let begun = SchedulingCycle::new(cluster_state, policy.compatibility(), derived);
+    let begun = SchedulingCycle::new(cluster_state, policy.node_change_rules(), derived);
     let changes = changes(case, steps, sorted);
     let (mut together, mut alone) = (begun.clone(), begun);
     let outcome = together.apply(&changes);

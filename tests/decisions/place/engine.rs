@@ -216,7 +216,7 @@ pub(super) fn check(case: &PlaceCase) {
     let cluster_state = engine::cluster_state(&cluster);
     let begun = SchedulingCycle::new(
         cluster_state.clone(),
-        policy.compatibility(),
+        policy.node_change_rules(),
         policy.compute_plugin_states(&cluster_state),
     );
     let mut engine = EngineScheduler {
@@ -369,7 +369,7 @@ fn a_missing_task_leaves_the_cycle_unchanged() {
     let policy = compile(document, &CompileOptions::default()).unwrap().policy;
     let mut cycle = SchedulingCycle::new(
         cluster_state.clone(),
-        policy.compatibility(),
+        policy.node_change_rules(),
         policy.compute_plugin_states(&cluster_state),
     );
     let group = PlaceGroup {

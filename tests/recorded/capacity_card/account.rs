@@ -392,7 +392,7 @@ fn the_request_of_an_account_follows_the_changes_of_a_session() {
     let policy = policy("actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n");
     let mut cycle = SchedulingCycle::new(
         asked.cluster_state.clone(),
-        policy.compatibility(),
+        policy.node_change_rules(),
         policy.compute_plugin_states(&asked.cluster_state),
     );
     let mut step = |change: Option<SessionChange>| {

@@ -23,7 +23,7 @@ fn ask(
     ));
     let cycle = SchedulingCycle::new(
         cluster_state.clone(),
-        policy.compatibility(),
+        policy.node_change_rules(),
         policy.compute_plugin_states(cluster_state),
     );
     let task = |name: &&str| cluster_state.tasks().get(name).unwrap().record.clone();

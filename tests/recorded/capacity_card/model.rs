@@ -341,7 +341,7 @@ proptest! {
         let mut jobs = new_jobs(jobs);
         let cluster_state = cluster(quota, &jobs);
         let policy = policy(mixed);
-        let start = |cluster_state: &ClusterState| SchedulingCycle::new(cluster_state.clone(), policy.compatibility(), policy.compute_plugin_states(cluster_state));
+        let start = |cluster_state: &ClusterState| SchedulingCycle::new(cluster_state.clone(), policy.node_change_rules(), policy.compute_plugin_states(cluster_state));
         let mut cycle = start(&cluster_state);
         let mut admitted: Vec<usize> = Vec::new();
         for number in 0..jobs.len() {

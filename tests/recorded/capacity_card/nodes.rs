@@ -147,7 +147,7 @@ fn s22_a_preemptor_passes_once_its_victims_give_their_cards_back() {
     let policy = policy(POLICY);
     let mut cycle = SchedulingCycle::new(
         cluster_state.clone(),
-        policy.compatibility(),
+        policy.node_change_rules(),
         policy.compute_plugin_states(&cluster_state),
     );
     let passes = |cycle: &SchedulingCycle| {

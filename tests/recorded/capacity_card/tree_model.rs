@@ -251,7 +251,7 @@ proptest! {
         }));
         let policy = policy(mixed);
         let mut cycle =
-            SchedulingCycle::new(cluster_state.clone(), policy.compatibility(), policy.compute_plugin_states(&cluster_state));
+            SchedulingCycle::new(cluster_state.clone(), policy.node_change_rules(), policy.compute_plugin_states(&cluster_state));
         let state: &CapacityState = cycle.plugin_states().get("capacity-card").unwrap();
         let record = &cluster_state.jobs().get("ns/j0").unwrap().record;
         let permitted = state.vote_job(&cluster_state, record).unwrap().is_permitted();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, ShareEvent, TaskPlacement};
+use pumice_engine::cycle::{ChangeOutcome, NodeChangeRules, SchedulingCycle, SessionChange, ShareEvent, TaskPlacement};
 use pumice_engine::model::{
     ClusterState, JobRecord, NodeVector, Problem, RecordKind, ResourceTotals, StoredRecord, TaskStatus,
 };
@@ -118,7 +118,11 @@ fn at_engine(bench: &mut VectorHarness, differences: &mut VectorDifferences, cas
         Err(report) => return differences.differ("policy", "taken", &report.diagnostics),
     };
     let derived = compiled.policy.compute_plugin_states(&cluster_state);
-    let cycle = SchedulingCycle::new(cluster_state, Compatibility::UPSTREAM, derived);
+    let rules = NodeChangeRules {
+        compatibility: Compatibility::UPSTREAM,
+        ..compiled.policy.node_change_rules()
+    };
+    let cycle = SchedulingCycle::new(cluster_state, rules, derived);
     compare_state(differences, "initial", &case["expect"]["initial"], &cycle);
     let mut scheduler = StatementReplay::new(
         case,

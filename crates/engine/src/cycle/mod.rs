@@ -83,6 +83,14 @@ pub struct NodeChangeRules {
     pub moves_pods: bool,
 }
 
+impl NodeChangeRules {
+    /// True if filters and scores of Kubernetes show the pods as the cycle found them.
+    pub fn keeps_pods(self) -> bool {
+        self.compatibility.is_upstream() && !self.moves_pods
+    }
+}
+
+#[cfg(test)]
 impl From<Compatibility> for NodeChangeRules {
     fn from(compatibility: Compatibility) -> Self {
         Self {
@@ -103,11 +111,10 @@ pub struct SchedulingCycle {
 impl SchedulingCycle {
     /// Starts a cycle on a cluster state and its plugin states. Under `upstream` the reference panics if drf subtracts
     /// more than it has added. The cycle rejects such changes.
-    pub fn new(mut cluster_state: ClusterState, rules: impl Into<NodeChangeRules>, derived: PluginStates) -> Self {
-        let rules = rules.into();
+    pub fn new(mut cluster_state: ClusterState, rules: NodeChangeRules, derived: PluginStates) -> Self {
         let upstream = match rules.compatibility {
             Compatibility::Upstream(_) => {
-                cluster_state.begin_upstream_cycle();
+                cluster_state.begin_upstream_cycle(rules.moves_pods);
                 Some(UpstreamState::new(cluster_state.clone(), rules))
             }
             Compatibility::Corrected => None,

@@ -25,6 +25,10 @@ pub(super) fn add_scores_ahead(
     parallelism: Parallelism<'_>,
     mut results: TaskResults<ScoreSheet>,
 ) -> Option<TaskResults<ScoreSheet>> {
+    if policy.node_change_rules().keeps_pods() {
+        // The reference would score a node of its session as if the tasks before were not there.
+        return Some(results);
+    }
     let node_query = &query.node_query;
     let lookup = ClassLookup::of(context.cluster_state, policy, &node_query.plugins);
     // Tasks of one class share their sheet.

@@ -411,6 +411,8 @@ pub struct PluginHooks {
     /// True if the plugin tells filters and scores of Kubernetes which pods a session moves. Of a policy without such a
     /// plugin, the reference's scores show the pods as the session found them.
     pub moves_pods: bool,
+    /// True if the filter or the score reads the pods of nodes as Kubernetes counts them.
+    pub reads_pods: bool,
     /// True if the plugin abstains on every task. Place then does not ask it about each task.
     pub abstains_on_tasks: bool,
     /// Name under which the plugin's state is kept, if plugins of other names read the same state; `None`: the plugin's

@@ -115,6 +115,9 @@ impl<'q> GroupPlacer<'q> {
         if self.policy.reads_devices(&[]) {
             return RejudgeScope::AllNodes;
         }
+        if self.state.keeps_pods() {
+            return RejudgeScope::OwnNode;
+        }
         let Some((own, pod)) = class.constraints.as_ref().zip(class.pod.as_ref()) else {
             return RejudgeScope::OwnNode;
         };

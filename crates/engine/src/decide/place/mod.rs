@@ -176,7 +176,7 @@ pub fn place_cancellable(
 ) -> Result<Option<PlaceResult>, Problem> {
     let (mut hypothetical_state, plugin_states) = hypothetical_state(cluster_state, policy, origin, query);
     if policy.compatibility().is_upstream() && hypothetical_state.cycle_beginning().is_none() {
-        hypothetical_state.begin_upstream_cycle();
+        hypothetical_state.begin_upstream_cycle(policy.node_change_rules().moves_pods);
     }
     let needed = min_count(&hypothetical_state, query);
     count_pods(&hypothetical_state, policy, query);

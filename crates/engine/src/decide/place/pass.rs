@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::devices::DeviceChooser;
 use super::peers::{OwnScore, PeerHooks};
-use crate::cycle::assume;
+use crate::cycle::{NodeChangeRules, assume};
 use crate::decide::candidates::{ChunkSlice, NodeCandidates};
 use crate::decide::class_scorers::{ClassScorers, ScoreScratch};
 use crate::decide::plugin_selection::PluginSelection;
@@ -34,7 +34,7 @@ pub(super) enum RejudgeScope {
 #[derive(Debug)]
 pub(super) struct ArrivingTask {
     task: TaskRecord,
-    compatibility: Compatibility,
+    rules: NodeChangeRules,
     /// Amounts that it adds to columns; `None`: nodes have vectors of their own.
     uniform_arrival: Option<UniformArrival>,
     /// Class of the pod, if selectors of the policy's plugins see it.
@@ -48,14 +48,14 @@ pub(super) struct ArrivingTask {
 impl ArrivingTask {
     pub(super) fn new(task: &TaskRecord, status: TaskStatus, policy: &Policy) -> Self {
         let task = TaskRecord { status, ..task.clone() };
-        let compatibility = policy.compatibility();
+        let rules = policy.node_change_rules();
         // Columns do not show the devices of nodes.
-        let by_columns = compatibility == Compatibility::Corrected && !policy.reads_devices(&[]);
+        let by_columns = rules.compatibility == Compatibility::Corrected && !policy.reads_devices(&[]);
         let uniform_arrival = by_columns.then(|| UniformArrival::of(&task));
         Self {
             device_chooser: DeviceChooser::of(policy, &task),
             task,
-            compatibility,
+            rules,
             uniform_arrival,
             pod_class: None,
             scope: RejudgeScope::OwnNode,
@@ -93,13 +93,13 @@ impl ArrivingTask {
     /// Adds one more task to a node. Returns its devices.
     pub(super) fn arrive(&self, entry: &mut NodeEntry) -> DeviceMask {
         let Some(chooser) = &self.device_chooser else {
-            assume(entry, &self.task, self.compatibility);
+            assume(entry, &self.task, self.rules);
             return 0;
         };
         let devices = chooser.choose(entry, self.task.status == TaskStatus::Pipelined);
         let mut task = self.task.clone();
         task.assign_devices(devices);
-        assume(entry, &task, self.compatibility);
+        assume(entry, &task, self.rules);
         devices
     }
 

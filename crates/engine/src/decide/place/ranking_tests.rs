@@ -15,10 +15,11 @@ use crate::model::{NodeRecord, NodeSlot, ResourceAmounts, ResourceId, ResourceTa
 use crate::plugin_state::PluginStates;
 use crate::policy::Compatibility;
 
-const POLICIES: [&str; 3] = [
+const POLICIES: [&str; 4] = [
     "{name: predicates}, {name: nodeorder}, {name: binpack}",
     "{name: nodeorder, arguments: {mostrequested.weight: 2, nodeaffinity.weight: 5}}, {name: predicates}",
     "{name: binpack}, {name: resource-strategy-fit}",
+    "{name: nodeorder}, {name: binpack}",
 ];
 
 fn labels(zone: u8) -> TextMap {
@@ -149,7 +150,7 @@ proptest! {
                 state.put_task(TaskRecord { name, ..task.clone() }, &Arc::from("test"));
             }
         }
-        let mut cycle = SchedulingCycle::new(state, compatibility, PluginStates::default());
+        let mut cycle = SchedulingCycle::new(state, policy.node_change_rules(), PluginStates::default());
         let (chooser, mut rankings) = (NodeChooser::new(&policy), NodeRankings::default());
         let (mut changes, mut placed): (Vec<NodeSlot>, Vec<Arc<str>>) = (Vec::new(), Vec::new());
         for (number, (class, other, what)) in steps.into_iter().enumerate() {
@@ -164,7 +165,7 @@ proptest! {
                     IdleChoice::Node(slot) => prop_assert_eq!(Some(slot), expected),
                     IdleChoice::NoneIdle => prop_assert_eq!(expected, None),
                     IdleChoice::Unscored(problem) => prop_assert!(false, "{:?}", problem),
-                    // Ports are in no column; the last policy reads none.
+                    // Ports are in no column; the last policies read none.
                     IdleChoice::Unranked => {
                         prop_assert!(number_of_policy < 2 && !stored.record.host_ports().is_empty());
                     }

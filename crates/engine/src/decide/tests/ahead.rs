@@ -284,3 +284,31 @@ fn no_scores_ahead_where_more_than_the_node_counts() {
     assert_eq!(ahead(&off, 7), DEPTH, "nobody reads the devices");
     assert_eq!(ahead_of(&off, 7, &["binpack"]), DEPTH, "nobody reads the devices");
 }
+
+#[test]
+fn no_scores_ahead_where_a_session_keeps_its_pods() {
+    let state = cluster();
+    let all = all_classes(&state);
+    let weights = "tainttoleration.weight: 0, nodeaffinity.weight: 0, imagelocality.weight: 0";
+    let ordered =
+        format!("{{actions: allocate, tiers: [{{plugins: [{{name: nodeorder, arguments: {{{weights}}}}}]}}]}}");
+    let with_predicates = ordered.replace("[{name: nodeorder", "[{name: predicates}, {name: nodeorder");
+    let ahead = |document: &str, compatibility| {
+        let query = ScoreQuery {
+            node_query: NodeQuery {
+                tasks: vec![all.node_query.tasks[0].clone()],
+                ..all.node_query.clone()
+            },
+            limit: None,
+            ahead: DEPTH,
+            ..all.clone()
+        };
+        sheet(&state, &policy(document, compatibility), &query)
+            .unwrap()
+            .ahead
+            .len()
+    };
+    assert_eq!(ahead(&ordered, Compatibility::UPSTREAM), 0);
+    assert_eq!(ahead(&with_predicates, Compatibility::UPSTREAM), DEPTH);
+    assert_eq!(ahead(&ordered, Compatibility::Corrected), DEPTH);
+}

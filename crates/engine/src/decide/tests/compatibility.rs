@@ -204,8 +204,8 @@ fn a_node_without_scalars_gains_no_future_scalars_under_upstream() {
     };
     cluster_state.put_job(job, &Arc::from("test"));
     cluster_state.put_task(waiting.clone(), &Arc::from("test"));
-    let future = |compatibility| {
-        let mut cycle = SchedulingCycle::new(cluster_state.clone(), compatibility, PluginStates::default());
+    let future = |compatibility: Compatibility| {
+        let mut cycle = SchedulingCycle::new(cluster_state.clone(), compatibility.into(), PluginStates::default());
         let placement = TaskPlacement {
             task: Arc::clone(&waiting.name),
             node: "n".into(),

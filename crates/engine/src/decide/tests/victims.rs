@@ -82,7 +82,7 @@ fn ask(
 ) -> Result<VictimVerdict, Problem> {
     let cycle = SchedulingCycle::new(
         cluster_state.clone(),
-        policy.compatibility(),
+        policy.node_change_rules(),
         policy.compute_plugin_states(cluster_state),
     );
     let query = VictimsQuery {

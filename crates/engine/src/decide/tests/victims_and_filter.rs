@@ -168,7 +168,7 @@ impl Case {
                 candidates,
                 assumptions: Vec::new(),
             },
-            cycle: SchedulingCycle::new(cluster, compatibility, plugin_states),
+            cycle: SchedulingCycle::new(cluster, compatibility.into(), plugin_states),
             policy,
         }
     }
@@ -312,7 +312,7 @@ fn no_victim_helps_a_preemptor_that_filter_or_admit_rejects_for_good() {
             assumptions: Vec::new(),
         };
         let plugin_states = policy.compute_plugin_states(&cluster);
-        let cycle = SchedulingCycle::new(cluster.clone(), policy.compatibility(), plugin_states);
+        let cycle = SchedulingCycle::new(cluster.clone(), policy.node_change_rules(), plugin_states);
         let case = Case { policy, cycle, group };
         let irreducible = case.victims(true);
         (

@@ -26,6 +26,8 @@ pub(in crate::model) struct PodBook {
     /// State at the beginning of the cycle under `compatibility: upstream`, where an eviction takes a pod off its node at
     /// once; `None` elsewhere.
     beginning: Option<Arc<ClusterState>>,
+    /// True: pods stay as the cycle found them.
+    is_frozen: bool,
 }
 
 impl PodBook {
@@ -74,6 +76,9 @@ impl PodBook {
 impl ClusterState {
     /// Pods on nodes, by class. The first question computes the index.
     pub fn pods(&self) -> &PodIndex {
+        if let Some(beginning) = self.cycle_beginning().filter(|_| self.keeps_pods()) {
+            return beginning.pods();
+        }
         self.pod_book.index.get_or_init(|| {
             let tasks = self.tasks().iter().map(|(_, stored)| &stored.record);
             let on_nodes = tasks.filter(|task| self.has_pod_on_node(task));
@@ -117,16 +122,27 @@ impl ClusterState {
         self.pod_book.beginning.as_deref()
     }
 
-    /// Begins a cycle under `compatibility: upstream`.
-    pub(crate) fn begin_upstream_cycle(&mut self) {
+    /// Begins a cycle under `compatibility: upstream`. Without `moves_pods`, selectors see the pods of the beginning until its
+    /// end.
+    pub(crate) fn begin_upstream_cycle(&mut self, moves_pods: bool) {
         self.pod_book.beginning = None;
+        self.pod_book.is_frozen = false;
         let beginning = Arc::new(self.clone());
         self.pod_book.beginning = Some(beginning);
+        self.pod_book.is_frozen = !moves_pods;
+    }
+
+    /// True if selectors see the pods as the cycle found them.
+    pub(crate) fn keeps_pods(&self) -> bool {
+        self.pod_book.is_frozen
     }
 
     /// Adds hypothetical pods of a class on a node.
     pub(crate) fn add_hypothetical_pods(&mut self, class: &Arc<PodClass>, slot: NodeSlot, count: u32) {
         let book = &mut self.pod_book;
+        if book.is_frozen {
+            return;
+        }
         if let Some(constraints) = &class.constraints {
             book.count_terms(constraints, count as usize, true);
         }
@@ -138,7 +154,7 @@ impl ClusterState {
 
     /// Adds the pod of a task, or removes it.
     pub(in crate::model) fn count_pod(&mut self, task: &TaskRecord, add: bool) {
-        if !self.has_pod_on_node(task) {
+        if self.keeps_pods() || !self.has_pod_on_node(task) {
             return;
         }
         if let Some(constraints) = &task.constraints {

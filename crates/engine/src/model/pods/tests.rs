@@ -207,7 +207,7 @@ fn an_eviction_under_upstream_takes_the_pod_off_and_an_older_one_stays() {
             };
             cluster_state.put_task(record.into(), &"s".into());
         }
-        cluster_state.begin_upstream_cycle();
+        cluster_state.begin_upstream_cycle(true);
         if asked {
             assert_eq!(cluster_state.pods().classes().count(), 2);
         }

@@ -69,6 +69,7 @@ impl Plugin for NodeOrder {
     fn hooks(&self) -> PluginHooks {
         PluginHooks {
             score: true,
+            reads_pods: true,
             score_evaluates: self.rules.weights.evaluates(),
             ..PluginHooks::default()
         }

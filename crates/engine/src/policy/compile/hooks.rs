@@ -8,7 +8,7 @@ use crate::devices::DevicePick;
 use crate::model::constraints::ConstraintSet;
 use crate::model::resource_name::ResourceKind;
 use crate::model::{ClusterState, LabelKinds, StateDiff, TaskRecord};
-use crate::plugin::{Plugin, PluginContext, TemplateRule, VictimKind};
+use crate::plugin::{Plugin, PluginContext, PluginHooks, TemplateRule, VictimKind};
 use crate::plugin_state::PluginStates;
 use crate::plugins;
 use crate::policy::unserved::UnservedEffect;
@@ -193,9 +193,10 @@ impl Policy {
             .registered
             .values()
             .flat_map(|own| own.filter.iter().chain(&own.score));
+        let hooks: Vec<PluginHooks> = plugins.map(|plugin| plugin.hooks()).collect();
         NodeChangeRules {
             compatibility: self.compatibility,
-            moves_pods: plugins.into_iter().any(|plugin| plugin.hooks().moves_pods),
+            moves_pods: hooks.iter().any(|own| own.moves_pods) || !hooks.iter().any(|own| own.reads_pods),
         }
     }
 

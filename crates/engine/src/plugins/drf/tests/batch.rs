@@ -45,7 +45,7 @@ proptest! {
         let cluster_state = random_cluster_state(&mut numbers);
         let mut derived = PluginStates::default();
         derived.insert(NAME.into(), Arc::new(DrfState::build(&cluster_state, Compatibility::Corrected, hierarchy)));
-        let mut together = SchedulingCycle::new(cluster_state, Compatibility::Corrected, derived);
+        let mut together = SchedulingCycle::new(cluster_state, Compatibility::Corrected.into(), derived);
         let mut alone = together.clone();
         let changes = random_changes(&together, &mut numbers);
         let outcome = together.apply(&changes).unwrap();

@@ -25,7 +25,7 @@ pub(super) const CPU: (i64, i64, i64) = (1_000, 0, 0);
 pub(super) fn corrected_cycle(cluster_state: ClusterState) -> SchedulingCycle {
     let mut derived = PluginStates::default();
     derived.insert(NAME.into(), Arc::new(DrfState::build(&cluster_state, Corrected, true)));
-    SchedulingCycle::new(cluster_state, Corrected, derived)
+    SchedulingCycle::new(cluster_state, Corrected.into(), derived)
 }
 
 fn drf_state(cycle: &SchedulingCycle) -> &DrfState {

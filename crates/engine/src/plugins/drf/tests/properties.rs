@@ -95,7 +95,7 @@ proptest! {
         let candidates: Vec<&TaskRecord> = all().filter(|task| task.status.is_allocated()).collect();
         let mut derived = PluginStates::default();
         derived.insert(NAME.into(), Arc::new(DrfState::build(&cluster_state, Compatibility::Corrected, true)));
-        let cycle = SchedulingCycle::new(cluster_state.clone(), Compatibility::Corrected, derived);
+        let cycle = SchedulingCycle::new(cluster_state.clone(), Compatibility::Corrected.into(), derived);
         let drf: &DrfState = cycle.plugin_states().get(NAME).unwrap();
         for _ in 0..3 {
             let preemptor = waiting[numbers.below(waiting.len())];

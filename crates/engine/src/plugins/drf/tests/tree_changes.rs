@@ -213,7 +213,7 @@ pub(crate) fn check_random_changes(
     );
     let mut derived = PluginStates::default();
     derived.insert(NAME.into(), Arc::new(built));
-    let mut cycle = SchedulingCycle::new(cluster_state, compatibility, derived);
+    let mut cycle = SchedulingCycle::new(cluster_state, compatibility.into(), derived);
     let (mut marks, mut flips) = (Vec::new(), 0);
     for step in 0..steps {
         if let Some(change) = random_change(numbers, cycle.cluster_state(), compatibility) {

@@ -10,13 +10,16 @@ use crate::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
 use crate::decide::tests::fixtures;
 use crate::decide::{self, PlaceGroup, PlaceQuery, ResourceFit, ScoreQuery};
 use crate::model::constraints::{
-    NodeProperties, NodeSelectorTerm, PodConstraints, PodTerms, PreferredTerm, SelectorRequirement, Taint, TaintEffect,
+    LabelSelector, NodeProperties, NodeSelectorTerm, PodAffinityTerm, PodConstraints, PodTerms, PreferredTerm,
+    SelectorRequirement, Taint, TaintEffect, WeightedPodTerm,
 };
-use crate::model::{ClusterState, NodeRecord, NodeSlot, Problem, ResourceAmounts, ResourceId, TaskRecord, TaskStatus};
+use crate::model::{
+    ClusterState, NodeRecord, NodeSlot, Problem, ResourceAmounts, ResourceId, TaskFields, TaskRecord, TaskStatus,
+};
 use crate::plugin_state::PluginStates;
 use crate::policy::{Compatibility, CompileOptions, Policy, compile};
 
-const POLICIES: [&str; 4] = [
+const POLICIES: [&str; 5] = [
     "tiers: [{plugins: [{name: predicates}, {name: nodeorder}, {name: binpack}]}]\nactions: allocate\n",
     "tiers: [{plugins: [{name: nodeorder, arguments: {podaffinity.weight: 7, tainttoleration.weight: -3, \
      podtopologyspread.weight: 5, mostrequested.weight: 1}}, {name: predicates}, {name: resource-strategy-fit}]}]\n\
@@ -24,14 +27,19 @@ const POLICIES: [&str; 4] = [
     "tiers: [{plugins: [{name: predicates}, {name: nodeorder, arguments: {podaffinity.weight: 8796093022208, \
      leastrequested.weight: 0, podtopologyspread.weight: 3}}]}]\nactions: allocate\n",
     "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n",
+    ALONE,
 ];
 
-fn policy(number: usize, compatibility: Compatibility) -> Arc<Policy> {
+/// Policy without the plugin that tells the scores which pods move.
+const ALONE: &str = "tiers: [{plugins: [{name: nodeorder, arguments: {podaffinity.weight: 7, \
+                     podtopologyspread.weight: 5}}]}]\nactions: allocate\n";
+
+fn policy(document: &str, compatibility: Compatibility) -> Arc<Policy> {
     let options = CompileOptions {
         compatibility,
         ..CompileOptions::default()
     };
-    let compiled = compile(POLICIES[number], &options);
+    let compiled = compile(document, &options);
     compiled
         .unwrap_or_else(|report| panic!("{:?}", report.diagnostics))
         .policy
@@ -128,7 +136,7 @@ fn member() -> impl Strategy<Value = TaskRecord> {
 
 /// Nodes of the tasks, each with whether it was pipelined there: the best of the nodes that pass, for one task after the other.
 fn one_by_one(state: &ClusterState, policy: &Policy, names: &[Arc<str>]) -> Result<Vec<(NodeSlot, bool)>, Problem> {
-    let mut cycle = SchedulingCycle::new(state.clone(), policy.compatibility(), PluginStates::default());
+    let mut cycle = SchedulingCycle::new(state.clone(), policy.node_change_rules(), PluginStates::default());
     let mut went = Vec::new();
     for name in names {
         let state = cycle.cluster_state();
@@ -218,7 +226,7 @@ proptest! {
         upstream in any::<bool>(),
     ) {
         let compatibility = if upstream { Compatibility::UPSTREAM } else { Compatibility::Corrected };
-        let policy = policy(number, compatibility);
+        let policy = policy(POLICIES[number], compatibility);
         let mut state = state_of(&nodes, &numbered(pods));
         let names: Vec<Arc<str>> = (0..count).map(|number| format!("{}member-{number:02}", member.name).into()).collect();
         for name in &names {
@@ -236,6 +244,66 @@ proptest! {
             }
             (Err(_), got) => prop_assert!(got.is_err(), "{:?}", got),
             (Ok(expected), Err(problem)) => prop_assert!(false, "{:?}, not {:?}", problem, expected),
+        }
+    }
+}
+
+/// Nodes of the members of a group under a policy, by Place and one by one.
+fn placed(document: &str, compatibility: Compatibility, constraints: &PodConstraints) -> Vec<NodeSlot> {
+    let policy = policy(document, compatibility);
+    let node = |number: u8| NodeRecord {
+        name: format!("n{number}").into(),
+        labels: texts(&[("zone", number.to_string())]),
+        allocatable: ResourceAmounts::from_iter([
+            (ResourceId::CPU, 8_000),
+            (ResourceId::MEMORY, 8 << 30),
+            (ResourceId::PODS, 10),
+        ]),
+        ..NodeRecord::default()
+    };
+    let mut state = state_of(&[node(0), node(1), node(2)], &[]);
+    let names: Vec<Arc<str>> = (0..3).map(|number| format!("ns/m{number}").into()).collect();
+    for name in &names {
+        let task = TaskFields {
+            name: Arc::clone(name),
+            labels: texts(&[("app", "web".to_owned())]),
+            requests: ResourceAmounts::from_iter([(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)]),
+            constraints: Some(Arc::new(constraints.clone())),
+            ..TaskFields::default()
+        };
+        state.put_task(TaskRecord::from(task), &Arc::from("test"));
+    }
+    let together = together(&state, &policy, &names).unwrap();
+    assert_eq!(together, one_by_one(&state, &policy, &names).unwrap(), "{document}");
+    together.into_iter().map(|(slot, _)| slot).collect()
+}
+
+#[test]
+fn scores_keep_the_pods_that_the_session_found_where_nobody_moves_them() {
+    let apart = PodConstraints {
+        pod_anti_affinity: PodTerms {
+            preferred: vec![WeightedPodTerm {
+                weight: 9,
+                term: PodAffinityTerm {
+                    label_selector: Some(LabelSelector {
+                        match_labels: texts(&[("app", "web".to_owned())]),
+                        ..LabelSelector::default()
+                    }),
+                    topology_key: "zone".into(),
+                    ..PodAffinityTerm::default()
+                },
+            }],
+            ..PodTerms::default()
+        },
+        ..PodConstraints::default()
+    };
+    for constraints in [PodConstraints::default(), apart] {
+        let of = |document: &str, compatibility| placed(document, compatibility, &constraints);
+        assert_eq!(of(ALONE, Compatibility::UPSTREAM), [0, 0, 0]);
+        assert_eq!(of(ALONE, Compatibility::Corrected), [0, 1, 2]);
+        let moving = ALONE.replace("{name: nodeorder", "{name: predicates}, {name: nodeorder");
+        for document in [&moving, POLICIES[3]] {
+            assert_eq!(of(document, Compatibility::UPSTREAM), [0, 1, 2], "{document}");
         }
     }
 }

@@ -474,7 +474,7 @@ fn anti_affinity_placed_within_a_cycle_counts_under_corrected_only() {
         let mut waiting = repelling("default/guard", host_term(None));
         (waiting.status, waiting.node) = (TaskStatus::Pending, Arc::default());
         let state = state_of(&[node(0), node(1)], &[waiting]);
-        let mut cycle = SchedulingCycle::new(state, compatibility, PluginStates::default());
+        let mut cycle = SchedulingCycle::new(state, compatibility.into(), PluginStates::default());
         let placement = TaskPlacement {
             task: "default/guard".into(),
             node: "n0".into(),

@@ -286,7 +286,7 @@ fn terms_of_pods_placed_within_a_cycle_count_everywhere_under_corrected_only() {
         }));
         (waiting.status, waiting.node) = (TaskStatus::Pending, Arc::default());
         let state = state_of(&[node(0), node(1)], &[waiting]);
-        let mut cycle = SchedulingCycle::new(state, compatibility, PluginStates::default());
+        let mut cycle = SchedulingCycle::new(state, compatibility.into(), PluginStates::default());
         let placement = TaskPlacement {
             task: "default/fan".into(),
             node: "n0".into(),
