@@ -138,4 +138,6 @@ impl Plugin for NodeGroup {
 }
 
 #[cfg(test)]
+mod limit_tests;
+#[cfg(test)]
 mod tests;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::GROUP_LABEL;
 use super::group_limits::{GroupLimits, GroupLimitsError, LIMITS};
 use crate::held_bytes::held_bytes;
-use crate::model::{ClusterState, Problem, ResourceTotals, TaskRecord, find_text};
+use crate::model::{ClusterState, Problem, ResourceTotals, TaskRecord, TaskStatus, find_text};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 use crate::policy::{Compatibility, PluginSwitches, Switch};
 
 /// Limits of a queue, and what it holds in the groups that it limits.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct LimitedQueue {
     pub(super) limits: GroupLimits,
     /// Why the annotation cannot be read; then nothing is permitted.
@@ -46,20 +46,22 @@ impl LimitedQueue {
 }
 
 /// Switch of the policy that lets queues inherit, and the queues with limits.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct NodeGroupState {
     /// True if a queue without an affinity inherits the affinity of its nearest ancestor.
     pub(super) inherits: bool,
+    compatibility: Compatibility,
     /// Queues that have limits, in releases that read them.
     queues: BTreeMap<Arc<str>, Arc<LimitedQueue>>,
 }
 
-held_bytes! { NodeGroupState { queues; inherits } }
+held_bytes! { NodeGroupState { queues; inherits, compatibility } }
 
 impl NodeGroupState {
     pub(super) fn of(cluster_state: &ClusterState, switches: &PluginSwitches, compatibility: Compatibility) -> Self {
         let mut state = Self {
             inherits: switches.is_on(Switch::Hierarchy),
+            compatibility,
             queues: BTreeMap::new(),
         };
         if !compatibility.release().rules().limits_node_groups {
@@ -72,8 +74,8 @@ impl NodeGroupState {
         }
         if !state.queues.is_empty() {
             let held = cluster_state.tasks().iter().map(|(_, stored)| &stored.record);
-            for task in held.filter(|task| task.status.is_allocated()) {
-                state.count(cluster_state, task, true);
+            for task in held {
+                state.count_holder(cluster_state, task, true);
             }
         }
         state
@@ -82,6 +84,15 @@ impl NodeGroupState {
     /// Queue with limits; `None`: it has none.
     pub(super) fn queue(&self, name: &str) -> Option<&LimitedQueue> {
         self.queues.get(name).map(|queue| &**queue)
+    }
+
+    /// Counts a stored task like [`Self::count`], if it holds its requests. Under `corrected` a pipelined task does, as its
+    /// event counts it.
+    fn count_holder(&mut self, cluster_state: &ClusterState, task: &TaskRecord, holds: bool) {
+        let counts_pipelined = self.compatibility == Compatibility::Corrected;
+        if task.status.is_allocated() || counts_pipelined && task.status == TaskStatus::Pipelined {
+            self.count(cluster_state, task, holds);
+        }
     }
 
     /// Counts what a task holds on its node, or no longer.

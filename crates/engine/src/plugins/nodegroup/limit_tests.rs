@@ -1,0 +1,180 @@
+//! Limits of queues on groups of nodes: what queues hold after events and steps, and what the plugin says about it.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::group_limits::LIMITS;
+use super::state::NodeGroupState;
+use super::{GROUP_LABEL, NAME};
+use crate::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
+use crate::decide::tests::fixtures;
+use crate::model::{
+    ClusterState, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts, ResourceId, SortedTable, TaskFields,
+    TaskRecord, TaskStatus, TextMap,
+};
+use crate::policy::{Compatibility, PluginSwitches};
+
+const STATUSES: [TaskStatus; 6] = [
+    TaskStatus::Pending,
+    TaskStatus::Running,
+    TaskStatus::Pipelined,
+    TaskStatus::Allocated,
+    TaskStatus::Releasing,
+    TaskStatus::Succeeded,
+];
+const QUEUES: [&str; 3] = ["limited", "free", "also"];
+const NODES: u32 = 5;
+
+fn texts(name: &str, text: &str) -> TextMap {
+    vec![(Arc::from(name), Arc::from(text))].into()
+}
+
+fn source() -> Arc<str> {
+    "test".into()
+}
+
+fn node_name(number: u32) -> Arc<str> {
+    format!("n{number}").into()
+}
+
+/// Node of the group of a variant; the third of them has none.
+fn put_node(state: &mut ClusterState, number: u32, variant: u32) {
+    let labels = match variant % 3 {
+        0 => texts(GROUP_LABEL, "a"),
+        1 => texts(GROUP_LABEL, "b"),
+        _ => TextMap::default(),
+    };
+    let node = NodeRecord {
+        name: node_name(number),
+        labels,
+        allocatable: ResourceAmounts::from_iter([(ResourceId::CPU, 64_000), (ResourceId::PODS, 110)]),
+        ..NodeRecord::default()
+    };
+    state.put_node(Arc::new(node), &source());
+}
+
+fn put_queue(state: &mut ClusterState, name: &str, limits: &str) {
+    let queue = QueueRecord {
+        name: name.into(),
+        annotations: texts(LIMITS, limits),
+        ..QueueRecord::default()
+    };
+    state.put_queue(queue, &source());
+}
+
+fn put_job(state: &mut ClusterState, number: u32, queue: &str) {
+    let job = JobRecord {
+        name: format!("ns/j{number}").into(),
+        queue: queue.into(),
+        ..JobRecord::default()
+    };
+    state.put_job(job, &source());
+}
+
+fn task(number: u32, job: u32, node: u32, status: TaskStatus) -> TaskRecord {
+    let fields = TaskFields {
+        name: format!("ns/t{number}").into(),
+        job: format!("ns/j{job}").into(),
+        node: if status == TaskStatus::Pending {
+            Arc::default()
+        } else {
+            node_name(node)
+        },
+        status,
+        requests: ResourceAmounts::from_iter([(ResourceId::CPU, 500 + i64::from(number) * 100), (ResourceId::PODS, 1)]),
+        ..TaskFields::default()
+    };
+    fields.into()
+}
+
+/// Nodes in two groups, two queues with limits and one without, and one job in each.
+fn cluster() -> ClusterState {
+    let mut index: SortedTable<NodeSlot> = SortedTable::default();
+    for number in 0..NODES {
+        index.insert(node_name(number), number);
+    }
+    let mut state = ClusterState::new(Arc::new(index), 1);
+    for number in 0..NODES - 1 {
+        put_node(&mut state, number, number);
+    }
+    put_queue(&mut state, "limited", r#"{"a": {"cpu": "4"}, "b": {"cpu": "2"}}"#);
+    put_queue(&mut state, "free", "");
+    put_queue(&mut state, "also", r#"{"b": {"cpu": "8"}}"#);
+    for (number, queue) in (0..).zip(QUEUES) {
+        put_job(&mut state, number, queue);
+    }
+    state.refresh_ranks();
+    state
+}
+
+fn built(state: &ClusterState, compatibility: Compatibility) -> NodeGroupState {
+    NodeGroupState::of(state, &PluginSwitches::default(), compatibility)
+}
+
+/// Random change of a cluster.
+fn change(state: &mut ClusterState, (kind, number, variant): (u32, u32, u32)) {
+    let status = STATUSES[variant as usize % STATUSES.len()];
+    match kind % 16 {
+        0 => put_node(state, number % NODES, variant),
+        1 => {
+            state.remove_node(&node_name(number % NODES));
+        }
+        2 => put_job(state, number % 5, QUEUES[variant as usize % 3]),
+        3 => {
+            state.remove_job(&format!("ns/j{}", number % 5));
+        }
+        4 => put_queue(
+            state,
+            QUEUES[number as usize % 3],
+            ["", "{", r#"{"a": {"cpu": "1"}}"#][variant as usize % 3],
+        ),
+        5 | 6 => {
+            state.remove_task(&format!("ns/t{}", number % 12));
+        }
+        _ => state.put_task(task(number % 12, variant % 5, variant / 7 % NODES, status), &source()),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn events_equal_a_rebuild_under_corrected(
+        before in prop::collection::vec(any::<(u32, u32, u32)>(), 0..30),
+        changes in prop::collection::vec((0_u32..12, 0_u32..NODES, 0_u8..6), 1..60),
+    ) {
+        let mut state = cluster();
+        before.into_iter().filter(|(kind, ..)| kind % 16 > 4).for_each(|own| change(&mut state, own));
+        let policy = fixtures::policy("{name: nodegroup}", Compatibility::Corrected).policy;
+        let states = policy.compute_plugin_states(&state);
+        let mut cycle = SchedulingCycle::new(state, policy.node_change_rules(), states);
+        for (number, node, kind) in changes {
+            let task: Arc<str> = format!("ns/t{number}").into();
+            let to = TaskPlacement { task: Arc::clone(&task), node: node_name(node), card: Arc::default(), devices: 0 };
+            let change = match kind {
+                0 => SessionChange::Allocate(to),
+                1 => SessionChange::Pipeline(to),
+                2 => SessionChange::Evict(task),
+                3 => SessionChange::Unevict(task),
+                4 => SessionChange::Unpipeline(task),
+                _ => SessionChange::Unallocate(task),
+            };
+            cycle.apply(&[change]).unwrap();
+            let own: Option<&NodeGroupState> = cycle.plugin_states().get(NAME);
+            prop_assert_eq!(own, Some(&built(cycle.cluster_state(), Compatibility::Corrected)));
+        }
+    }
+}
+
+#[test]
+fn a_pipelined_task_holds_as_its_event_says() {
+    let mut state = cluster();
+    state.put_task(task(0, 0, 0, TaskStatus::Pipelined), &source());
+    let held = |compatibility| {
+        let own = built(&state, compatibility);
+        own.queue("limited").unwrap().held("a").unwrap().get(ResourceId::CPU)
+    };
+    assert_eq!(held(Compatibility::Corrected), Some(500));
+    assert_eq!(held(Compatibility::UPSTREAM), None);
+}
