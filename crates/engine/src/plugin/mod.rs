@@ -199,6 +199,13 @@ pub trait Plugin: Debug + Send + Sync {
         }))
     }
 
+    /// True if a placement of a task of this queue may change the verdicts of the filter or the score on the next one, by
+    /// accounts.
+    fn heeds_placements(&self, context: PluginContext<'_>, queue: &str) -> bool {
+        let _ = (context, queue);
+        self.hooks().accounts
+    }
+
     /// True if the filter on resources leaves out the amounts of a resource.
     fn ignores_resource(&self, name: &str) -> bool {
         let _ = name;

@@ -43,22 +43,31 @@ pub(super) struct GroupAdmitter<'q> {
     unreported: (u64, TaskStatus),
 }
 
-fn reads_unadmitted_accounts(policy: &Policy) -> bool {
+/// True if a plugin that takes no part in admission heeds placements of a queue's tasks.
+fn has_unadmitted_reader(policy: &Policy, context: PluginContext<'_>, queue: &str) -> bool {
     let mut readers = policy.filters().iter().chain(policy.scorers());
     let asked = |name: &str| policy.allocators().iter().flatten().any(|hook| *hook.name == *name);
-    readers.any(|hook| hook.plugin.hooks().accounts && !asked(&hook.name))
+    readers.any(|hook| hook.plugin.heeds_placements(context, queue) && !asked(&hook.name))
 }
 
 impl<'q> GroupAdmitter<'q> {
-    pub(super) fn new(policy: &'q Policy, now: Option<i64>, group_number: usize, group: &'q PlaceGroup) -> Self {
+    /// Admission in a state and at a time.
+    pub(super) fn new(
+        policy: &'q Policy,
+        context: PluginContext<'_>,
+        group_number: usize,
+        group: &'q PlaceGroup,
+    ) -> Self {
+        let job = context.cluster_state.jobs().get(&group.task.job);
+        let queue = job.map_or("", |job| &job.record.queue);
         Self {
             policy,
             group,
             group_number,
             admits_each: policy.places_by_plugin_state(),
-            refilters_each: reads_unadmitted_accounts(policy),
+            refilters_each: has_unadmitted_reader(policy, context, queue),
             placed_count: 0,
-            now,
+            now: context.now,
             cards: Vec::new(),
             preadmitted_count: 0,
             unreported: (0, TaskStatus::Allocated),

@@ -47,7 +47,7 @@ impl<'q> GroupPlacer<'q> {
     pub(super) fn place_group(&mut self, number: usize, group: &'q PlaceGroup) -> Result<Option<PlacedGroup>, Problem> {
         let lookup = ClassLookup::of(&self.state, self.policy, &[]);
         let class = lookup.class_of(&group.task, &self.query.resources);
-        let mut gate = GroupAdmitter::new(self.policy, self.query.now, number, group);
+        let mut gate = GroupAdmitter::new(self.policy, self.context(), number, group);
         let mut placed = PlacedGroup {
             warnings: group.warnings.clone(),
             ..PlacedGroup::default()
@@ -107,6 +107,16 @@ impl<'q> GroupPlacer<'q> {
             placed.devices.resize(placed.placed_count(), 0);
         }
         Ok(Some(placed))
+    }
+
+    /// Context of the present state.
+    fn context(&self) -> PluginContext<'_> {
+        PluginContext {
+            cluster_state: &self.state,
+            plugin_states: &self.plugin_states,
+            now: self.query.now,
+            after_release: false,
+        }
     }
 
     /// Nodes that each task of a class may change for the next one.
@@ -272,12 +282,7 @@ impl<'q> GroupPlacer<'q> {
         let selection = PluginSelection::of(self.policy, &query)?;
         let mut candidates = NodeCandidates::of(&self.state, slots);
         let mut rejections = Vec::new();
-        let context = PluginContext {
-            cluster_state: &self.state,
-            plugin_states: &self.plugin_states,
-            now: self.query.now,
-            after_release: false,
-        };
+        let context = self.context();
         if self.query.idle_only {
             query.resource_fit = ResourceFit::Idle;
             let filter_pass = FilterPass::new(context, &selection, &query, &candidates, class)?;

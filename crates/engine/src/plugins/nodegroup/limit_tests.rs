@@ -9,11 +9,13 @@ use super::state::NodeGroupState;
 use super::{GROUP_LABEL, NAME};
 use crate::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
 use crate::decide::tests::fixtures;
+use crate::decide::{self, PlaceGroup, PlaceQuery};
 use crate::model::{
-    ClusterState, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts, ResourceId, SortedTable, TaskFields,
-    TaskRecord, TaskStatus, TextMap,
+    ClusterState, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts, ResourceId, SortedTable, StateDiff,
+    TaskFields, TaskRecord, TaskStatus, TextMap,
 };
-use crate::policy::{Compatibility, PluginSwitches};
+use crate::plugin_state::{PluginState, PluginStateChange};
+use crate::policy::{Compatibility, PluginSwitches, Release};
 
 const STATUSES: [TaskStatus; 6] = [
     TaskStatus::Pending,
@@ -112,6 +114,11 @@ fn built(state: &ClusterState, compatibility: Compatibility) -> NodeGroupState {
     NodeGroupState::of(state, &PluginSwitches::default(), compatibility)
 }
 
+/// Follows a step. Returns false if the plugin state must be built again.
+fn follow(own: &mut NodeGroupState, old: &ClusterState, new: &ClusterState) -> bool {
+    own.apply(&PluginStateChange::Step(StateDiff { old, new })).is_ok()
+}
+
 /// Random change of a cluster.
 fn change(state: &mut ClusterState, (kind, number, variant): (u32, u32, u32)) {
     let status = STATUSES[variant as usize % STATUSES.len()];
@@ -138,6 +145,28 @@ fn change(state: &mut ClusterState, (kind, number, variant): (u32, u32, u32)) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn steps_equal_a_rebuild(
+        steps in prop::collection::vec(prop::collection::vec(any::<(u32, u32, u32)>(), 1..4), 1..40),
+        upstream in any::<bool>(),
+    ) {
+        let compatibility = if upstream { Compatibility::UPSTREAM } else { Compatibility::Corrected };
+        let mut state = cluster();
+        let mut own = built(&state, compatibility);
+        for changes in steps {
+            let old = state.clone();
+            for own in changes {
+                change(&mut state, own);
+            }
+            state.refresh_ranks();
+            let rebuilt = built(&state, compatibility);
+            if !follow(&mut own, &old, &state) {
+                own = rebuilt.clone();
+            }
+            prop_assert_eq!(&own, &rebuilt);
+        }
+    }
 
     #[test]
     fn events_equal_a_rebuild_under_corrected(
@@ -177,4 +206,89 @@ fn a_pipelined_task_holds_as_its_event_says() {
     };
     assert_eq!(held(Compatibility::Corrected), Some(500));
     assert_eq!(held(Compatibility::UPSTREAM), None);
+}
+
+#[test]
+fn usual_steps_are_followed() {
+    let mut old = cluster();
+    old.put_task(task(0, 0, 0, TaskStatus::Running), &source());
+    let follows = |of: &dyn Fn(&mut ClusterState)| {
+        let (mut new, mut own) = (old.clone(), built(&old, Compatibility::Corrected));
+        of(&mut new);
+        let follows = follow(&mut own, &old, &new);
+        assert!(!follows || own == built(&new, Compatibility::Corrected));
+        follows
+    };
+    assert!(follows(
+        &|state| state.put_task(task(1, 0, 1, TaskStatus::Running), &source())
+    ));
+    assert!(follows(&|state| {
+        state.remove_task("ns/t0");
+    }));
+    assert!(follows(&|state| {
+        put_job(state, 4, "limited");
+        state.put_task(task(1, 4, 1, TaskStatus::Running), &source());
+    }));
+    assert!(follows(&|state| put_node(state, NODES - 1, 0)));
+    assert!(follows(&|state| put_node(state, 1, 0)), "no task is there");
+    assert!(
+        !follows(&|state| put_node(state, 0, 1)),
+        "the group of a node with a task"
+    );
+    assert!(
+        !follows(&|state| put_job(state, 0, "free")),
+        "the queue of a job with a task"
+    );
+    assert!(!follows(&|state| put_queue(state, "free", "{}")), "limits");
+}
+
+#[test]
+fn a_release_that_reads_no_limits_follows_each_step() {
+    let compatibility = Compatibility::Upstream(Release::Volcano1151);
+    let old = cluster();
+    let (mut new, mut own) = (old.clone(), built(&old, compatibility));
+    put_queue(&mut new, "free", r#"{"a": {"cpu": "1"}}"#);
+    assert!(follow(&mut own, &old, &new));
+    assert_eq!(own, built(&new, compatibility));
+}
+
+#[test]
+fn place_judges_all_nodes_after_each_task_only_for_a_queue_with_limits() {
+    let mut state = cluster();
+    let arguments = "{name: nodegroup, arguments: {strict: false}}, {name: binpack}";
+    let policy = fixtures::policy(arguments, Compatibility::Corrected).policy;
+    for number in 0..NODES - 1 {
+        put_node(&mut state, number, 2);
+    }
+    let states = policy.compute_plugin_states(&state);
+    let placed = |job| {
+        let group = PlaceGroup {
+            task: Arc::new(task(0, job, 0, TaskStatus::Pending)),
+            count: 3,
+            names: Vec::new(),
+            warnings: Vec::new(),
+            unevaluated: Vec::new(),
+        };
+        let query = PlaceQuery {
+            now: None,
+            job: None,
+            groups: vec![Ok(group)],
+            resources: Arc::clone(state.resources()),
+            min_available: Some(1),
+            candidates: None,
+            exclusions: Vec::new(),
+            idle_only: true,
+            samples: 0,
+            max_pairs: 3,
+        };
+        let group = decide::place(&state, &policy, &states, &query)
+            .unwrap()
+            .groups
+            .remove(0);
+        group
+            .map(|group| group.allocated)
+            .map_err(|problem| problem.code.name())
+    };
+    assert_eq!(placed(1), Ok(vec![0, 0, 0]));
+    assert_eq!(placed(0), Err("LIMIT_EXCEEDED"), "12 pairs");
 }

@@ -92,6 +92,12 @@ impl Plugin for NodeGroup {
         }
     }
 
+    /// Only limits count what the tasks of a queue hold.
+    fn heeds_placements(&self, context: PluginContext<'_>, queue: &str) -> bool {
+        let state = context.plugin_states.get::<NodeGroupState>(NAME);
+        state.is_some_and(|state| state.queue(queue).is_some())
+    }
+
     fn effective_arguments(&self) -> YamlValue {
         let NodeGroupArguments {
             strict,

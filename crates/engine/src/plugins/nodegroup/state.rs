@@ -1,12 +1,12 @@
 //! State of the plugin: whether queues inherit affinities, and what queues with limits hold on the nodes of each group.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::GROUP_LABEL;
 use super::group_limits::{GroupLimits, GroupLimitsError, LIMITS};
 use crate::held_bytes::held_bytes;
-use crate::model::{ClusterState, Problem, ResourceTotals, TaskRecord, TaskStatus, find_text};
+use crate::model::{ClusterState, Problem, ResourceTotals, StateDiff, TaskRecord, TaskStatus, find_text};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 use crate::policy::{Compatibility, PluginSwitches, Switch};
 
@@ -64,7 +64,7 @@ impl NodeGroupState {
             compatibility,
             queues: BTreeMap::new(),
         };
-        if !compatibility.release().rules().limits_node_groups {
+        if !state.reads_limits() {
             return state;
         }
         for (name, stored) in cluster_state.queues().iter() {
@@ -84,6 +84,71 @@ impl NodeGroupState {
     /// Queue with limits; `None`: it has none.
     pub(super) fn queue(&self, name: &str) -> Option<&LimitedQueue> {
         self.queues.get(name).map(|queue| &**queue)
+    }
+
+    /// True if the release that is followed reads limits.
+    fn reads_limits(&self) -> bool {
+        self.compatibility.release().rules().limits_node_groups
+    }
+
+    /// True if a queue of this name may hold tasks that count.
+    fn is_limited(&self, queue: Option<&Arc<str>>) -> bool {
+        queue.is_some_and(|queue| self.queues.contains_key(queue))
+    }
+
+    /// True if a step changes what tasks hold that it leaves as they are: their job has another queue, or their node another
+    /// group.
+    fn moves_holders(&self, changes: &StateDiff<'_>) -> bool {
+        let has_moved_node = changes.nodes().into_iter().any(|node| {
+            let [before, after] = [node.before, node.after]
+                .map(|entry| entry.and_then(|entry| find_text(&entry.record.labels, GROUP_LABEL)));
+            let known = node.before.or(node.after);
+            before != after && known.is_some_and(|entry| !entry.usage.is_empty())
+        });
+        let has_moved_job = || {
+            let moved = changes.jobs().into_iter().filter(|job| {
+                let [before, after] = [job.before, job.after].map(|record| record.map(|record| &record.queue));
+                before != after && (self.is_limited(before) || self.is_limited(after))
+            });
+            let moved: BTreeSet<&str> = moved.map(|job| &**job.name).collect();
+            let waits = |task: &TaskRecord| task.status == TaskStatus::Pipelined && moved.contains(&*task.job);
+            moved.iter().any(|job| changes.old.job_allocated(job).is_some())
+                || !moved.is_empty() && changes.old.tasks().iter().any(|(_, stored)| waits(&stored.record))
+        };
+        has_moved_node || has_moved_job()
+    }
+
+    /// Follows the step to a newer cluster state.
+    ///
+    /// # Errors
+    /// The limits of a queue changed, or tasks that the step leaves as they are hold elsewhere.
+    fn follow(&mut self, changes: &StateDiff<'_>) -> Result<(), Problem> {
+        if !self.reads_limits() {
+            return Ok(());
+        }
+        let has_new_limits = changes.queues().into_iter().any(|queue| {
+            let [before, after] = [queue.before, queue.after]
+                .map(|record| record.and_then(|record| find_text(&record.annotations, LIMITS)));
+            before != after
+        });
+        if has_new_limits {
+            return Err(PluginStateChange::unfollowed());
+        }
+        if self.queues.is_empty() {
+            return Ok(());
+        }
+        if !changes.same_slots() || self.moves_holders(changes) {
+            return Err(PluginStateChange::unfollowed());
+        }
+        for task in changes.tasks() {
+            if let Some(before) = task.before {
+                self.count_holder(changes.old, before, false);
+            }
+            if let Some(after) = task.after {
+                self.count_holder(changes.new, after, true);
+            }
+        }
+        Ok(())
     }
 
     /// Counts a stored task like [`Self::count`], if it holds its requests. Under `corrected` a pipelined task does, as its
@@ -119,16 +184,10 @@ impl NodeGroupState {
 }
 
 impl PluginState for NodeGroupState {
-    /// A step is followed while no queue has limits before or after it.
+    /// A step is followed unless limits change, or tasks hold elsewhere without a change of their own.
     fn apply(&mut self, change: &PluginStateChange<'_>) -> Result<Vec<Arc<str>>, Problem> {
         match change {
-            PluginStateChange::Step(changes) => {
-                let limits = |queue: &crate::model::QueueRecord| find_text(&queue.annotations, LIMITS).is_some();
-                let has_new = changes.queues().iter().any(|queue| queue.after.is_some_and(limits));
-                if !self.queues.is_empty() || has_new {
-                    return Err(PluginStateChange::unfollowed());
-                }
-            }
+            PluginStateChange::Step(changes) => self.follow(changes)?,
             PluginStateChange::Events(..) if self.queues.is_empty() => {}
             PluginStateChange::Events(cluster_state, events) => {
                 for (moved, holds) in events.iter().filter_map(PlacementEvent::moved_task) {
