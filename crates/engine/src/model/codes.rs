@@ -114,7 +114,7 @@ codes! {
         EnumInvalid = "ENUM_INVALID", Invalid, "a number that is not a value of this field", "use the names of the protocol files";
         TimeInvalid = "TIME_INVALID", Invalid, "seconds or nanoseconds out of range", "use seconds and nanoseconds of the calendar";
         DurationInvalid = "DURATION_INVALID", Invalid, "seconds or nanoseconds out of range", "use a duration that the protocol files allow";
-        AnnotationInvalid = "ANNOTATION_INVALID", Invalid, "the task's own strategy or weights are unreadable", "see the format in [policy.md](policy.md)";
+        AnnotationInvalid = "ANNOTATION_INVALID", Invalid, "an annotation of a task or a queue is unreadable", "see the format in [policy.md](policy.md)";
         NameMissing = "NAME_MISSING", Invalid, "a record or field without a name", "give it a name";
         NameTooLong = "NAME_TOO_LONG", Invalid, "a name longer than `name_bytes`", "shorten the name";
         FieldsIgnored = "FIELDS_IGNORED", Invalid, "warning: the request has a name and other fields; the server uses the stored record", "send `requests`, or the name only";

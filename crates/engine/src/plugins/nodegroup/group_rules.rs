@@ -95,8 +95,8 @@ fn preferred_places(list: &[Arc<str>], compatibility: Compatibility) -> BTreeMap
 /// Verdict of a queue's limits on one more task.
 #[derive(Debug)]
 pub(super) enum GroupLimitVerdict {
-    /// The limits cannot be read: no node takes the task.
-    Unreadable,
+    /// The limits cannot be read, for this reason: no node takes the task.
+    Unreadable(Arc<str>),
     /// Groups with a limit that the task would pass.
     Passed(BTreeMap<Arc<str>, PassedLimit>),
 }
@@ -109,8 +109,8 @@ impl GroupLimitVerdict {
             .plugin_states
             .get::<NodeGroupState>(NAME)?
             .queue(&charge.queue)?;
-        if queue.unreadable.is_some() {
-            return Some(Self::Unreadable);
+        if let Some(error) = &queue.unreadable {
+            return Some(Self::Unreadable(Arc::clone(error)));
         }
         let mut request = ResourceTotals::default();
         request.add(&charge.requests);
@@ -127,7 +127,7 @@ impl GroupLimitVerdict {
     /// Limit that the task would pass in a group; `None`: none.
     fn passed(&self, group: &str) -> Option<&PassedLimit> {
         match self {
-            Self::Unreadable => None,
+            Self::Unreadable(_) => None,
             Self::Passed(groups) => groups.get(group),
         }
     }
@@ -145,7 +145,7 @@ pub(super) struct GroupFilter<'a> {
 
 impl NodeFilter for GroupFilter<'_> {
     fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask {
-        if matches!(self.limits, Some(GroupLimitVerdict::Unreadable)) {
+        if matches!(self.limits, Some(GroupLimitVerdict::Unreadable(_))) {
             verdicts.reject(LIMITS_INVALID, among);
             return *among;
         }
@@ -186,10 +186,19 @@ impl NodeFilter for GroupFilter<'_> {
 
     fn reason(&self, number: u16) -> Reason {
         let (code, message) = REASONS.get(usize::from(number)).copied().unwrap_or_default();
+        let message = match &self.limits {
+            // The reference writes the error into its log only.
+            Some(GroupLimitVerdict::Unreadable(error))
+                if number == LIMITS_INVALID && self.compatibility == Compatibility::Corrected =>
+            {
+                format!("{message}: {error}")
+            }
+            _ => message.to_owned(),
+        };
         Reason {
             plugin: Arc::from(NAME),
             code,
-            message: message.to_owned(),
+            message,
             resolution: Resolution::Unresolvable,
             resource: Arc::default(),
         }

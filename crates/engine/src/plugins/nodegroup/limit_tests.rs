@@ -5,15 +5,17 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::group_limits::LIMITS;
+use super::record_rules::LimitRules;
 use super::state::NodeGroupState;
 use super::{GROUP_LABEL, NAME};
 use crate::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
 use crate::decide::tests::fixtures;
-use crate::decide::{self, PlaceGroup, PlaceQuery};
+use crate::decide::{self, Parallelism, PlaceGroup, PlaceQuery};
 use crate::model::{
     ClusterState, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts, ResourceId, SortedTable, StateDiff,
     TaskFields, TaskRecord, TaskStatus, TextMap,
 };
+use crate::plugin::{PluginContext, RecordRules};
 use crate::plugin_state::{PluginState, PluginStateChange};
 use crate::policy::{Compatibility, PluginSwitches, Release};
 
@@ -291,4 +293,44 @@ fn place_judges_all_nodes_after_each_task_only_for_a_queue_with_limits() {
     };
     assert_eq!(placed(1), Ok(vec![0, 0, 0]));
     assert_eq!(placed(0), Err("LIMIT_EXCEEDED"), "12 pairs");
+}
+
+#[test]
+fn limits_that_cannot_be_read_are_named_where_they_reject_and_where_they_come_in() {
+    const ERROR: &str = "`cpu` of group `a`: ";
+    let mut state = cluster();
+    put_queue(&mut state, "limited", r#"{"a": {"cpu": "four"}}"#);
+    let message = |compatibility| {
+        let policy = fixtures::policy("{name: nodegroup}", compatibility).policy;
+        let states = policy.compute_plugin_states(&state);
+        let context = PluginContext {
+            cluster_state: &state,
+            plugin_states: &states,
+            now: None,
+            after_release: false,
+        };
+        let query = fixtures::node_query(state.resources(), vec![task(0, 0, 0, TaskStatus::Pending)]);
+        let found = decide::filter_with(context, &policy, &query, Parallelism::SEQUENTIAL);
+        let verdict = found.unwrap().unwrap().remove(0).unwrap().result;
+        assert_eq!(verdict.rejections.len(), 1);
+        assert_eq!(verdict.rejections[0].reason.code, "NodeGroupLimitsInvalid");
+        verdict.rejections[0].reason.message.clone()
+    };
+    assert_eq!(
+        message(Compatibility::UPSTREAM),
+        "node group resource limit annotation invalid"
+    );
+    let shown = message(Compatibility::Corrected);
+    assert!(
+        shown.starts_with(&format!("node group resource limit annotation invalid: {ERROR}")),
+        "{shown}"
+    );
+    let queue = |name: &str| state.queues().get(name).unwrap().record.clone();
+    let problem = LimitRules.queue_problem(&queue("limited")).unwrap();
+    assert_eq!(problem.field, format!("queues[limited].annotations[{LIMITS}]"));
+    assert!(problem.message.contains(ERROR), "{problem:?}");
+    assert_eq!(LimitRules.queue_problem(&queue("also")), None);
+    let warnings = LimitRules.warnings(&state);
+    assert_eq!(warnings.len(), 1);
+    assert_eq!(&*warnings[0].record.1, "limited");
 }

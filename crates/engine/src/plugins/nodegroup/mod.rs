@@ -3,6 +3,7 @@
 mod arguments;
 mod group_limits;
 mod group_rules;
+mod record_rules;
 mod state;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub(super) const DEF: PluginDef = PluginDef {
     families: &["filter", "score"],
     queue_annotations: &[group_limits::LIMITS],
     node_labels: &[GROUP_LABEL],
+    record_rules: Some(&record_rules::LimitRules),
     ..PluginDef::new(NAME, compile)
 };
 
