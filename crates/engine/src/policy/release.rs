@@ -154,17 +154,21 @@ impl ReleaseRules {
         cluster_state: &ClusterState,
         candidates: &[&TaskRecord],
     ) -> Result<(), Problem> {
+        if self.skips_orphans {
+            return Ok(());
+        }
         let has_job = |task: &&&TaskRecord| {
             let job = cluster_state.jobs().get(&task.job);
             job.is_some_and(|job| cluster_state.queues().contains(&job.record.queue))
         };
-        match candidates.iter().find(|task| !has_job(task)) {
-            Some(task) if !self.skips_orphans => {
-                let message = format!("candidate `{}` belongs to no job; the reference panics here", task.name);
-                Err(Problem::new(ErrorCode::ReferencePanics, "candidates", message))
-            }
-            _ => Ok(()),
-        }
+        let Some(orphan) = candidates.iter().find(|task| !has_job(task)) else {
+            return Ok(());
+        };
+        let message = format!(
+            "candidate `{}` belongs to no job; the reference panics here",
+            orphan.name
+        );
+        Err(Problem::new(ErrorCode::ReferencePanics, "candidates", message))
     }
 }
 
