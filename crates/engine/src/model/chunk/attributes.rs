@@ -2,6 +2,7 @@
 //! For example, `zone in (a, b)` compares each distinct zone once. The columns are computed at the first query, and
 //! again after a node with other labels or taints arrives.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::NodeChunk;
@@ -100,6 +101,22 @@ impl<K, V> AttributeColumn<K, V> {
             let own = of_values.get(usize::from(*value)).copied().unwrap_or(0.0);
             *place = if self.present.get(offset) { own } else { 0.0 };
         }
+    }
+
+    /// Nodes by the number of their value, in order; each value is asked about once. Values without a number are left out.
+    fn group(&self, number: impl Fn(&V) -> Option<u16>) -> BTreeMap<u16, NodeMask> {
+        let of_values: Vec<Option<u16>> = self.values.iter().map(number).collect();
+        let mut groups: BTreeMap<u16, NodeMask> = BTreeMap::new();
+        for offset in self.present.iter() {
+            let value = self
+                .numbers
+                .get(offset)
+                .and_then(|value| *of_values.get(usize::from(*value))?);
+            if let Some(number) = value {
+                groups.entry(number).or_insert(NodeMask::NONE).set(offset, true);
+            }
+        }
+        groups
     }
 
     fn gather(&self, accepted: &[bool; CHUNK_SIZE]) -> NodeMask {
@@ -233,6 +250,11 @@ impl ChunkAttributes {
     /// Nodes whose list of taints is selected; nodes without taints are not among them.
     pub fn select_taints(&self, select: impl Fn(&[Taint]) -> bool) -> NodeMask {
         self.taints.select(|taints| select(taints))
+    }
+
+    /// Nodes by the number of their list of taints, in order. Lists without a number are left out.
+    pub fn group_taints(&self, number: impl Fn(&[Taint]) -> Option<u16>) -> BTreeMap<u16, NodeMask> {
+        self.taints.group(|taints| number(taints))
     }
 
     /// Fills in a number for the list of taints of each node, 0 at nodes without taints; or returns the number of all these
@@ -397,6 +419,13 @@ mod tests {
                     let nodes = attributes.select_label(key, |own| *own == **value);
                     prop_assert!(nodes.get(offset));
                 }
+            }
+            let number = |taints: &[Taint]| u16::try_from(taints.len()).ok().filter(|count| *count > 1);
+            let groups = attributes.group_taints(number);
+            for offset in chunk.live().iter() {
+                let numbers = groups.iter().filter(|(_, nodes)| nodes.get(offset)).map(|(number, _)| *number);
+                let taints = chunk.entry(offset).unwrap().record.taints();
+                prop_assert_eq!(numbers.collect::<Vec<_>>(), Vec::from_iter(number(taints)));
             }
             let rejected = attributes.select_taints(|taints| taints.iter().any(Taint::rejects));
             for offset in chunk.live().iter() {

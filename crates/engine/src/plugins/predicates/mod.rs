@@ -10,6 +10,7 @@ mod arguments;
 mod node_filter;
 mod pod_checks;
 mod rejection_kind;
+mod taint_names;
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,5 @@
 //! Filter of one task class.
 
-use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
@@ -10,8 +9,9 @@ use super::added_rules::AddedRules;
 use super::arguments::PredicateArguments;
 use super::pod_checks::PodChecks;
 use super::rejection_kind::{KINDS, NotedRejections, RejectionKind};
-use crate::model::constraints::{HostPort, NodeSelectorTerm, PodConstraints, Taint, TaintEffect, Toleration};
-use crate::model::{ClusterState, NodeChunk, NodeEntry, NodeMask, NodeVector, Problem, ResourceId, TaskClass};
+use super::taint_names::{TaintNames, first_untolerated, is_tolerated};
+use crate::model::constraints::{HostPort, NodeSelectorTerm, PodConstraints, Taint, TaintEffect};
+use crate::model::{NodeChunk, NodeEntry, NodeMask, NodeVector, Problem, ResourceId, TaskClass};
 use crate::plugin::{
     ChunkRejections, HookNumbers, Measurement, NodeFilter, PeerFilter, PluginContext, Reason, Resolution,
 };
@@ -19,9 +19,6 @@ use crate::policy::Compatibility;
 
 /// Annotation of the template of a task, by which the cache of the reference shares verdicts.
 pub(super) const TEMPLATE: &str = "volcano.sh/template-uid";
-
-/// Number of the reason by the first taint that is named.
-const NAMED_TAINTS: u16 = RejectionKind::AddedAffinity as u16 + 1;
 
 /// Key of the taint that a cordon stands for.
 const CORDON: &str = "node.kubernetes.io/unschedulable";
@@ -105,47 +102,11 @@ impl<'a> RecordChecks<'a> {
             .attributes()
             .select_taints(|taints| first_untolerated(taints, tolerations).is_some())
     }
-
-    /// Nodes of which a taint with this name is the first that the class does not tolerate.
-    fn tainted_first(&self, chunk: &NodeChunk, name: &TaintName) -> NodeMask {
-        let tolerations = &self.constraints.tolerations;
-        chunk.attributes().select_taints(|taints| {
-            first_untolerated(taints, tolerations).is_some_and(|taint| taint_name(taint) == *name)
-        })
-    }
 }
 
 /// True if a term matches some node.
 fn can_match(term: &NodeSelectorTerm) -> bool {
     !term.is_empty() && term.is_valid()
-}
-
-/// Key and value of a taint, by which reasons name it.
-type TaintName = [Arc<str>; 2];
-
-fn taint_name(taint: &Taint) -> TaintName {
-    [&taint.key, &taint.value].map(Arc::clone)
-}
-
-/// Names of the taints that are the first that keeps pods with these tolerations away from some node, sorted.
-fn first_taints(cluster_state: &ClusterState, tolerations: &[Toleration]) -> Vec<TaintName> {
-    let chunks = cluster_state.chunks().iter();
-    let lists = chunks.flat_map(|chunk| chunk.attributes().taint_lists());
-    let names: BTreeSet<TaintName> = lists
-        .filter_map(|taints| first_untolerated(taints, tolerations).map(taint_name))
-        .collect();
-    names.into_iter().collect()
-}
-
-/// First taint that keeps pods with these tolerations away.
-fn first_untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'t Taint> {
-    taints
-        .iter()
-        .find(|taint| taint.rejects() && !is_tolerated(taint, tolerations))
-}
-
-fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
-    tolerations.iter().any(|toleration| toleration.tolerates(taint))
 }
 
 /// Rules of a filter that the arguments and the compatibility set.
@@ -171,8 +132,8 @@ pub(in crate::plugins) struct PodFilter<'a> {
     /// Checks of the first task of the template, whose verdict applies to this task. `None`: the class is evaluated by
     /// itself.
     cached: Option<RecordChecks<'a>>,
-    /// Taints that reasons name, in the releases that do so. The numbers of these reasons follow their order.
-    named_taints: Vec<TaintName>,
+    /// Taints that reasons name; `None`: they name none.
+    taint_names: Option<TaintNames<'a>>,
     ports: &'a [HostPort],
     /// True if no node can match: every required term names nodes, and none in common.
     terms_conflict: bool,
@@ -208,11 +169,7 @@ impl<'a> PodFilter<'a> {
             },
             checks: RecordChecks::new(arguments, added, constraints),
             cached: first.map(|first| RecordChecks::new(arguments, added, first)),
-            named_taints: if names_taints {
-                first_taints(context.cluster_state, &constraints.tolerations)
-            } else {
-                Vec::new()
-            },
+            taint_names: names_taints.then(|| TaintNames::new(context.cluster_state, &constraints.tolerations)),
             ports: if arguments.host_ports {
                 &constraints.host_ports
             } else {
@@ -323,9 +280,9 @@ impl<'a> PodFilter<'a> {
         for (kind, nodes) in kinds {
             reject(kind.number(), nodes);
         }
-        if reads_reasons {
-            for (taint, number) in self.named_taints.iter().zip(NAMED_TAINTS..) {
-                reject(number, checks.tainted_first(chunk, taint));
+        if let Some(names) = self.taint_names.as_ref().filter(|_| reads_reasons) {
+            for (number, nodes) in chunk.attributes().group_taints(|taints| names.number_of(taints)) {
+                reject(number, nodes);
             }
         }
         reject(RejectionKind::Taint.number(), checks.tainted(chunk));
@@ -354,9 +311,10 @@ impl NodeFilter for PodFilter<'_> {
 
     fn outside_inputs(&self) -> Option<HookNumbers> {
         let mut inputs = HookNumbers::new();
-        if !self.named_taints.is_empty() {
+        let names = self.taint_names.as_ref().map(TaintNames::all);
+        if let Some(names) = names.filter(|names| !names.is_empty()) {
             let mut hasher = DefaultHasher::new();
-            self.named_taints.hash(&mut hasher);
+            names.hash(&mut hasher);
             inputs.push(hasher.finish());
         }
         (!self.pods.reads_other_nodes()).then_some(inputs)
@@ -371,8 +329,7 @@ impl NodeFilter for PodFilter<'_> {
             .get(usize::from(number))
             .copied()
             .unwrap_or(RejectionKind::PodCount);
-        let place = number.checked_sub(NAMED_TAINTS).map(usize::from);
-        let taint = place.and_then(|place| self.named_taints.get(place));
+        let taint = self.taint_names.as_ref().and_then(|names| names.of_number(number));
         let kind = taint.map_or(kind, |_| RejectionKind::Taint);
         let (code, message) = kind.texts();
         let message = match taint {
@@ -406,5 +363,63 @@ impl NodeFilter for PodFilter<'_> {
             measurement("pods", value(NodeVector::Used) + value(NodeVector::Pipelined)),
             measurement("allocatable pods", value(NodeVector::Allocatable)),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::NO_ADDED_RULES;
+    use super::*;
+    use crate::decide::tests::fixtures;
+    use crate::model::constraints::NodeProperties;
+    use crate::model::{NodeRecord, ResourceAmounts, ResourceTable};
+    use crate::plugin_state::PluginStates;
+    use crate::policy::Release;
+
+    #[test]
+    fn taints_are_named_once_a_reason_is_read() {
+        let taint = Taint {
+            key: "team".into(),
+            value: "blue".into(),
+            effect: TaintEffect::NoSchedule,
+        };
+        let properties = NodeProperties {
+            taints: vec![taint],
+            ..NodeProperties::default()
+        };
+        let node = NodeRecord {
+            name: "n".into(),
+            properties: Some(Arc::new(properties)),
+            ..NodeRecord::default()
+        };
+        let state = fixtures::cluster_state(ResourceTable::default(), vec![node]);
+        let class = TaskClass::of(&fixtures::task(ResourceAmounts::default(), &[]), state.resources());
+        let arguments = PredicateArguments {
+            taints: true,
+            ..PredicateArguments::NONE
+        };
+        let context = PluginContext {
+            cluster_state: &state,
+            plugin_states: &PluginStates::default(),
+            now: None,
+            after_release: false,
+        };
+        let filter = || {
+            let release = Compatibility::Upstream(Release::Volcano1144);
+            PodFilter::new("predicates", (&arguments, &NO_ADDED_RULES), release, context, &class).unwrap()
+        };
+        let are_found = |filter: &PodFilter<'_>| filter.taint_names.as_ref().unwrap().are_found();
+        let (own, chunk) = (filter(), state.chunks().first().unwrap());
+        let mut unread = ChunkRejections::without_reasons();
+        assert_eq!(own.filter(chunk, chunk.live(), &mut unread), *chunk.live());
+        assert!(!are_found(&own));
+        let mut read = ChunkRejections::default();
+        own.filter(chunk, chunk.live(), &mut read);
+        assert!(are_found(&own));
+        let messages: Vec<String> = read.drain().map(|(number, _)| own.reason(number).message).collect();
+        assert_eq!(messages, ["node(s) had untolerated taint {team: blue}"]);
+        let own = filter();
+        own.outside_inputs();
+        assert!(are_found(&own));
     }
 }
