@@ -230,10 +230,27 @@ impl UpstreamState {
         };
         state.touch(&[&record.node], &record.job, outcome);
         self.remove_copy(state, &record, &record.node);
+        self.forget_lost(&mut state.cluster_state, &record);
         notify_moved(state, RequestEffect::Deallocate, before.as_deref(), "", outcome)?;
         set_task(state, task, TaskStatus::Pending, Some(&Arc::default()));
         take_devices(state, task);
         Ok(())
+    }
+
+    /// Forgets that a pod which leaves its node was not seen there: it is not seen wherever it comes.
+    fn forget_lost(&self, cluster_state: &mut ClusterState, task: &TaskRecord) {
+        let is_lost = |entry: &Arc<NodeEntry>| {
+            let own = entry.upstream.as_ref();
+            own.is_some_and(|own| own.lost_pods.contains(&task.name))
+        };
+        if self.rules.moves_pods || !cluster_state.node_by_name(&task.node).is_some_and(is_lost) {
+            return;
+        }
+        cluster_state.change_node(&task.node, |entry| {
+            if let Some(own) = &mut entry.upstream {
+                Arc::make_mut(own).lost_pods.retain(|pod| *pod != task.name);
+            }
+        });
     }
 
     /// Counts a task in its status on the node, or stops counting it.
@@ -340,9 +357,15 @@ fn lose_pod(cluster_state: &mut ClusterState, task: &TaskRecord) {
     cluster_state.change_node(&task.node, |entry| {
         let own = entry.upstream.take();
         let mut own = own.unwrap_or_else(|| Arc::new(initial_vectors(entry)));
-        Arc::make_mut(&mut own).lost_pods.push(Arc::clone(&task.name));
+        add_lost(Arc::make_mut(&mut own), &task.name);
         entry.upstream = Some(own);
     });
+}
+
+fn add_lost(vectors: &mut UpstreamNode, pod: &Arc<str>) {
+    if !vectors.lost_pods.contains(pod) {
+        vectors.lost_pods.push(Arc::clone(pod));
+    }
 }
 
 /// Counts the devices of a task, of which the reference knows nothing.
@@ -371,7 +394,7 @@ pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, joins: bool
         if moves_pods {
             vectors.lost_pods.retain(|pod| *pod != task.name);
         } else {
-            vectors.lost_pods.push(Arc::clone(&task.name));
+            add_lost(vectors, &task.name);
         }
     }
     // A lost pod counts as one that is being released.
@@ -478,5 +501,60 @@ fn subtract(total: &mut WideAmounts, requests: &ResourceAmounts) {
     let scalars = total.keys().any(|id| is_scalar(*id));
     for (id, amount) in requests.iter().filter(|(id, _)| scalars || !is_scalar(*id)) {
         *total.entry(id).or_default() -= i128::from(amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cycle::{SchedulingCycle, assume};
+    use crate::decide::tests::fixtures;
+    use crate::model::{NodeRecord, ResourceTable};
+    use crate::plugin_state::PluginStates;
+    use crate::policy::Compatibility;
+
+    const RULES: NodeChangeRules = NodeChangeRules {
+        compatibility: Compatibility::UPSTREAM,
+        moves_pods: false,
+    };
+
+    #[test]
+    fn a_pod_that_is_not_seen_is_noted_once_and_until_it_leaves() {
+        let nodes = ["a", "b"].map(|name| NodeRecord {
+            name: name.into(),
+            ..NodeRecord::default()
+        });
+        let mut state = fixtures::cluster_state(ResourceTable::default(), nodes.to_vec());
+        let task = fixtures::task(ResourceAmounts::from_iter([(ResourceId::CPU, 500)]), &[]);
+        state.put_task(task.clone(), &Arc::from("test"));
+        let mut cycle = SchedulingCycle::new(state, RULES, PluginStates::default());
+        let name = &task.name;
+        let allocate = SessionChange::Allocate(TaskPlacement {
+            task: Arc::clone(name),
+            node: "a".into(),
+            card: Arc::default(),
+            devices: 0,
+        });
+        let lost = |cycle: &SchedulingCycle| {
+            let own = cycle.cluster_state().node_by_name("a").unwrap().upstream.clone();
+            own.unwrap_or_default().lost_pods.clone()
+        };
+        for _ in 0..3 {
+            cycle.apply(std::slice::from_ref(&allocate)).unwrap();
+            assert_eq!(lost(&cycle), [Arc::clone(name)]);
+            for change in [SessionChange::Evict, SessionChange::Unevict] {
+                cycle.apply(&[change(Arc::clone(name))]).unwrap();
+                assert_eq!(lost(&cycle), [Arc::clone(name)]);
+            }
+            cycle.apply(&[SessionChange::Unallocate(Arc::clone(name))]).unwrap();
+            assert_eq!(lost(&cycle), []);
+        }
+        let mut entry = NodeEntry::clone(cycle.cluster_state().node_by_name("b").unwrap());
+        let placed = TaskRecord {
+            status: TaskStatus::Allocated,
+            ..task.clone()
+        };
+        (0..3).for_each(|_| assume(&mut entry, &placed, RULES));
+        assert_eq!(entry.upstream.unwrap().lost_pods, [Arc::clone(name)]);
     }
 }
