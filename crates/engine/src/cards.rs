@@ -20,6 +20,9 @@ const MIG: &str = "nvidia.com/mig-";
 
 const PRODUCT: &str = ".product";
 
+/// Last parts of the labels beside that of the product: how many cards there are, and their memory.
+const SIBLINGS: [&str; 2] = ["count", "memory"];
+
 /// Cards of one kind on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardOnNode {
@@ -60,7 +63,7 @@ impl NodeCards {
         let mut given: Vec<(&Arc<str>, ResourceId, i64)> = node
             .allocatable
             .iter()
-            .filter(|(id, _)| !matches!(*id, ResourceId::CPU | ResourceId::MEMORY | ResourceId::PODS))
+            .filter(|(id, _)| is_card_amount(*id))
             .filter_map(|(id, milli)| Some((resources.shared_name(id)?, id, whole_units(milli))))
             .filter(|(_, _, cards)| *cards > 0)
             .collect();
@@ -92,7 +95,7 @@ impl NodeCards {
                 continue;
             };
             let sibling = |name: &str| find_text(labels, &format!("{stem}.{name}")).filter(|text| !text.is_empty());
-            let (count, memory) = (sibling("count"), sibling("memory"));
+            let [count, memory] = SIBLINGS.map(sibling);
             match compatibility {
                 Compatibility::Upstream(_) if count.is_none() || memory.is_none() => {
                     self.diagnostics.push(format!(
@@ -193,6 +196,16 @@ impl NodeCards {
         }
         self.insert_card(Arc::clone(&self.product), resource, cards);
     }
+}
+
+/// True if the cards of a node depend on a label with this key.
+pub(crate) fn is_card_label(key: &str) -> bool {
+    key == REPLICAS || key.ends_with(PRODUCT) || key.rsplit_once('.').is_some_and(|(_, last)| SIBLINGS.contains(&last))
+}
+
+/// True if the cards of a node depend on its amount of this resource.
+pub(crate) fn is_card_amount(id: ResourceId) -> bool {
+    !matches!(id, ResourceId::CPU | ResourceId::MEMORY | ResourceId::PODS)
 }
 
 /// Thousandths rounded up to whole ones.

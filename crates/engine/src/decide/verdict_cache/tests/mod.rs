@@ -294,6 +294,32 @@ fn a_preferred_term_elsewhere_ends_stored_surveys() {
 }
 
 #[test]
+fn a_choice_of_cards_has_stored_scores_under_upstream() {
+    let document =
+        "{actions: allocate, tiers: [{plugins: [{name: predicates}, {name: capacity-card}, {name: binpack}]}]}";
+    let mut trial = CacheTrial::new(document);
+    trial.policy = policy(document, Compatibility::UPSTREAM);
+    let chooses = |query: &mut ScoreQuery| {
+        query.limit = None;
+        for item in query.node_query.tasks.iter_mut().flatten() {
+            let mut task = (*item.task).clone();
+            task.annotations = [("volcano.sh/card.name".into(), "H|A".into())].into();
+            item.task = Arc::new(task);
+        }
+    };
+    for expected in [(0, 0), (0, ALL), (ALL, 0)] {
+        assert_eq!(trial.ask(0, chooses), expected);
+    }
+    // A node of the second chunk gets cards.
+    let mut node = trial.state.node(300).unwrap().record.as_ref().clone();
+    node.labels = [("count", "4"), ("memory", "81920"), ("product", "A")]
+        .map(|(name, text)| (format!("nvidia.com/gpu.{name}").into(), text.into()))
+        .into();
+    trial.state.put_node(Arc::new(node), &"test".into());
+    assert_eq!(trial.ask(0, chooses), (4, 2));
+}
+
+#[test]
 fn new_names_of_resources_are_new_inputs() {
     let mut trial = CacheTrial::new(DOCUMENTS[1]);
     for _ in 0..3 {
