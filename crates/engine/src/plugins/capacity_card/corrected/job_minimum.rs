@@ -37,11 +37,11 @@ pub(super) struct JobMinimum {
 #[derive(Default)]
 struct Sorted<'a> {
     /// Neither finished nor gated, those that are needed first in front.
-    free: Vec<(&'a TaskRecord, TaskNeed)>,
+    free: Vec<(&'a TaskRecord, Arc<TaskNeed>)>,
     /// Tasks behind a gate.
-    gated: Vec<(&'a TaskRecord, TaskNeed)>,
+    gated: Vec<(&'a TaskRecord, Arc<TaskNeed>)>,
     succeeded: usize,
-    failed: Vec<(&'a TaskRecord, TaskNeed)>,
+    failed: Vec<(&'a TaskRecord, Arc<TaskNeed>)>,
     /// Amounts that tasks that succeeded needed.
     finished: QuotaAmounts,
     /// Some task asks for cards, whatever became of it.
@@ -50,7 +50,7 @@ struct Sorted<'a> {
 
 impl<'a> Sorted<'a> {
     /// `tasks`: with what they need wherever they run. `open`: gates count as open.
-    fn of(tasks: impl Iterator<Item = (&'a TaskRecord, TaskNeed)>, open: bool) -> Self {
+    fn of(tasks: impl Iterator<Item = (&'a TaskRecord, Arc<TaskNeed>)>, open: bool) -> Self {
         let mut sorted = Self::default();
         for (task, need) in tasks {
             sorted.cards |= !need.demands.is_empty();
@@ -86,16 +86,14 @@ impl<'a> Sorted<'a> {
 #[expect(clippy::too_many_lines, reason = "one account, each kind of task once")]
 fn by_gates(context: NeedContext<'_>, job: &JobRecord, tasks: &[&TaskRecord], open: bool) -> JobMinimum {
     let count = tasks.len();
-    let mut before: Option<(&TaskRecord, TaskNeed)> = None;
+    let mut last = None;
     let needs = tasks.iter().map(|task| {
         let task: &TaskRecord = task;
         // Tasks of one template need the same.
-        let known = before
-            .as_ref()
-            .filter(|(other, _)| Arc::ptr_eq(&other.shape, &task.shape));
-        let need = known.map_or_else(|| TaskNeed::of(context, task), |(_, need)| need.clone());
-        before = Some((task, need.clone()));
-        (task, need)
+        let known = last.take().filter(|(shape, _)| Arc::ptr_eq(shape, &task.shape));
+        let (_, need) =
+            last.insert(known.unwrap_or_else(|| (Arc::clone(&task.shape), Arc::new(TaskNeed::of(context, task)))));
+        (task, Arc::clone(need))
     });
     let sorted = Sorted::of(needs, open);
     let members = usize::try_from(job.min_member).unwrap_or(0);
