@@ -219,7 +219,7 @@ impl CapacityState {
             ..entry
         };
         match known {
-            Some(known) => self.replace_known_job(known, admitted),
+            Some(known) => self.replace_known_job(known, &admitted),
             None => self.replace_job(&job.name, Some(admitted)),
         }
     }
@@ -300,7 +300,7 @@ impl CapacityState {
     /// Puts a job's figures in the place of the former ones, or removes them (`None`); the accounts of its queues follow.
     pub(super) fn replace_job(&mut self, job: &Arc<str>, next: Option<JobEntry>) {
         match (self.jobs.find(job), next) {
-            (Some(known), Some(next)) => self.replace_known_job(known, next),
+            (Some(known), Some(next)) => self.replace_known_job(known, &next),
             (Some(_), None) => {
                 if let Some(old) = self.jobs.remove(job) {
                     self.uncharge_job(&old);
@@ -315,12 +315,12 @@ impl CapacityState {
     }
 
     /// Puts figures in the place of those that are there; the accounts of the job's queues follow.
-    fn replace_known_job(&mut self, known: TableHandle, next: JobEntry) {
+    fn replace_known_job(&mut self, known: TableHandle, next: &JobEntry) {
         let Some(entry) = self.jobs.at_mut(known) else { return };
         let old = std::mem::replace(entry, next.clone());
         if next.queue != old.queue {
             self.uncharge_job(&old);
-            return self.charge_job(&next);
+            return self.charge_job(next);
         }
         // A permit changes nothing but what is reserved.
         let contribution = if Arc::ptr_eq(&next.amounts, &old.amounts) {
@@ -328,7 +328,7 @@ impl CapacityState {
         } else {
             JobEntry::contribution
         };
-        let (mut added, mut taken) = (contribution(&next), contribution(&old));
+        let (mut added, mut taken) = (contribution(next), contribution(&old));
         if added.request == taken.request {
             (added.request, taken.request) = Default::default();
         }
