@@ -37,7 +37,7 @@ fn table() -> String {
         writeln!(
             text,
             "| `{name}` | Volcano {} | {} calls of plugins; {} whole cycles with the adapter; {} simulated cycles | {} | {} |",
-            &fields["commit"][..9],
+            fields["commit"].get(..9).unwrap(),
             grouped(fields["calls"]),
             grouped(fields["cycles"]),
             grouped(fields["simulated"]),
