@@ -32,8 +32,8 @@ fn table() -> String {
     for release in VOLCANO {
         assert_eq!(release.scheduler(), Some(ReleasedScheduler::Volcano));
         let name = release.name();
-        let stamp = page(&format!("clients/go/volcano/verify/stamps/{name}.txt"));
-        let fields: BTreeMap<&str, &str> = stamp.lines().filter_map(|line| line.split_once(": ")).collect();
+        let result = page(&format!("clients/go/volcano/verify/stamps/{name}.txt"));
+        let fields: BTreeMap<&str, &str> = result.lines().filter_map(|line| line.split_once(": ")).collect();
         writeln!(
             text,
             "| `{name}` | Volcano {} | {} calls of plugins; {} whole cycles with the adapter; {} simulated cycles | {} | {} |",
