@@ -24,5 +24,5 @@ volcano/verify/stamp.sh check
 if [ -n "${VOLCANO:-}" ]; then
   volcano/verify/run.sh
 else
-  echo "NOT BUILT, NOT RUN: clients/go/volcano (the adapter, and its comparison with the in-tree plugins): VOLCANO is not set to a directory with Volcano's source. Its stamp was checked."
+  echo "NOT BUILT, NOT RUN: clients/go/volcano (the adapter, and its comparison with the in-tree plugins): VOLCANO is not set to a directory with Volcano's source. Its stamps were checked."
 fi

@@ -26,6 +26,9 @@ mkdir -p .cache/go
 unset HELM
 python3 deploy/release/versions.py "${VERSION:-}"
 
+step "check that the adapter for Volcano was compared with each release"
+clients/go/volcano/verify/stamp.sh check
+
 step "build the archive, the wheel, the bill of materials and the chart"
 deploy/release/build.sh "$work/out"
 [ -z "$(git status --porcelain)" ] || { git status --short; echo "the build changed files of the tree" >&2; exit 1; }

@@ -70,6 +70,9 @@ type GoverningPolicy struct {
 	// HierarchyDiffers is true if enableHierarchy of drf differs: shares are the policy's, and the scheduler's switch
 	// decides whether they order queues.
 	HierarchyDiffers bool
+	// OtherRelease is the release that the policy follows, if it is not Settings.Release: its rules are not those of the
+	// scheduler that asks. Empty: they are, or the policy is corrected and follows none.
+	OtherRelease string
 }
 
 // policyInForce is the policy of the last session, as it was read.
@@ -205,8 +208,26 @@ func (scheduler *Scheduler) compare(policy *policyInForce, own Policy) Governing
 	if configured, err := parseConfiguration(own.Document); err == nil && slices.Contains(own.Plugins, "drf") && slices.Contains(named, "drf") {
 		made.HierarchyDiffers = configured.hierarchical() != policy.configuration.hierarchical()
 	}
+	if followed := policy.release(); scheduler.settings.Release != "" && followed != scheduler.settings.Release {
+		made.OtherRelease = followed
+	}
 	return made
 }
+
+// release is the release that a policy follows; empty: none.
+func (policy *policyInForce) release() string {
+	switch policy.compatibility {
+	case "", "corrected":
+		return ""
+	case "upstream":
+		return newestRelease
+	default:
+		return policy.compatibility
+	}
+}
+
+// newestRelease is what "upstream" means in a policy with tiers.
+const newestRelease = "volcano-ed72c7c81"
 
 // unchanged reports whether the policy of the last session is still in force. PushPolicy does not ask: it notices after
 // Settings.KeepFor.

@@ -250,6 +250,24 @@ tiers: [{plugins: [{name: gang}, {name: resource-strategy-fit}, {name: binpack},
 	}
 }
 
+func TestAPolicyOfAnotherReleaseIsReported(t *testing.T) {
+	for _, one := range []struct{ own, policy, reported string }{
+		{"volcano-1.15.1", "volcano-1.14.4", "volcano-1.14.4"},
+		{"volcano-1.15.1", "upstream", "volcano-ed72c7c81"},
+		{"volcano-1.15.1", "volcano-1.15.1", ""},
+		{"volcano-1.15.1", "corrected", ""},
+		{"volcano-ed72c7c81", "upstream", ""},
+		{"", "volcano-1.14.4", ""},
+	} {
+		scheduler, heard := connect(t, testserver.Start(t), Settings{Release: one.own})
+		push(t, scheduler, "pumice: {compatibility: "+one.policy+"}\n"+document)
+		open(t, scheduler, small()).Close()
+		if len(heard.governs) != 1 || heard.governs[0].OtherRelease != one.reported {
+			t.Error(one, heard.governs)
+		}
+	}
+}
+
 func TestOrderOfKeysIsThatOfThePolicyThatGoverns(t *testing.T) {
 	for compatibility, upstream := range map[string]bool{"upstream": true, "corrected": false} {
 		scheduler, _ := connect(t, testserver.Start(t), Settings{})

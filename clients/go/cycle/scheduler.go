@@ -194,8 +194,7 @@ func (scheduler *Scheduler) loadServed(ctx context.Context) error {
 // selectPlugins selects the plugins for each kind of call: those of the scheduler that the policy names.
 func (cycle *Cycle) selectPlugins(policy *policyInForce) {
 	served, named := cycle.scheduler.served, policy.configuration.plugins()
-	// Every other compatibility is that of a release.
-	cycle.upstream = policy.compatibility != "" && policy.compatibility != "corrected"
+	cycle.upstream = policy.release() != ""
 	of := func(points ...string) (names []string) {
 		for _, name := range cycle.policy.Plugins {
 			asked := slices.Contains(named, name) && slices.ContainsFunc(points, func(point string) bool { return slices.Contains(served[name], point) })

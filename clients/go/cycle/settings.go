@@ -52,6 +52,9 @@ type Settings struct {
 	// Compatibility of the scheduler's configuration under PushPolicy and CheckPolicy: "corrected", "upstream" or a
 	// release such as "volcano-1.15.1". Default "corrected". Under FollowPolicy the policy says it.
 	Compatibility string
+	// Release of the scheduler, as policies name it, such as "volcano-1.15.1". A policy that follows another release is
+	// reported in GoverningPolicy. Empty: none is.
+	Release string
 	// Fallback is FailClosed by default.
 	Fallback Fallback
 	// Budget bounds one cycle.

@@ -73,6 +73,14 @@ var (
 		Namespace: namespace, Subsystem: subsystem, Name: "policy_version",
 		Help: "Version of the policy that governs, by its name and hash.",
 	}, []string{"policy", "hash"})
+	schedulerRelease = promauto.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: namespace, Subsystem: subsystem, Name: "scheduler_release",
+		Help: "1 for the release of Volcano into which the adapter is built.",
+	}, []string{"release"})
+	otherRelease = promauto.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Subsystem: subsystem, Name: "policy_of_other_release",
+		Help: "1 while the policy that governs follows another release than the scheduler's.",
+	})
 	eventsTotal = promauto.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace, Subsystem: subsystem, Name: "events_total",
 		Help: "Events written for rejected jobs and tasks, by reason.",

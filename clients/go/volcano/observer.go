@@ -76,6 +76,11 @@ func (observer *observer) Governed(policy cycle.GoverningPolicy) {
 	if policy.HierarchyDiffers {
 		klog.InfoS("enableHierarchy of drf differs: the policy decides the shares, the scheduler's configuration whether they order queues")
 	}
+	if policy.OtherRelease != "" {
+		klog.InfoS("The policy follows the rules of another release of Volcano; name the scheduler's as its compatibility, unless you compare releases",
+			"policy", policy.OtherRelease, "scheduler", Release())
+	}
+	otherRelease.Set(map[bool]float64{true: 1}[policy.OtherRelease != ""])
 	policyVersion.Reset()
 	policyVersion.WithLabelValues(policy.Name, policy.Hash).Set(float64(policy.Version))
 	observer.next.Governed(policy)

@@ -162,6 +162,9 @@ func start(settings Settings) *process {
 		settings.Client.Logger = slog.New(slog.DiscardHandler)
 	}
 	settings.Client.Metrics = counting{next: settings.Client.Metrics}
+	settings.Cycle.Release = Release()
+	klog.InfoS("The adapter of Pumice is built into this release of Volcano", "release", settings.Cycle.Release)
+	schedulerRelease.WithLabelValues(settings.Cycle.Release).Set(1)
 	watched := &observer{next: settings.Cycle.Observer}
 	settings.Cycle.Observer = watched
 	if settings.Comparison == nil {

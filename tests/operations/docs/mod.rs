@@ -1,6 +1,7 @@
 //! Documents for people: their commands work, and they are complete.
 
 mod commands;
+mod compared;
 mod complete;
 mod facts;
 mod guarantees;

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"volcano.sh/volcano/cmd/scheduler/app/options"
 	"volcano.sh/volcano/pkg/scheduler/actions/allocate"
+	"volcano.sh/volcano/pkg/scheduler/actions/backfill"
 	"volcano.sh/volcano/pkg/scheduler/actions/enqueue"
 	"volcano.sh/volcano/pkg/scheduler/actions/preempt"
 	"volcano.sh/volcano/pkg/scheduler/actions/reclaim"
@@ -38,6 +40,15 @@ func inTree() map[string]framework.PluginBuilder {
 		all[name] = builder
 	}
 	return all
+}
+
+// actionsOf are all actions, in the order of Volcano's documents for even clusters and in a random one for odd ones.
+func actionsOf(seed uint64) []framework.Action {
+	actions := []framework.Action{enqueue.New(), allocate.New(), backfill.New(), preempt.New(), reclaim.New()}
+	if seed%2 == 1 {
+		rand.New(rand.NewPCG(seed, 13)).Shuffle(len(actions), func(left, right int) { actions[left], actions[right] = actions[right], actions[left] })
+	}
+	return actions
 }
 
 // end is where a whole cycle leaves each task and each job, and how often what recorded.
@@ -88,7 +99,7 @@ func TestOursDrive(t *testing.T) {
 	options.Default()
 	err := plugins.Configure(plugins.Settings{
 		Target: testserver.Start(t).Address, Client: pumice.Options{Timeout: 5 * time.Minute},
-		Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: "upstream", Budget: cycle.Budget{Calls: -1, Time: -1}, VerifyEvery: 1, KeepFor: -1, Observer: strict{t: t}},
+		Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: plugins.Release(), Budget: cycle.Budget{Calls: -1, Time: -1}, VerifyEvery: 1, KeepFor: -1, Observer: strict{t: t}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +115,7 @@ func TestOursDrive(t *testing.T) {
 					[]conf.PluginOption{entry("gang", nil, false), entry("drf", nil, hierarchy)},
 					[]conf.PluginOption{entry("resource-strategy-fit", strategies[seed%2], false), entry("binpack", nil, false)},
 				)
-				return made.end(t, builders, enqueue.New(), allocate.New(), preempt.New(), reclaim.New())
+				return made.end(t, builders, actionsOf(seed)...)
 			}
 			ours := run(withPumice())
 			ends := map[string]int{}

@@ -88,7 +88,7 @@ func race(t *testing.T, turns int, scenario func() *scenario, placed int, action
 			options.Default()
 			err := plugins.Configure(plugins.Settings{
 				Target: server.Address, Client: counted(&calls),
-				Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: "upstream", Plans: number == 2, VerifyEvery: -1, Observer: strict{t: t}},
+				Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: plugins.Release(), Plans: number == 2, VerifyEvery: -1, Observer: strict{t: t}},
 			})
 			if err != nil {
 				t.Fatal(err)

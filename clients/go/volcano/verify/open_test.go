@@ -42,7 +42,7 @@ func TestOpen(t *testing.T) {
 	heard := &opens{strict: strict{t: t}}
 	err := plugins.Configure(plugins.Settings{
 		Target: testserver.Start(t).Address, Client: pumice.Options{Timeout: 5 * time.Minute},
-		Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: "upstream", VerifyEvery: -1, Observer: heard, Budget: cycle.Budget{Open: 5 * time.Minute}},
+		Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: plugins.Release(), VerifyEvery: -1, Observer: heard, Budget: cycle.Budget{Open: 5 * time.Minute}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -65,6 +65,21 @@ func sessionOf(t *testing.T, text string) *framework.Session {
 	return &framework.Session{Tiers: tiers, Configurations: configurations}
 }
 
+// otherRelease is a release that the tests are not built for.
+func otherRelease() string {
+	if plugins.Release() == "volcano-1.15.1" {
+		return "volcano-1.14.4"
+	}
+	return "volcano-1.15.1"
+}
+
+// TestTheRelease compares what the adapter takes for its release with what run.sh knows from the checkout.
+func TestTheRelease(t *testing.T) {
+	if checkedOut := os.Getenv("RELEASE"); checkedOut != plugins.Release() {
+		t.Errorf("the checkout is %s, and the adapter takes it for %s", checkedOut, plugins.Release())
+	}
+}
+
 func TestTheModesOfThePolicy(t *testing.T) {
 	target := testserver.Start(t).Address
 	client, err := pumice.Dial(target, pumice.Options{})
@@ -106,6 +121,15 @@ func TestTheModesOfThePolicy(t *testing.T) {
 	}
 	if err := opened(cycle.CheckPolicy); !errors.Is(err, cycle.ErrPolicyDiffers) || !strings.Contains(err.Error(), "binpack.weight: 10") {
 		t.Fatal(err)
+	}
+	for release, other := range map[string]float64{plugins.Release(): 0, otherRelease(): 1} {
+		push("pumice: {compatibility: " + release + "}\n" + configured)
+		if err := opened(cycle.FollowPolicy); err != nil {
+			t.Fatal(err)
+		}
+		if value(t, "volcano_pumice_policy_of_other_release") != other {
+			t.Error("the scheduler is of", plugins.Release(), "and the policy of", release)
+		}
 	}
 	if err := opened(cycle.PushPolicy); err != nil {
 		t.Fatal(err)

@@ -1,30 +1,65 @@
 #!/usr/bin/env bash
-# The stamp of the last comparison with Volcano, which CI cannot repeat: it has no source of Volcano.
-# stamp.sh check: fails if the adapter's sources are not those that were compared. stamp.sh sources: prints their hash.
+# The stamps of the last comparisons with releases of Volcano, which CI cannot repeat: it has no source of Volcano.
+# stamp.sh check: fails if the adapter's sources, or the rules of releases, are not those that were compared.
+# stamp.sh sources, stamp.sh rules: print the hash of those. stamp.sh release COMMIT: prints the release, or nothing.
+# stamp.sh wrong RELEASE FILE: prints what keeps a file from being the release's stamp, or nothing.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-stamp="$here/stamp.txt"
-cd "$here/../.."
+cd "$here/../../../.."
+# Each release that has a stamp, with its commit.
+releases="
+volcano-1.14.4 2160f3d687229094bb47b9b55540af711925c11c
+volcano-1.15.1 0a56ed331897f5455916a44d3075671376d731d6
+volcano-ed72c7c81 ed72c7c815a9fd547a787134676f73d42e9d049c"
+least_calls=500000
+least_seeds=3
+
 # The adapter, and the packages of the Go client that it uses; generated messages do not count.
-now="$(go run ./internal/sources volcano volcano/plugins/* cycle derive .)"
-field() { sed -n "s/^$1: //p" "$stamp"; }
+sources() { (cd clients/go && go run ./internal/sources volcano volcano/plugins/* cycle derive .); }
+# The tables of rules alone, without comments and layout: how they are read and named changes no decision.
+rules() { sed -n -e '/^#\[cfg(test)\]/,$d' -e 's|//.*||' -e '/^const NEWEST/,$p' crates/engine/src/policy/release.rs | tr -d '[:space:]' | sha256sum | cut -d ' ' -f 1; }
+field() { sed -n "s/^$1: //p" "$2"; }
+commit_of() { sed -n "s/^$1 //p" <<<"$releases"; }
+
+# Prints the first thing that is wrong with a stamp, under the given hashes of sources and rules.
+wrong() {
+  local release="$1" stamp="$2" sources="$3" rules="$4" words
+  [ -f "$stamp" ] || { echo "there is none"; return; }
+  [ "$(field commit "$stamp")" = "$(commit_of "$release")" ] || { echo "it is of another commit"; return; }
+  [ "$(field sources "$stamp")" = "$sources" ] || { echo "the code of the adapter, or of the Go client that it uses, has changed (its hash is $sources now)"; return; }
+  [ "$(field rules "$stamp")" = "$rules" ] || { echo "the rules in crates/engine/src/policy/release.rs have changed (their hash is $rules now)"; return; }
+  [ "$(field differences "$stamp")" = 0 ] || { echo "it has differences"; return; }
+  [ "$(field calls "$stamp")" -ge $least_calls ] || { echo "it compares $(field calls "$stamp") calls, and $least_calls are needed; set CLUSTERS"; return; }
+  read -ra words <<<"$(field seeds "$stamp")"
+  [ "${#words[@]}" -ge $least_seeds ] || { echo "it has ${#words[@]} seeds, and $least_seeds are needed; set SEEDS"; return; }
+}
+
+check() {
+  local release commit stamp why sources rules failed=0
+  sources="$(sources)" rules="$(rules)"
+  while read -r release commit; do
+    stamp="clients/go/volcano/verify/stamps/$release.txt"
+    why="$(wrong "$release" "$stamp" "$sources" "$rules")"
+    if [ -z "$why" ]; then
+      echo "The adapter is the one that was compared with $release: $(field calls "$stamp") calls, $(field cycles "$stamp") and $(field simulated "$stamp") cycles, no difference ($(field date "$stamp"))"
+      continue
+    fi
+    failed=1
+    cat >&2 <<TEXT
+$stamp does not hold: $why.
+Compare with that release again, and commit the stamp:
+  git clone https://github.com/volcano-sh/volcano DIR && git -C DIR checkout $commit
+  VOLCANO=DIR CLUSTERS=50 SEEDS="1 2 3" clients/go/volcano/verify/run.sh
+TEXT
+  done <<<"${releases#?}"
+  return $failed
+}
 
 case "${1:-check}" in
-sources) echo "$now" ;;
-check)
-  [ -f "$stamp" ] || { echo "volcano/verify/stamp.txt is missing: run volcano/verify/run.sh" >&2; exit 1; }
-  if [ "$(field sources)" != "$now" ]; then
-    cat >&2 <<TEXT
-The code of the adapter for Volcano, or of the Go client that it uses, has changed since it was compared with Volcano
-($(field volcano | cut -c1-9), $(field date)): its hash is $now, in volcano/verify/stamp.txt it is $(field sources).
-Compare it, and commit the stamp:
-  git clone https://github.com/volcano-sh/volcano DIR && git -C DIR checkout $(field volcano)
-  VOLCANO=DIR CLUSTERS=$(field clusters) SEEDS="$(field seeds)" clients/go/volcano/verify/run.sh
-TEXT
-    exit 1
-  fi
-  [ "$(field differences)" = 0 ] || { echo "volcano/verify/stamp.txt has differences" >&2; exit 1; }
-  echo "The adapter for Volcano is the one that was compared: $(field calls) calls, no difference (Volcano $(field volcano | cut -c1-9), $(field date))"
-  ;;
-*) echo "usage: stamp.sh check|sources" >&2; exit 2 ;;
+sources) sources ;;
+rules) rules ;;
+release) sed -n "s/ ${2:-none}$//p" <<<"$releases" ;;
+wrong) wrong "$2" "$3" "$(sources)" "$(rules)" ;;
+check) check ;;
+*) echo "usage: stamp.sh check|sources|rules|release COMMIT|wrong RELEASE FILE" >&2; exit 2 ;;
 esac

@@ -20,7 +20,7 @@ import (
 func TestStrangersOnNodes(t *testing.T) {
 	heard := &opens{strict: strict{t: t}}
 	err := plugins.Configure(plugins.Settings{
-		Target: testserver.Start(t).Address, Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: "upstream", VerifyEvery: -1, Observer: heard},
+		Target: testserver.Start(t).Address, Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: plugins.Release(), VerifyEvery: -1, Observer: heard},
 	})
 	if err != nil {
 		t.Fatal(err)

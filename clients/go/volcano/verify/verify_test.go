@@ -228,7 +228,7 @@ func configure(t testing.TB, comparison *cycle.Comparison) {
 	options.Default()
 	err := plugins.Configure(plugins.Settings{
 		Target: testserver.Start(t).Address, Shadow: true, Comparison: comparison, Client: pumice.Options{Timeout: 5 * time.Minute},
-		Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: "upstream", Budget: cycle.Budget{Calls: -1, Time: -1}, VerifyEvery: 1, KeepFor: -1, Observer: strict{t: t}},
+		Cycle: cycle.Settings{PolicyMode: cycle.PushPolicy, Compatibility: plugins.Release(), Budget: cycle.Budget{Calls: -1, Time: -1}, VerifyEvery: 1, KeepFor: -1, Observer: strict{t: t}},
 	})
 	if err != nil {
 		t.Fatal(err)

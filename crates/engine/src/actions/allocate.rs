@@ -108,6 +108,7 @@ impl ActionSession<'_> {
         // The places of a job that is pipelined stay taken, and no bind is sent.
         if !is_ready {
             self.note_unbound(job);
+            self.report_waiting(statement);
             return Ok(false);
         }
         self.commit_ready(job, statement);

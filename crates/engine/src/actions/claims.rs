@@ -258,6 +258,13 @@ impl ActionSession<'_> {
         }
     }
 
+    /// Reports tasks of a job that is not ready and wait on their nodes, as sessions of the reference have them to their end.
+    pub(super) fn report_waiting(&mut self, statement: ActionStatement) {
+        if self.is_upstream() {
+            self.commit(statement.without_binds());
+        }
+    }
+
     /// Commits what a job got that is ready: binds are sent, also of tasks that an earlier action of the cycle placed.
     pub(super) fn commit_ready(&mut self, job: usize, statement: ActionStatement) {
         self.commit(statement);

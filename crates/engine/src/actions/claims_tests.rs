@@ -74,6 +74,25 @@ fn release(state: &mut ClusterState, task: &str) {
 }
 
 #[test]
+fn a_task_that_allocate_lets_wait_is_reported_before_its_job_is_ready() {
+    let mut state = cluster(&[4]);
+    put_job(&mut state, ("x/old", "q"), (1, 1), &[(1, "n00"); 3]);
+    release(&mut state, "x/old-0");
+    put_job(&mut state, ("x/new", "q"), (2, 1), &[(1, ""), (1, "")]);
+    let report = CycleSeries::new("enqueue, allocate", "upstream").run(&state);
+    assert_eq!(end(&report, "x/new-0").0, TaskStatus::Allocated);
+    assert_eq!(end(&report, "x/new-1").0, TaskStatus::Pipelined);
+    let waits = |event: &&CycleEvent| matches!(event, CycleEvent::Pipelined { task, .. } if &**task == "x/new-1");
+    assert_eq!(report.events.iter().filter(waits).count(), 1);
+    assert!(
+        !report
+            .events
+            .iter()
+            .any(|event| matches!(event, CycleEvent::Bound { .. }))
+    );
+}
+
+#[test]
 fn a_claimant_takes_the_place_that_was_freed_in_whatever_order_the_actions_stand() {
     for (actions, waits_for_ever) in [
         ("enqueue, preempt, allocate, backfill", true),

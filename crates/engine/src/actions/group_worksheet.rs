@@ -216,6 +216,7 @@ impl ActionSession<'_> {
         *sheet = left;
         // The places of a job that is pipelined stay taken, and no bind is sent.
         if !is_ready {
+            self.report_waiting(statement);
             return Ok(false);
         }
         self.commit_ready(job, statement);
