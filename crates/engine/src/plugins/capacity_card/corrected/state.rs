@@ -188,9 +188,13 @@ impl CapacityState {
         Cow::Owned(computed)
     }
 
-    /// Reserves what a permitted job needs; once more for the same job: instead of the former. `known`: the place of its
-    /// figures.
-    pub(super) fn reserve(
+    /// Reserves what a permitted job needs; once more for the same job: instead of the former.
+    pub fn reserve(&mut self, cluster_state: &ClusterState, job: &JobRecord, verdict: &QuotaVerdict) {
+        self.reserve_at(cluster_state, job, self.jobs.find(&job.name), verdict);
+    }
+
+    /// Reserves for a job whose figures are at a handle.
+    pub(super) fn reserve_at(
         &mut self,
         cluster_state: &ClusterState,
         job: &JobRecord,

@@ -260,8 +260,7 @@ fn vote_on_a_stored_job_ignores_other_records_of_its_name() {
     assert!(!state.vote_job(cluster_state, &stored).unwrap().is_permitted());
     let verdict = state.vote_job(cluster_state, &other).unwrap();
     assert!(verdict.is_permitted());
-    let known = state.jobs.find(&other.name);
-    state.reserve(cluster_state, &other, known, &verdict);
+    state.reserve(cluster_state, &other, &verdict);
     assert!(!state.vote_job(cluster_state, &stored).unwrap().is_permitted());
     assert_eq!(state.vote_job(cluster_state, &other).unwrap(), verdict);
 }
@@ -324,8 +323,7 @@ proptest! {
                     let admitted = in_steps.jobs.get(&record.name).is_some_and(|entry| entry.admitted);
                     let verdict = in_steps.vote_job(cluster_state, &record);
                     if let Some(verdict) = verdict.as_ref().ok().filter(|verdict| verdict.is_permitted()) {
-                        let known = in_steps.jobs.find(&record.name);
-                        in_steps.reserve(cluster_state, &record, known, verdict);
+                        in_steps.reserve(cluster_state, &record, verdict);
                         if !admitted {
                             ends.insert(Arc::clone(&record.name));
                         }

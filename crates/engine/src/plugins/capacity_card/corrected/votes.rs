@@ -161,7 +161,7 @@ impl CapacityState {
         let known = self.jobs.find(&job.name);
         let verdict = self.vote_beside(cluster_state, job, known.and_then(|known| self.jobs.at(known)))?;
         if verdict.is_permitted() {
-            self.reserve(cluster_state, job, known, &verdict);
+            self.reserve_at(cluster_state, job, known, &verdict);
         }
         Ok(verdict)
     }
