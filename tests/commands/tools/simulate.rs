@@ -345,7 +345,7 @@ fn missing_inputs_are_reported() {
 fn amounts_of_pods_follow_the_release_of_each_policy() {
     let folder = ToolTestFolder::new("simulate-releases");
     // Overhead is part of the larger init container's 2 cores before 1.15, and comes on top of them since.
-    let cluster = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus: {allocatable: {cpu: 2, memory: 1Gi, pods: 9}}\n---\n\
+    let cluster = "apiVersion: v1\nkind: Node\nmetadata: {name: node}\nstatus: {allocatable: {cpu: 2, memory: 1Gi, pods: 9}}\n---\n\
         apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: x}\nspec:\n  schedulerName: volcano\n  overhead: {cpu: 1}\n  \
         initContainers: [{name: i, resources: {requests: {cpu: 2}}}]\n  containers: [{name: c, resources: {requests: {cpu: 1}}}]\n";
     let cluster = write(&folder, "cluster.yaml", cluster);
