@@ -5,6 +5,7 @@ mod capacity_card;
 mod documents;
 mod policies;
 mod vectors;
+mod volcano_cases;
 mod yaml_reader;
 
 use pumice_test_support as support;

@@ -30,9 +30,20 @@ pub struct ImportedFiles {
 /// Reads the files and collects the warnings of the import. [`ImportedFiles::checked`] adds warnings about the cluster.
 /// Notes about fields that Pumice does not use go to standard error.
 pub fn read(files: &[PathBuf], amount_rules: AmountRules) -> Result<ImportedFiles, CommandError> {
+    read_texts(&texts(files)?, amount_rules)
+}
+
+/// Name and text of each file, for several readings of files that can be read once, such as standard input.
+pub fn texts(files: &[PathBuf]) -> Result<Vec<(String, String)>, CommandError> {
+    let named = |file: &PathBuf| Ok((file.display().to_string(), files::read_text(file)?));
+    files.iter().map(named).collect()
+}
+
+/// Reads the texts of files like [`read`].
+pub fn read_texts(texts: &[(String, String)], amount_rules: AmountRules) -> Result<ImportedFiles, CommandError> {
     let mut import = ClusterImport::new(amount_rules);
-    for file in files {
-        import.read(&file.display().to_string(), &files::read_text(file)?)?;
+    for (file, text) in texts {
+        import.read(file, text)?;
     }
     for (note, count) in &import.notes() {
         output::note(&format!("note: {note} ({count} ×)"));

@@ -340,3 +340,26 @@ fn missing_inputs_are_reported() {
         assert!(err(&output).contains(said), "{arguments:?}: {}", err(&output));
     }
 }
+
+#[test]
+fn amounts_of_pods_follow_the_release_of_each_policy() {
+    let folder = ToolTestFolder::new("simulate-releases");
+    // Overhead is part of the larger init container's 2 cores before 1.15, and comes on top of them since.
+    let cluster = "apiVersion: v1\nkind: Node\nmetadata: {name: node}\nstatus: {allocatable: {cpu: 2, memory: 1Gi, pods: 9}}\n---\n\
+        apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: x}\nspec:\n  schedulerName: volcano\n  overhead: {cpu: 1}\n  \
+        initContainers: [{name: i, resources: {requests: {cpu: 2}}}]\n  containers: [{name: c, resources: {requests: {cpu: 1}}}]\n";
+    let cluster = write(&folder, "cluster.yaml", cluster);
+    let policy = |release: &str| {
+        let document = format!(
+            "actions: enqueue, allocate\ntiers: [{{plugins: [{{name: gang}}]}}]\npumice: {{compatibility: {release}}}\n"
+        );
+        write(&folder, &format!("{release}.yaml"), &document)
+    };
+    let [old, new, newest] = ["volcano-1.14.4", "volcano-1.15.1", "upstream"].map(policy);
+    let report = json(&[
+        &cluster, "--cycles", "--policy", &old, "--policy", &new, "--policy", &newest,
+    ]);
+    let placed = report["policies"].as_array().unwrap().iter();
+    let placed: Vec<&Value> = placed.map(|policy| &policy["tasks"]["placed"]).collect();
+    assert_eq!(placed, [1, 0, 0], "{report}");
+}

@@ -10,7 +10,7 @@ mod cluster;
 mod config;
 mod cycles;
 mod drf;
-mod files;
+pub(crate) mod files;
 mod fit_family;
 mod job_plugins;
 mod koordinator;

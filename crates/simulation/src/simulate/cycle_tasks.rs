@@ -259,6 +259,13 @@ impl CycleTasks {
         changes
     }
 
+    /// Names of the jobs that are not enqueued.
+    pub(super) fn pending_jobs(&self) -> Vec<String> {
+        let pending = |job: &CycleJob| matches!(job.record.phase(), pb::JobPhase::Pending | pb::JobPhase::Unspecified);
+        let jobs = self.jobs.iter().filter(|(_, job)| pending(job));
+        jobs.map(|(name, _)| name.clone()).collect()
+    }
+
     pub(super) fn remove_job(&mut self, name: &str) {
         let tasks = self.jobs.get(name).map(|job| job.tasks.clone());
         for task in tasks.iter().flatten() {

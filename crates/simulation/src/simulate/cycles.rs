@@ -433,6 +433,7 @@ impl CycleRun<'_> {
                 came_to_rest: !self.is_cut,
                 at_end: self.cluster.allocation(),
                 standstills: self.standstills(),
+                pending_jobs: self.tasks.pending_jobs(),
                 queues: self.queues.outcomes(),
             }),
             decision_speed: DecisionSpeed::from_durations(self.durations),

@@ -20,7 +20,7 @@ use clap::Args;
 use cycles::CycleRules;
 use pumice_console::not_evaluated::{UnevaluatedRow, UnevaluatedSet};
 use pumice_console::{CommandError, LocalServices, OutputFormat, args, files, output};
-use pumice_engine::policy::{CompileOptions, compile};
+use pumice_engine::policy::{CompileOptions, Release, compile};
 use pumice_kubernetes::import::AmountRules;
 use report::SimulationReport;
 use rules::{CandidatePolicy, SimulationRules};
@@ -129,8 +129,11 @@ fn parse_period(text: &str) -> Result<f64, String> {
 /// Runs the simulation and prints the report.
 pub async fn run(args: SimulateArgs, services: &dyn LocalServices) -> Result<(), CommandError> {
     let candidates = candidate_policies(&args, services)?;
-    let workload = workload::read_workload(&args, services)?;
-    check_workload(&args, &workload)?;
+    let workloads = workload::read_workloads(&args, services, &candidates)?;
+    let Some(workload) = workloads.first() else {
+        return Err(CommandError::message("error: no policy to simulate"));
+    };
+    check_workload(&args, workload)?;
     if workload.has_card_names {
         output::note(
             "note: some tasks name the cards that would do; only a policy with quotas of cards keeps them to these",
@@ -153,10 +156,10 @@ pub async fn run(args: SimulateArgs, services: &dyn LocalServices) -> Result<(),
     let mut fields = UnevaluatedSet::default();
     let steps = workload.arrivals.len().saturating_mul(candidates.len());
     let progress = output::progress(u64::try_from(steps).unwrap_or(u64::MAX), "placing");
-    for candidate in &candidates {
+    for (candidate, workload) in candidates.iter().zip(&workloads) {
         let mut outcome = match args.cycle_rules() {
-            None => run::run(services, &workload, candidate, rules, &progress).await?,
-            Some(cycle_rules) => cycles::run(services, &workload, candidate, rules, cycle_rules, &progress).await?,
+            None => run::run(services, workload, candidate, rules, &progress).await?,
+            Some(cycle_rules) => cycles::run(services, workload, candidate, rules, cycle_rules, &progress).await?,
         };
         let is_plugin = |row: &UnevaluatedRow| row.subject == "policy";
         let (plugins, of_records) = std::mem::take(&mut outcome.not_evaluated)
@@ -179,7 +182,18 @@ pub async fn run(args: SimulateArgs, services: &dyn LocalServices) -> Result<(),
 
 /// Checks that there is something to simulate.
 fn check_workload(args: &SimulateArgs, workload: &workload::Workload) -> Result<(), CommandError> {
-    if workload.initial_cluster.nodes.is_empty() || workload.arrivals.is_empty() {
+    let cluster = &workload.initial_cluster;
+    if args.cycles.is_some() {
+        // A job may be enqueued before it has tasks.
+        if cluster.jobs.is_empty() && workload.arrivals.is_empty() {
+            return Err(CommandError::message(
+                "error: the files hold no job, and no task that waits: name both the cluster and the workload",
+            ));
+        }
+        if cluster.nodes.is_empty() {
+            output::note("note: the files hold no node: nothing can be placed");
+        }
+    } else if cluster.nodes.is_empty() || workload.arrivals.is_empty() {
         return Err(CommandError::message(
             "error: the files hold no node, or no task that waits: name both the cluster and the workload",
         ));
@@ -223,11 +237,12 @@ fn candidate_policies(args: &SimulateArgs, services: &dyn LocalServices) -> Resu
             name = format!("{plain} ({number})");
             number = number.saturating_add(1);
         }
-        let profile = check_document(given, &document, &args.policy_profile)?;
+        let (profile, release) = check_document(given, &document, &args.policy_profile)?;
         candidates.push(CandidatePolicy {
             name,
             document,
             profile,
+            release,
         });
     }
     Ok(candidates)
@@ -252,8 +267,9 @@ fn read_policy(given: &str, services: &dyn LocalServices) -> Result<(String, Str
     Ok((name.into_owned(), files::read_text(path)?))
 }
 
-/// Prints the diagnostics of a document. Returns the profile to use: the one named, if the document has several.
-fn check_document(given: &str, document: &str, named: &str) -> Result<String, CommandError> {
+/// Prints the diagnostics of a document. Returns the profile to use, which is the one named if the document has several, and
+/// the release that the policy follows.
+fn check_document(given: &str, document: &str, named: &str) -> Result<(String, Release), CommandError> {
     let (policy, report) = match compile(document, &CompileOptions::default()) {
         Ok(compiled) => (Some(compiled.policy), compiled.report),
         Err(report) => (None, report),
@@ -265,11 +281,12 @@ fn check_document(given: &str, document: &str, named: &str) -> Result<String, Co
         let problems = output::count(report.errors().count(), "error");
         return Err(CommandError::message(format!("error: {given}: {problems}: no policy")));
     };
+    let release = policy.compatibility().release();
     if policy.profile("").is_ok() {
-        return Ok(String::new());
+        return Ok((String::new(), release));
     }
     match policy.profile(named) {
-        Ok(_) => Ok(named.to_owned()),
+        Ok(_) => Ok((named.to_owned(), release)),
         Err(unknown) => Err(CommandError::message(format!("error: {given}: {unknown}"))),
     }
 }

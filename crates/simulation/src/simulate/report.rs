@@ -80,6 +80,8 @@ pub(super) struct CycleOutcome {
     pub(super) at_end: AllocationLevels,
     /// Tasks that wait for ever although nothing of their nodes is being released.
     pub(super) standstills: Vec<TaskStandstill>,
+    /// Jobs that are not enqueued at the end, by name.
+    pub(super) pending_jobs: Vec<String>,
     /// Waiting times, evictions and shares, in the order of names.
     pub(super) queues: Vec<QueueOutcome>,
 }

@@ -1,5 +1,7 @@
 //! Candidate policies of a simulation, and the rules that its tasks come and go by.
 
+use pumice_engine::policy::Release;
+
 /// A policy to judge.
 #[derive(Debug, Clone)]
 pub(super) struct CandidatePolicy {
@@ -7,6 +9,8 @@ pub(super) struct CandidatePolicy {
     pub(super) document: String,
     /// Profile of the document.
     pub(super) profile: String,
+    /// Release that the policy follows: amounts of pods are those of the release.
+    pub(super) release: Release,
 }
 
 #[derive(Debug, Clone, Copy)]

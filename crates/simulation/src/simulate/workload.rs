@@ -1,11 +1,14 @@
 //! Workload of a simulation: an initial cluster, and jobs that arrive one after another.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::SimulateArgs;
+use super::rules::CandidatePolicy;
 use pumice_console::{CommandError, LocalServices, import_files, output, state_check};
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
+use pumice_engine::policy::{Release, ReleaseRules};
 use pumice_kubernetes::object::{DEFAULT_QUEUE, plain_queue};
 use pumice_protocol::v1 as pb;
 
@@ -43,9 +46,34 @@ pub(super) struct ArrivingJob {
     pub(super) run_seconds: Option<f64>,
 }
 
-/// Reads the files; under `--strict` warnings about them are errors.
-pub(super) fn read_workload(args: &SimulateArgs, services: &dyn LocalServices) -> Result<Workload, CommandError> {
-    let imported = import_files::read(&args.files, args.derivation)?.checked(services);
+/// Reads the files for each policy by the rules of its release; under `--strict` warnings about them are errors.
+pub(super) fn read_workloads(
+    args: &SimulateArgs,
+    services: &dyn LocalServices,
+    candidates: &[CandidatePolicy],
+) -> Result<Vec<Arc<Workload>>, CommandError> {
+    let texts = import_files::texts(&args.files)?;
+    let mut by_rules: Vec<(&ReleaseRules, Arc<Workload>)> = Vec::new();
+    let mut workloads = Vec::new();
+    for candidate in candidates {
+        let rules = candidate.release.rules();
+        let workload = match by_rules.iter().find(|(own, _)| *own == rules) {
+            Some((_, workload)) => Arc::clone(workload),
+            None => Arc::new(read_workload(&texts, args, services, candidate.release)?),
+        };
+        by_rules.push((rules, Arc::clone(&workload)));
+        workloads.push(workload);
+    }
+    Ok(workloads)
+}
+
+fn read_workload(
+    texts: &[(String, String)],
+    args: &SimulateArgs,
+    services: &dyn LocalServices,
+    release: Release,
+) -> Result<Workload, CommandError> {
+    let imported = import_files::read_texts(texts, args.derivation.of_release(release))?.checked(services);
     imported.report();
     state_check::refuse_strict(args.strict, imported.warnings.len(), ": nothing was simulated")?;
     Ok(split_waiting(
