@@ -100,8 +100,8 @@ impl ServerContext {
     fn item_reader(self: &Arc<Self>, mut call: AdmitCall) -> pumice_state::ConfirmReader {
         let (edge, items) = (Arc::clone(self), call.take_items());
         Box::new(
-            move |cluster_state: &ClusterState| -> Vec<Result<ConfirmItem, Problem>> {
-                AdmitCall::read_confirm_items(items, cluster_state, &edge.read_options)
+            move |cluster_state: &ClusterState, compatibility| -> Vec<Result<ConfirmItem, Problem>> {
+                AdmitCall::read_confirm_items(items, cluster_state, compatibility, &edge.read_options)
             },
         )
     }

@@ -97,8 +97,13 @@ impl DecisionCall for pb::FilterRequest {
         context: &EvaluationContext,
         stop: &CancellationToken,
     ) -> RpcResult<Self::Response> {
-        let (mut query, encoding) =
-            query::read_filter(self, context.node_sets(), context.node_table(), &edge.read_options)?;
+        let (mut query, encoding) = query::read_filter(
+            self,
+            context.node_sets(),
+            context.node_table(),
+            context.policy.policy.compatibility(),
+            &edge.read_options,
+        )?;
         query.now = context.now;
         let query = &query;
         let policy = &context.policy.policy;
@@ -156,8 +161,13 @@ impl DecisionCall for pb::ScoreRequest {
         context: &EvaluationContext,
         stop: &CancellationToken,
     ) -> RpcResult<Self::Response> {
-        let (mut query, encoding) =
-            query::read_score(self, context.node_sets(), context.node_table(), &edge.read_options)?;
+        let (mut query, encoding) = query::read_score(
+            self,
+            context.node_sets(),
+            context.node_table(),
+            context.policy.policy.compatibility(),
+            &edge.read_options,
+        )?;
         query.node_query.now = context.now;
         let query = &query;
         let policy = &context.policy.policy;
@@ -231,7 +241,12 @@ impl DecisionCall for pb::SelectVictimsRequest {
         context: &EvaluationContext,
         _: &CancellationToken,
     ) -> RpcResult<Self::Response> {
-        let mut query = convert::victims::read_victims(self, context.cluster_state(), &edge.read_options)?;
+        let mut query = convert::victims::read_victims(
+            self,
+            context.cluster_state(),
+            context.policy.policy.compatibility(),
+            &edge.read_options,
+        )?;
         query.now = context.now;
         let items = decide::victims(&context.cycle(), &context.policy.policy, &query)?;
         Ok(pb::SelectVictimsResponse {

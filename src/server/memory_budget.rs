@@ -83,7 +83,8 @@ impl MemoryBudget {
             let (age, bytes) = (body.since.elapsed(), body.bytes.load(Ordering::Relaxed));
             let weight = u128::try_from(bytes).unwrap_or_default() * age.as_millis();
             let is_other = asking.is_none_or(|asking| !Arc::ptr_eq(body, asking));
-            (is_other && age >= GIVE_UP_AGE && bytes > 0).then_some((weight, body))
+            let may_go = is_other && age >= GIVE_UP_AGE && !body.given_up.load(Ordering::Relaxed);
+            (may_go && bytes > 0).then_some((weight, body))
         });
         let Some((_, heaviest)) = old.max_by_key(|(weight, _)| *weight) else {
             return false;
@@ -129,8 +130,6 @@ impl SlowBody {
     }
 
     fn give_up(&self) {
-        // It is not chosen again while it ends.
-        self.bytes.store(0, Ordering::Relaxed);
         self.given_up.store(true, Ordering::Release);
         let waker = self.waker.with(Option::take);
         if let Some(waker) = waker {

@@ -78,17 +78,12 @@ impl ServerContext {
     }
 }
 
-/// True if plugins of the policy admit tasks, which may take plugin states.
-fn admits(context: &EvaluationContext) -> bool {
-    context.policy.policy.has_allocators()
-}
-
 /// Place that changes nothing.
 impl DecisionCall for PlaceCall {
     type Response = pb::PlaceResponse;
 
     fn work(&self, context: &EvaluationContext) -> CallWork {
-        if admits(context) {
+        if context.policy.policy.places_by_plugin_state() {
             CallWork::PluginStates
         } else {
             CallWork::Pairs {
@@ -119,9 +114,8 @@ impl DecisionCall for PlaceCall {
             &edge.read_options,
         )?;
         query.now = context.now;
-        let admits = admits(context);
         // Filters may read plugin states where no plugin is asked for admission.
-        let derived = if admits || policy.reads_plugin_state(&[]) {
+        let derived = if policy.places_by_plugin_state() {
             context.plugin_states()
         } else {
             PluginStates::default()

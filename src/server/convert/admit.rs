@@ -71,14 +71,15 @@ impl AdmitCall {
         self.items.len()
     }
 
-    /// Reads the items of a confirmation. Fields of problems are relative to the request.
+    /// Reads the items of a confirmation, for a policy with this compatibility. Fields of problems are relative to the request.
     pub(crate) fn read_confirm_items(
         items: Vec<pb::AdmitSubject>,
         cluster_state: &ClusterState,
+        compatibility: Compatibility,
         declared: &ReadOptions,
     ) -> Vec<Result<ConfirmItem, Problem>> {
         let mut names = QueryResourceNames::new(cluster_state.resources(), declared.limits.query_resources);
-        let mut reader = WireReader::new(&mut names, declared);
+        let mut reader = WireReader::new(&mut names, declared, compatibility);
         let items = items.into_iter().enumerate();
         let read = |(number, item): (usize, pb::AdmitSubject)| {
             let attempt = item.attempt;
@@ -111,7 +112,7 @@ impl AdmitCall {
         declared: &ReadOptions,
     ) -> AdmitQuery {
         let mut names = QueryResourceNames::new(cluster_state.resources(), declared.limits.query_resources);
-        let mut reader = WireReader::new(&mut names, declared).judged_under(compatibility);
+        let mut reader = WireReader::new(&mut names, declared, compatibility);
         let mode = self.mode;
         let items = self.items.into_iter().enumerate();
         let items = items

@@ -159,9 +159,7 @@ pub(crate) fn read_batch(
     }
     let most = limit.saturating_sub(others);
     let offers = names.offers();
-    let mut reader = WireReader::new(names, declared)
-        .keeping(stored_labels)
-        .judged_under(compatibility);
+    let mut reader = WireReader::new(names, declared, compatibility).keeping(stored_labels);
     read_cluster(put, most, &mut reader, &mut batch).map_err(|error| match error {
         ClusterReadError::TooManyRecords(records) => too_large(records.saturating_add(others)),
         ClusterReadError::InvalidRules(rules) => invalid_rules("batch.put", rules),

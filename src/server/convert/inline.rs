@@ -39,7 +39,7 @@ pub fn cluster_state(
     let empty = ClusterState::new(Arc::new(SortedTable::<NodeSlot>::default()), 0);
     let mut names = QueryResourceNames::new(empty.resources(), declared.limits.query_resources);
     let mut batch = Batch::default();
-    let mut reader = WireReader::new(&mut names, declared).judged_under(compatibility);
+    let mut reader = WireReader::new(&mut names, declared, compatibility);
     read_cluster(cluster, limit, &mut reader, &mut batch).map_err(|error| match error {
         ClusterReadError::TooManyRecords(records) => too_large(records),
         ClusterReadError::InvalidRules(rules) => invalid_rules("against.inline.cluster", rules),
@@ -76,7 +76,8 @@ pub fn read_nodes(
         return Err(CallError::limit("inline_records", limit, &message));
     }
     let mut names = QueryResourceNames::new(names, declared.limits.query_resources);
-    let mut reader = WireReader::new(&mut names, declared);
+    // Nothing about a node depends on the policy.
+    let mut reader = WireReader::new(&mut names, declared, Compatibility::default());
     let mut records = Vec::with_capacity(nodes.len());
     for node in nodes {
         let record = reader.node(node);

@@ -150,7 +150,7 @@ impl PlaceCall {
         let (candidates, exclusions) = (read("candidates", candidates)?, read("exclusions", exclusions)?);
         check_pairs(groups.len(), candidates.as_deref(), nodes.state, limits)?;
         let mut names = QueryResourceNames::new(nodes.state.resources(), limits.query_resources);
-        let mut reader = WireReader::new(&mut names, declared).judged_under(compatibility);
+        let mut reader = WireReader::new(&mut names, declared, compatibility);
         let job = job
             .map(|job| admit::read_job(job, nodes.state, &mut reader))
             .transpose()

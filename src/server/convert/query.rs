@@ -9,6 +9,7 @@ use crate::server::pb;
 use crate::server::status::{CallError, RpcResult};
 use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
 use pumice_engine::model::{ClusterState, ErrorCode, Problem, ResourceTable, TaskRecord, TaskShape};
+use pumice_engine::policy::Compatibility;
 
 use super::amounts::QueryResourceNames;
 use super::nodes::{NodeEncoding, NodeSetReader};
@@ -17,7 +18,8 @@ use super::reader::{ReadOptions, WireReader};
 /// Number of rejected nodes shown per rejection if the request gives none.
 pub(crate) const DEFAULT_SAMPLES: u32 = 3;
 
-/// Reads a request of Filter, whose `against` was taken out before, and the encoding of nodes in the response.
+/// Reads a request of Filter, whose `against` was taken out before, for a policy with this compatibility, and the encoding
+/// of nodes in the response.
 ///
 /// # Errors
 /// A field that belongs to no task has a problem.
@@ -25,9 +27,10 @@ pub(crate) fn read_filter(
     request: pb::FilterRequest,
     nodes: NodeSetReader<'_>,
     table: Option<&pb::NodeTableVersion>,
+    compatibility: Compatibility,
     declared: &ReadOptions,
 ) -> RpcResult<(NodeQuery, NodeEncoding)> {
-    let (query, encoding) = read_shared(request, nodes, table, declared)?;
+    let (query, encoding) = read_shared(request, nodes, table, compatibility, declared)?;
     let sampled = samples_per_task(&query);
     check_size(
         &query,
@@ -39,7 +42,8 @@ pub(crate) fn read_filter(
     Ok((query, encoding))
 }
 
-/// Reads a request of Score, whose `against` was taken out before, and the encoding of nodes in the response.
+/// Reads a request of Score, whose `against` was taken out before, for a policy with this compatibility, and the encoding
+/// of nodes in the response.
 ///
 /// # Errors
 /// A field that belongs to no task has a problem.
@@ -47,6 +51,7 @@ pub(crate) fn read_score(
     request: pb::ScoreRequest,
     nodes: NodeSetReader<'_>,
     table: Option<&pb::NodeTableVersion>,
+    compatibility: Compatibility,
     declared: &ReadOptions,
 ) -> RpcResult<(ScoreQuery, NodeEncoding)> {
     let pb::ScoreRequest {
@@ -74,7 +79,7 @@ pub(crate) fn read_score(
         samples,
         detail: default_filter_detail(filter_detail, limit),
     };
-    let (query, encoding) = read_shared(asked, nodes, table, declared)?;
+    let (query, encoding) = read_shared(asked, nodes, table, compatibility, declared)?;
     let shown = if with_filter && query.detail == FilterDetail::Nodes {
         u64::MAX
     } else {
@@ -103,6 +108,7 @@ fn read_shared(
     asked: pb::FilterRequest,
     nodes: NodeSetReader<'_>,
     table: Option<&pb::NodeTableVersion>,
+    compatibility: Compatibility,
     declared: &ReadOptions,
 ) -> RpcResult<(NodeQuery, NodeEncoding)> {
     let pb::FilterRequest {
@@ -116,7 +122,7 @@ fn read_shared(
         detail,
     } = asked;
     nodes.check_table(table)?;
-    let (tasks, resources) = read_tasks(tasks, nodes.state, declared)?;
+    let (tasks, resources) = read_tasks(tasks, nodes.state, compatibility, declared)?;
     let candidates = candidates.map(|set| nodes.read("candidates", set, table)).transpose()?;
     let query = NodeQuery {
         now: None,
@@ -312,6 +318,7 @@ type ReadTasks = Vec<Result<QueryTask, Problem>>;
 fn read_tasks(
     tasks: Vec<pb::Task>,
     cluster_state: &ClusterState,
+    compatibility: Compatibility,
     declared: &ReadOptions,
 ) -> RpcResult<(ReadTasks, Arc<ResourceTable>)> {
     let limit = declared.limits.tasks;
@@ -320,7 +327,7 @@ fn read_tasks(
         return Err(CallError::limit("tasks", limit, &message));
     }
     let mut names = QueryResourceNames::new(cluster_state.resources(), declared.limits.query_resources);
-    let mut reader = WireReader::new(&mut names, declared);
+    let mut reader = WireReader::new(&mut names, declared, compatibility);
     let mut distinct: BTreeSet<NamelessTask> = BTreeSet::new();
     let mut share = |task: Arc<TaskRecord>| {
         let nameless = NamelessTask(task);

@@ -149,15 +149,21 @@ impl fmt::Debug for WireReader<'_> {
 }
 
 impl<'a> WireReader<'a> {
-    /// Reader that takes the ids of resources from `resource_names` and keeps all labels.
-    pub(super) fn new(resource_names: &'a mut dyn ResourceInterner, options: &'a ReadOptions) -> Self {
+    /// Reader for policies of a compatibility: it keeps negative amounts of queues and jobs if every policy follows a release,
+    /// and derives amounts of pods by the rules of that release. It takes the ids of resources from `resource_names` and keeps
+    /// all labels.
+    pub(super) fn new(
+        resource_names: &'a mut dyn ResourceInterner,
+        options: &'a ReadOptions,
+        compatibility: Compatibility,
+    ) -> Self {
         Self {
             resource_names,
             options,
             problems: ReadProblems::default(),
             empty_texts: TextMap::default(),
-            keeps_negative: false,
-            release: Release::default(),
+            keeps_negative: compatibility.is_upstream(),
+            release: compatibility.release(),
             stored_labels: LabelKinds::ALL,
             dropped_labels: LabelKinds::default(),
             named_by: ResourceNaming::Asked,
@@ -169,16 +175,6 @@ impl<'a> WireReader<'a> {
     /// Reader that keeps all labels of these kinds of records, and for other records only the labels that plugins name.
     pub(super) fn keeping(self, stored_labels: LabelKinds) -> Self {
         Self { stored_labels, ..self }
-    }
-
-    /// Reader for policies of this compatibility: it keeps negative amounts of queues and jobs if every policy follows a
-    /// release, and derives amounts of pods by the rules of that release.
-    pub(super) fn judged_under(self, compatibility: Compatibility) -> Self {
-        Self {
-            keeps_negative: compatibility.is_upstream(),
-            release: compatibility.release(),
-            ..self
-        }
     }
 
     /// Keeps all labels of tasks if a job finds the groups of its tasks by them.

@@ -9,6 +9,7 @@ use pumice_engine::cycle::SessionChange;
 use pumice_engine::decide::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery};
 use pumice_engine::model::{ClusterState, ErrorCode, Problem, TaskStatus};
 use pumice_engine::plugin::VictimKind;
+use pumice_engine::policy::Compatibility;
 
 use super::amounts::QueryResourceNames;
 use super::batch::{problem, problems};
@@ -18,13 +19,14 @@ use super::place_result::to_u32;
 use super::query::{read_plugins, read_task};
 use super::reader::{ReadOptions, WireReader, check_name};
 
-/// Reads a request of `SelectVictims`, whose `against` was taken out before.
+/// Reads a request of `SelectVictims`, whose `against` was taken out before, for a policy with this compatibility.
 ///
 /// # Errors
 /// A field that belongs to no group has a problem.
 pub(crate) fn read_victims(
     request: pb::SelectVictimsRequest,
     cluster_state: &ClusterState,
+    compatibility: Compatibility,
     declared: &ReadOptions,
 ) -> RpcResult<VictimsQuery> {
     let pb::SelectVictimsRequest {
@@ -61,7 +63,7 @@ pub(crate) fn read_victims(
         }
     }
     let mut names = QueryResourceNames::new(cluster_state.resources(), limits.query_resources);
-    let mut reader = WireReader::new(&mut names, declared);
+    let mut reader = WireReader::new(&mut names, declared, compatibility);
     let groups = groups
         .into_iter()
         .map(|group| read_group(group, cluster_state, &mut reader));

@@ -10,6 +10,7 @@ use crate::store::{Durability, ReservationTombstone};
 use pumice_engine::decide::AdmitVerdict;
 use pumice_engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, RejectionCode, Reservation, ResourceTable};
 use pumice_engine::plugin::{Reason, Resolution};
+use pumice_engine::policy::Compatibility;
 use pumice_engine::{PolicyInForce, Revision};
 
 /// Most jobs that an error names.
@@ -29,7 +30,7 @@ pub struct ConfirmItem {
 }
 
 /// Reader of the items of a confirmation from the newest state.
-pub type ConfirmReader = Box<dyn FnOnce(&ClusterState) -> Vec<Result<ConfirmItem, Problem>> + Send>;
+pub type ConfirmReader = Box<dyn FnOnce(&ClusterState, Compatibility) -> Vec<Result<ConfirmItem, Problem>> + Send>;
 
 /// Request to confirm jobs: to promise each what it needs.
 pub struct LedgerConfirm {
@@ -68,7 +69,7 @@ impl fmt::Debug for ConfirmItems {
 impl ConfirmItems {
     /// Items that a reader takes from the newest state.
     pub fn by(read: impl FnOnce(&ClusterState) -> Vec<Result<ConfirmItem, Problem>> + Send + 'static) -> Self {
-        Self::Unread(Box::new(read))
+        Self::Unread(Box::new(|cluster_state, _| read(cluster_state)))
     }
 
     /// Key of the items: the job and attempt of each, of a few.
@@ -85,11 +86,15 @@ impl ConfirmItems {
     }
 
     /// The items. The first call reads them.
-    pub(super) fn read(&mut self, cluster_state: &ClusterState) -> &[Result<ConfirmItem, Problem>] {
+    pub(super) fn read(
+        &mut self,
+        cluster_state: &ClusterState,
+        compatibility: Compatibility,
+    ) -> &[Result<ConfirmItem, Problem>] {
         if let Self::Unread(_) = self
             && let Self::Unread(read) = std::mem::replace(self, Self::Read(Vec::new()))
         {
-            *self = Self::Read(read(cluster_state));
+            *self = Self::Read(read(cluster_state, compatibility));
         }
         match self {
             Self::Read(items) => items,

@@ -80,7 +80,11 @@ impl LedgerDraft {
         }
         let lease = confirm.lease.unwrap_or(self.default_lease).min(self.max_lease);
         let now = confirm.now;
-        let items = confirm.items.read(&self.cluster_state).iter().enumerate();
+        let items = confirm
+            .items
+            .read(&self.cluster_state, policy.policy.compatibility())
+            .iter()
+            .enumerate();
         let judge = (&judge, now);
         let confirm_one = |(number, item): (usize, &Result<ConfirmItem, Problem>)| {
             let item = item.as_ref().map_err(Problem::clone)?;

@@ -9,7 +9,7 @@ use crate::error::StateError;
 use crate::policies::{PolicyHistories, PolicyVersion};
 use crate::store::{LedgerLog, StoreWrite, StoredPolicy};
 use pumice_engine::PolicyInForce;
-use pumice_engine::policy::{Compatibility, DiagnosticReport, YamlLimits};
+use pumice_engine::policy::{Compatibility, DiagnosticReport, DocumentLocation, ErrorCode, YamlLimits};
 
 /// Error of a stored policy that was in force and that this program rejects.
 #[derive(Debug, thiserror::Error)]
@@ -195,10 +195,19 @@ pub(super) fn compile_stored(
     stored: &StoredPolicy,
     limits: YamlLimits,
 ) -> Result<Arc<PolicyVersion>, DiagnosticReport> {
+    let compatibility = Compatibility::from_name(&stored.compatibility).ok_or_else(|| {
+        let mut report = DiagnosticReport::default();
+        let message = format!(
+            "it follows `{}`, which this program does not know; run the version that stored it",
+            stored.compatibility
+        );
+        report.error(ErrorCode::CompatibilityUnknown, &DocumentLocation::default(), message);
+        report
+    })?;
     let text = PolicyText {
         name: Arc::clone(&stored.name),
         document: Arc::clone(&stored.document),
-        compatibility: Compatibility::from_name(&stored.compatibility).unwrap_or_default(),
+        compatibility,
         strict: false,
         origin: PolicyOrigin::from_stored(&stored.origin, &stored.origin_detail),
     };

@@ -66,7 +66,7 @@ fn read_enqueued_jobs(cycle: &SchedulingCycle) -> ConfirmReader {
             (Arc::clone(name), uid.unwrap_or_default())
         })
         .collect();
-    Box::new(move |cluster_state: &ClusterState| {
+    Box::new(move |cluster_state: &ClusterState, _| {
         let numbered = asked.iter().enumerate();
         numbered
             .map(|(number, (name, uid))| confirm_item(cluster_state, number, name, uid))
