@@ -208,7 +208,7 @@ pub(crate) fn release(case: &Value) -> &str {
 }
 
 /// Rules of the release of a case.
-pub(crate) fn rules(case: &Value) -> &'static ReleaseRules {
+pub(crate) fn rules(case: &Value) -> ReleaseRules {
     Compatibility::from_name(release(case)).unwrap().release().rules()
 }
 

@@ -92,7 +92,7 @@ fn has_all_requests(pod: &Value) -> bool {
 }
 
 /// Pumice's value of a block, in the form of the recording.
-fn served(block: &str, pod: &Pod, rules: &ReleaseRules) -> Result<Value, String> {
+fn served(block: &str, pod: &Pod, rules: ReleaseRules) -> Result<Value, String> {
     let text = |error: PodError| error.to_string();
     match block {
         "kubernetes" => kubernetes_amounts(pod, KubernetesRelease::of(rules))
@@ -137,11 +137,15 @@ fn canonical(quantities: &ResourceQuantities) -> Value {
         .collect()
 }
 
-fn volcano_block(pod: &Pod, rules: &ReleaseRules) -> Result<Value, PodError> {
+fn volcano_block(pod: &Pod, rules: ReleaseRules) -> Result<Value, PodError> {
     let task = volcano_task(pod, rules)?;
+    let without_init = Pod {
+        init_containers: Vec::new(),
+        ..pod.clone()
+    };
     Ok(json!({
         "resreq": vector(&task.resreq()),
-        "without_init": vector(&task.without_init),
+        "without_init": vector(&volcano_task(&without_init, rules)?.requests),
         "limit": vector(&task.limit),
         "best_effort": task.best_effort,
         "has_sidecar": task.has_sidecar,

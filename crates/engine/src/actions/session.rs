@@ -131,7 +131,7 @@ impl<'p> ActionSession<'p> {
     }
 
     /// Rules of the release that is followed.
-    pub(super) fn rules(&self) -> &'static ReleaseRules {
+    pub(super) fn rules(&self) -> ReleaseRules {
         self.policy.compatibility().release().rules()
     }
 

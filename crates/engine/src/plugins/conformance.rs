@@ -20,7 +20,7 @@ const SYSTEM_NAMESPACE: &str = "kube-system";
 /// Compiled plugin.
 #[derive(Debug)]
 struct Conformance {
-    rules: &'static ReleaseRules,
+    rules: ReleaseRules,
 }
 
 fn compile(

@@ -32,7 +32,7 @@ const TOO_FEW: &str = "NotEnoughTasks";
 /// Compiled plugin.
 #[derive(Debug)]
 struct GangPlugin {
-    rules: &'static ReleaseRules,
+    rules: ReleaseRules,
 }
 
 fn compile(

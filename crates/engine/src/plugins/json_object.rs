@@ -41,7 +41,7 @@ pub enum JsonObjectError {
 /// Reads an object; of a repeated key the last value counts, and null is 0.
 ///
 /// # Errors
-/// The text is not such an object. Whatever stands behind the first fault is not looked at.
+/// The text is not such an object. Reading stops at the first error.
 pub(super) fn read_integers(text: &str) -> Result<BTreeMap<Arc<str>, i64>, JsonObjectError> {
     read_whole(text, JsonObjectReader::integer)
 }
@@ -53,7 +53,7 @@ pub(super) type WrittenQuantities = BTreeMap<Arc<str>, String>;
 /// an empty object, or 0.
 ///
 /// # Errors
-/// The text is not such an object. Whatever stands behind the first fault is not looked at.
+/// The text is not such an object. Reading stops at the first error.
 pub(super) fn read_quantities(text: &str) -> Result<BTreeMap<Arc<str>, WrittenQuantities>, JsonObjectError> {
     read_whole(text, |reader, _| reader.object_or_null(JsonObjectReader::quantity))
 }

@@ -49,7 +49,10 @@ impl Compatibility {
     pub fn of(self, scheduler: ReleasedScheduler) -> Option<Self> {
         match self {
             Self::Upstream(Release::Default) => Some(Self::Upstream(scheduler.default_release())),
-            Self::Upstream(release) => (release.scheduler() == Some(scheduler)).then_some(self),
+            Self::Upstream(release) => {
+                let is_own = release.scheduler().is_none_or(|own| own == scheduler);
+                is_own.then_some(self)
+            }
             Self::Corrected => Some(self),
         }
     }

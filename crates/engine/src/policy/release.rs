@@ -18,7 +18,13 @@ pub enum Release {
     KubeScheduler136,
     /// kube-scheduler 1.37 (v1.37.2 is compared).
     KubeScheduler137,
+    /// A release with some of its rules exchanged, which shows what single changes do. No document names it.
+    Trial(TrialRules),
 }
+
+/// Rules of a trial: bit N is true if the trial has change N of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrialRules(u32);
 
 /// Scheduler whose releases policies follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,31 +63,54 @@ impl Release {
             Self::VolcanoEd72c7c81 => "volcano-ed72c7c81",
             Self::KubeScheduler136 => "kube-scheduler-1.36",
             Self::KubeScheduler137 => "kube-scheduler-1.37",
+            Self::Trial(_) => "trial",
         }
     }
 
-    /// Scheduler of the release; `None`: each has its own default.
+    /// Scheduler of the release; `None`: a release of any.
     pub fn scheduler(self) -> Option<ReleasedScheduler> {
         match self {
-            Self::Default => None,
+            Self::Default | Self::Trial(_) => None,
             Self::Volcano1144 | Self::Volcano1151 | Self::VolcanoEd72c7c81 => Some(ReleasedScheduler::Volcano),
             Self::KubeScheduler136 | Self::KubeScheduler137 => Some(ReleasedScheduler::KubeScheduler),
         }
     }
 
-    /// Changes that one of two releases has and the other one has not, each with its number upstream.
-    pub fn changes_between(self, other: Self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let differs = move |(has, ..): &&RuleChange| has(self.rules()) != has(other.rules());
-        CHANGES.iter().filter(differs).map(|(_, number, text)| (*number, *text))
+    /// Changes that one of two releases has and the other one has not.
+    pub fn changes_between(self, other: Self) -> impl Iterator<Item = &'static ReleaseChange> {
+        let (own, other) = (self.rules(), other.rules());
+        CHANGES
+            .iter()
+            .filter(move |change| change.is_in(own) != change.is_in(other))
+    }
+
+    /// The release with these changes as another has them, or has them not.
+    #[must_use]
+    pub fn with_changes<'c>(self, changes: impl IntoIterator<Item = &'c ReleaseChange>, other: Self) -> Self {
+        let mut rules = self.rules();
+        for change in changes {
+            *(change.rule)(&mut rules) = change.is_in(other.rules());
+        }
+        let bits = CHANGES.iter().enumerate();
+        Self::Trial(TrialRules(bits.fold(0, |bits, (place, change)| {
+            bits | u32::from(change.is_in(rules)) << place
+        })))
     }
 
     /// Rules by which the release differs from the newest.
-    pub fn rules(self) -> &'static ReleaseRules {
+    pub fn rules(self) -> ReleaseRules {
         match self {
-            Self::Volcano1144 => &VOLCANO_1_14,
-            Self::Volcano1151 => &VOLCANO_1_15,
-            Self::Default | Self::VolcanoEd72c7c81 | Self::KubeScheduler136 => &NEWEST,
-            Self::KubeScheduler137 => &KUBE_SCHEDULER_1_37,
+            Self::Volcano1144 => VOLCANO_1_14,
+            Self::Volcano1151 => VOLCANO_1_15,
+            Self::Default | Self::VolcanoEd72c7c81 | Self::KubeScheduler136 => NEWEST,
+            Self::KubeScheduler137 => KUBE_SCHEDULER_1_37,
+            Self::Trial(TrialRules(bits)) => {
+                let mut rules = NEWEST;
+                for (place, change) in CHANGES.iter().enumerate() {
+                    *(change.rule)(&mut rules) = bits >> place & 1 == 1;
+                }
+                rules
+            }
         }
     }
 }
@@ -172,127 +201,190 @@ impl ReleaseRules {
     }
 }
 
-/// Rule with its change in the upstream project, such as `#5339`, and what a release decides that has the change.
-type RuleChange = (fn(&ReleaseRules) -> bool, &'static str, &'static str);
+/// Change of the upstream project by which releases differ.
+#[derive(Debug)]
+pub struct ReleaseChange {
+    /// Name of the rule among [`ReleaseRules`].
+    name: &'static str,
+    rule: fn(&mut ReleaseRules) -> &mut bool,
+    /// Number of the change in its project, such as `#5339`.
+    pub number: &'static str,
+    /// What a release decides that has the change.
+    pub text: &'static str,
+}
 
-const CHANGES: &[RuleChange] = &[
-    (
-        |own| own.reserves_after_votes,
+impl ReleaseChange {
+    /// Name of the rule for files, such as `reserves-after-votes`.
+    pub fn slug(&self) -> String {
+        self.name.replace('_', "-")
+    }
+
+    /// Number and text in one line.
+    pub fn line(&self) -> String {
+        format!("{}: {}", self.number, self.text)
+    }
+
+    fn is_in(&self, mut rules: ReleaseRules) -> bool {
+        *(self.rule)(&mut rules)
+    }
+}
+
+const fn change(
+    name: &'static str,
+    rule: fn(&mut ReleaseRules) -> &mut bool,
+    number: &'static str,
+    text: &'static str,
+) -> ReleaseChange {
+    ReleaseChange {
+        name,
+        rule,
+        number,
+        text,
+    }
+}
+
+const CHANGES: &[ReleaseChange] = &[
+    change(
+        "reserves_after_votes",
+        |own| &mut own.reserves_after_votes,
         "#5339",
         "a job's minimum is reserved after all plugins voted for it",
     ),
-    (
-        |own| own.counts_inqueue_once,
+    change(
+        "counts_inqueue_once",
+        |own| &mut own.counts_inqueue_once,
         "#5100",
         "what an Inqueue job holds counts once in its queue",
     ),
-    (
-        |own| own.counts_queue_gated,
+    change(
+        "counts_queue_gated",
+        |own| &mut own.counts_queue_gated,
         "#5033",
         "a task behind Volcano's queue gate counts in its job's minimum",
     ),
-    (
-        |own| own.reads_pod_level_resources,
+    change(
+        "reads_pod_level_resources",
+        |own| &mut own.reads_pod_level_resources,
         "#5020",
         "spec.resources of pods counts, and overhead after init containers",
     ),
-    (
-        |own| own.reads_ancestor_reclaim_level,
+    change(
+        "reads_ancestor_reclaim_level",
+        |own| &mut own.reads_ancestor_reclaim_level,
         "#5115",
         "capacity reads ancestorReclaimLevel",
     ),
-    (
-        |own| own.reclaims_in_victim_order,
+    change(
+        "reclaims_in_victim_order",
+        |own| &mut own.reclaims_in_victim_order,
         "#5115",
         "capacity reclaims in the order in which victims are evicted",
     ),
-    (
-        |own| own.preempts_within_limit,
+    change(
+        "preempts_within_limit",
+        |own| &mut own.preempts_within_limit,
         "#5250",
         "capacity lets no task preempt beyond its queue's capability",
     ),
-    (
-        |own| own.orders_victims_by_task,
+    change(
+        "orders_victims_by_task",
+        |own| &mut own.orders_victims_by_task,
         "#5115",
         "victims of equal jobs go in the order of their tasks",
     ),
-    (
-        |own| own.has_gang_actions,
+    change(
+        "has_gang_actions",
+        |own| &mut own.has_gang_actions,
         "#5250",
         "the actions gangpreempt and gangreclaim",
     ),
-    (
-        |own| own.undoes_vain_evictions,
+    change(
+        "undoes_vain_evictions",
+        |own| &mut own.undoes_vain_evictions,
         "#5010, #5067",
         "evictions that do not suffice are undone, and reclaim looks first",
     ),
-    (
-        |own| own.filters_after_eviction,
+    change(
+        "filters_after_eviction",
+        |own| &mut own.filters_after_eviction,
         "#5843",
         "preempt asks the filters again after each eviction",
     ),
-    (
-        |own| own.loses_unevicted_pods,
-        "none",
+    change(
+        "loses_unevicted_pods",
+        |own| &mut own.loses_unevicted_pods,
+        "Volcano 1.15",
         "a pod whose eviction is undone is not seen again in its session",
     ),
-    (
-        |own| own.scores_candidates_together,
+    change(
+        "scores_candidates_together",
+        |own| &mut own.scores_candidates_together,
         "#5497",
         "nodeorder scales node affinity over the candidates",
     ),
-    (
-        |own| own.scores_balance_change,
+    change(
+        "scores_balance_change",
+        |own| &mut own.scores_balance_change,
         "Kubernetes 1.36",
         "balanced allocation scores the change by the pod",
     ),
-    (
-        |own| own.resizes_pod_level,
+    change(
+        "resizes_pod_level",
+        |own| &mut own.resizes_pod_level,
         "Kubernetes 1.36",
         "a resize of amounts at pod level counts",
     ),
-    (
-        |own| own.counts_volume_images,
+    change(
+        "counts_volume_images",
+        |own| &mut own.counts_volume_images,
         "Kubernetes 1.36",
         "image volumes count for image locality",
     ),
-    (
-        |own| own.ranges_volume_images,
+    change(
+        "ranges_volume_images",
+        |own| &mut own.ranges_volume_images,
         "Kubernetes 1.37",
         "image volumes widen the range of image locality",
     ),
-    (
-        |own| own.has_placements,
+    change(
+        "has_placements",
+        |own| &mut own.has_placements,
         "Kubernetes 1.37",
         "extension points and plugins for placements of groups",
     ),
-    (
-        |own| own.balances_pod_level_resources,
+    change(
+        "balances_pod_level_resources",
+        |own| &mut own.balances_pod_level_resources,
         "#5287",
         "balanced allocation reads spec.resources of the pod",
     ),
-    (
-        |own| own.hides_taint_in_reason,
+    change(
+        "hides_taint_in_reason",
+        |own| &mut own.hides_taint_in_reason,
         "Kubernetes 1.35",
         "the reason of the taint filter names no taint",
     ),
-    (
-        |own| own.reads_preferred_order,
+    change(
+        "reads_preferred_order",
+        |own| &mut own.reads_preferred_order,
         "#5110",
         "nodegroup reads enablePreferredOrder",
     ),
-    (
-        |own| own.limits_node_groups,
+    change(
+        "limits_node_groups",
+        |own| &mut own.limits_node_groups,
         "#5461",
         "nodegroup reads limits of a queue's node groups",
     ),
-    (
-        |own| own.reads_booleans_in_text,
+    change(
+        "reads_booleans_in_text",
+        |own| &mut own.reads_booleans_in_text,
         "#5058",
         "a boolean argument may be a text",
     ),
-    (
-        |own| own.skips_orphans,
+    change(
+        "skips_orphans",
+        |own| &mut own.skips_orphans,
         "#4982",
         "victims whose job is in no session are skipped",
     ),

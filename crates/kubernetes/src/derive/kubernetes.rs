@@ -27,7 +27,7 @@ pub enum KubernetesRelease {
 impl KubernetesRelease {
     /// Release that a scheduler is built with.
     #[must_use]
-    pub fn of(rules: &ReleaseRules) -> Self {
+    pub fn of(rules: ReleaseRules) -> Self {
         if rules.resizes_pod_level {
             Self::V1_36
         } else {

@@ -105,7 +105,7 @@ pub struct EffectiveTask {
 pub fn effective_task(
     pod: &Pod,
     derivation: RequestDerivation,
-    rules: &ReleaseRules,
+    rules: ReleaseRules,
 ) -> Result<EffectiveTask, PodError> {
     let kubernetes = kubernetes_amounts(pod, KubernetesRelease::of(rules))?;
     let (nonzero, of_containers) = (kubernetes.nonzero, kubernetes.container_nonzero);

@@ -141,8 +141,6 @@ impl PodTaskStatus {
 pub struct VolcanoTask {
     /// Request of the task, without the pod itself.
     pub requests: VolcanoAmounts,
-    /// Request without init containers and sidecars, and without the pod itself.
-    pub without_init: VolcanoAmounts,
     /// Limits, without the pod itself.
     pub limit: VolcanoAmounts,
     /// True if the pod requests nothing but `pods`.
@@ -174,7 +172,7 @@ impl VolcanoTask {
 ///
 /// # Errors
 /// The amount of a container does not fit in 64 bits.
-pub fn volcano_task(pod: &Pod, rules: &ReleaseRules) -> Result<VolcanoTask, PodError> {
+pub fn volcano_task(pod: &Pod, rules: ReleaseRules) -> Result<VolcanoTask, PodError> {
     let containers = volcano_amounts(&each_container_requests(pod, ContainerStatusSource::OwnList))?;
     let inits = each_init_requests(pod, ContainerStatusSource::OwnList);
     let inits = inits.into_iter().map(|init| {
@@ -184,20 +182,17 @@ pub fn volcano_task(pod: &Pod, rules: &ReleaseRules) -> Result<VolcanoTask, PodE
         })
     });
     let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
-    let total = |inits: &[InitAmounts<VolcanoAmounts>]| {
-        if rules.reads_pod_level_resources {
-            return with_pod_level(pod_total(&containers, inits), pod);
-        }
+    let requests = if rules.reads_pod_level_resources {
+        with_pod_level(pod_total(&containers, &inits), pod)?
+    } else {
         // Overhead counts beside the containers, so that a larger init container hides it.
         let overhead = pod.overhead.as_ref().map(VolcanoAmounts::of).transpose()?;
-        let beside: Vec<VolcanoAmounts> = containers.iter().cloned().chain(overhead).collect();
-        Ok(pod_total(&beside, inits))
+        let beside: Vec<VolcanoAmounts> = containers.into_iter().chain(overhead).collect();
+        pod_total(&beside, &inits)
     };
-    let requests = total(&inits)?;
     Ok(VolcanoTask {
         best_effort: requests.is_best_effort(),
         requests,
-        without_init: total(&[])?,
         limit: limit(pod)?,
         has_sidecar: pod.init_containers.iter().any(|container| container.always_restarted),
         scheduling_gated: pod.gated,

@@ -122,7 +122,7 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
 fn bounded_task(
     pod: &mut Pod,
     derivation: RequestDerivation,
-    rules: &ReleaseRules,
+    rules: ReleaseRules,
 ) -> (Result<EffectiveTask, PodError>, bool) {
     match derive::effective_task(pod, derivation, rules) {
         Err(PodError::Amount(AmountError::TooLarge { .. })) => {

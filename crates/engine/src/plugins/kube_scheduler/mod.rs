@@ -224,7 +224,7 @@ struct KubePlugin {
     score: KubeScore,
     existing_pods: ExistingPodTerms,
     /// Rules of image locality.
-    image_rules: &'static ReleaseRules,
+    image_rules: ReleaseRules,
     /// Rules that the profile adds to the rules of each pod.
     added: AddedRules,
     /// Preferred terms of the node affinity that the profile adds.

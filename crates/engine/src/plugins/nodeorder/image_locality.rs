@@ -41,7 +41,7 @@ impl<'a> ImageLocality<'a> {
     pub(super) fn of(
         cluster_state: &'a ClusterState,
         constraints: &'a PodConstraints,
-        rules: &ReleaseRules,
+        rules: ReleaseRules,
     ) -> Option<Self> {
         let wanted = wanted_images(cluster_state, constraints, rules.counts_volume_images);
         if wanted.is_empty() {
@@ -78,7 +78,7 @@ fn wanted_images(cluster_state: &ClusterState, constraints: &PodConstraints, cou
 }
 
 /// Number of images by which the range of sizes grows.
-fn range_of(constraints: &PodConstraints, rules: &ReleaseRules) -> i64 {
+fn range_of(constraints: &PodConstraints, rules: ReleaseRules) -> i64 {
     let volumes = constraints.image_volumes.iter().filter(|_| rules.ranges_volume_images);
     let count = constraints.images.len() + volumes.count();
     i64::try_from(count).unwrap_or(i64::MAX)

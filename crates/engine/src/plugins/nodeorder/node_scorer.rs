@@ -68,14 +68,14 @@ pub(in crate::plugins) struct ScoreRules {
     pub(in crate::plugins) added_preferences: Vec<PreferredTerm>,
     pub(in crate::plugins) compatibility: Compatibility,
     /// Rules of image locality.
-    pub(in crate::plugins) image_rules: &'static ReleaseRules,
+    pub(in crate::plugins) image_rules: ReleaseRules,
     /// True: selectors of namespaces are read as kube-scheduler 1.36 reads them.
     pub(in crate::plugins) opens_selectors: bool,
 }
 
 impl ScoreRules {
     /// Rules of the release that is followed.
-    pub(super) fn release(&self) -> &'static ReleaseRules {
+    pub(super) fn release(&self) -> ReleaseRules {
         self.compatibility.release().rules()
     }
 

@@ -66,7 +66,7 @@ impl JobRules {
     }
 
     /// Rules of the release that is followed.
-    pub(crate) fn release(self) -> &'static ReleaseRules {
+    pub(crate) fn release(self) -> ReleaseRules {
         self.compatibility.release().rules()
     }
 
