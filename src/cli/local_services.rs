@@ -58,14 +58,14 @@ impl LocalServices for ProgramServices {
         })
     }
 
-    fn read_cluster(&self, cluster: pb::Cluster) -> Option<ClusterState> {
+    fn read_cluster(&self, cluster: pb::Cluster, compatibility: Compatibility) -> Option<ClusterState> {
         let unlimited = EdgeLimits {
             inline_records: usize::MAX,
             query_resources: MAX_RESOURCES,
             ..EdgeLimits::default()
         };
         let options = ReadOptions::from_registry(REGISTRY, unlimited);
-        inline::cluster_state(cluster, Compatibility::UPSTREAM, &options)
+        inline::cluster_state(cluster, compatibility, &options)
             .ok()
             .map(|(state, _)| state)
     }

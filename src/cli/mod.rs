@@ -19,6 +19,7 @@ mod policy_cycles;
 mod policy_diff;
 mod policy_impact;
 mod policy_jobs;
+mod policy_witness;
 mod profile;
 mod program;
 mod records;

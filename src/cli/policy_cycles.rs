@@ -1,55 +1,15 @@
-//! One whole cycle of a cluster under two policies: jobs whose tasks start, wait or go otherwise.
+//! One whole cycle of a cluster under two policies: jobs that it treats differently, and the rules by which it does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use pumice_console::CommandError;
-use pumice_engine::actions::{CycleAction, CycleEvent, run_cycle};
-use pumice_engine::model::ClusterState;
-use pumice_engine::policy::{CompileOptions, compile};
-
-/// What a cycle does with the tasks of one job.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct JobOutcome {
-    /// True if the job is enqueued.
-    enqueued: bool,
-    /// Tasks that start, with their nodes.
-    bound: BTreeSet<(String, String)>,
-    /// Tasks that wait on a node for amounts that are being released.
-    pipelined: BTreeSet<(String, String)>,
-    /// Tasks that are evicted.
-    evicted: BTreeSet<String>,
-}
-
-impl JobOutcome {
-    /// Words for a table, such as `enqueued, 2 bound (n1, n2)`.
-    pub(super) fn text(&self) -> String {
-        let nodes = |places: &BTreeSet<(String, String)>| {
-            let nodes: Vec<&str> = places.iter().map(|(_, node)| node.as_str()).collect();
-            format!("{} ({})", places.len(), nodes.join(", "))
-        };
-        let mut parts = Vec::new();
-        if self.enqueued {
-            parts.push("enqueued".to_owned());
-        }
-        if !self.bound.is_empty() {
-            parts.push(format!("bound {}", nodes(&self.bound)));
-        }
-        if !self.pipelined.is_empty() {
-            parts.push(format!("waits on {}", nodes(&self.pipelined)));
-        }
-        if !self.evicted.is_empty() {
-            parts.push(format!("evicted {}", self.evicted.len()));
-        }
-        if parts.is_empty() {
-            "-".to_owned()
-        } else {
-            parts.join(", ")
-        }
-    }
-}
+use super::local_services::ProgramServices;
+use super::policy_diff::{ComparedCluster, ComparedPolicy};
+use pumice_console::{CommandError, LocalServices as _};
+use pumice_engine::policy::{Compatibility, Release, ReleaseChange};
+use pumice_protocol::v1 as pb;
+use pumice_simulation::cycle_outcome::{self, CycleOutcomes, JobOutcome};
 
 /// Job that two cycles end differently for.
 #[derive(Debug, Serialize)]
@@ -58,76 +18,107 @@ pub(super) struct JobDifference {
     pub(super) job: String,
     pub(super) before: JobOutcome,
     pub(super) after: JobOutcome,
+    /// Changes between the releases each of which makes the job end otherwise than before, or without which it would not end
+    /// as after. Empty: the documents differ, or it takes several changes.
+    #[serde(serialize_with = "lines")]
+    pub(super) changes: Vec<&'static ReleaseChange>,
 }
 
-/// Jobs for which one cycle of each policy ends differently, by name; each policy has its own reading of the cluster. `None`: a
-/// policy has no actions, as one of kube-scheduler.
+impl JobDifference {
+    /// Numbers of the changes.
+    pub(super) fn cause(&self) -> String {
+        let numbers: BTreeSet<&str> = self.changes.iter().map(|change| change.number).collect();
+        numbers.into_iter().collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn lines<S: serde::Serializer>(changes: &[&'static ReleaseChange], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(changes.iter().map(|change| change.line()))
+}
+
+/// Jobs for which one cycle of each policy ends differently, by name. `None`: a policy has no actions, as one of
+/// kube-scheduler, or the cluster has an invalid record.
 ///
 /// # Errors
 /// A document cannot be compiled, or a cycle ends where the reference would crash.
 pub(super) fn compare(
-    documents: [&str; 2],
-    states: [ClusterState; 2],
+    [before, after]: [&ComparedPolicy; 2],
+    cluster: &ComparedCluster,
 ) -> Result<Option<Vec<JobDifference>>, CommandError> {
-    let mut outcomes = Vec::new();
-    for (document, state) in documents.into_iter().zip(states) {
-        let Some(outcome) = outcome(document, state)? else {
-            return Ok(None);
-        };
-        outcomes.push(outcome);
-    }
-    let (Some(after), Some(before)) = (outcomes.pop(), outcomes.pop()) else {
+    let own = |policy: &ComparedPolicy| {
+        outcomes(
+            policy,
+            policy.compatibility,
+            cluster.under(policy.compatibility.release())?,
+        )
+    };
+    let (Some(old), Some(new)) = (own(before)?, own(after)?) else {
         return Ok(None);
     };
-    let jobs: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let of = |all: &BTreeMap<String, JobOutcome>, job: &str| all.get(job).cloned().unwrap_or_default();
-    let each = jobs.into_iter().map(|job| JobDifference {
-        job: job.clone(),
-        before: of(&before, job),
-        after: of(&after, job),
-    });
-    Ok(Some(each.filter(|own| own.before != own.after).collect()))
+    let mut differences = differences(&old, &new);
+    if differences.is_empty() || !before.compatibility.is_upstream() || !after.compatibility.is_upstream() {
+        return Ok(Some(differences));
+    }
+    let [from, to] = [before, after].map(|policy| policy.compatibility.release());
+    // A trial that crashes, or whose release rejects the document, shows nothing.
+    let under = |policy: &ComparedPolicy, trial: Release| -> Result<Option<CycleOutcomes>, CommandError> {
+        let cluster = cluster.under(trial)?;
+        Ok(outcomes(policy, Compatibility::Upstream(trial), cluster).unwrap_or(None))
+    };
+    for change in from.changes_between(to) {
+        if let Some(with) = under(before, from.with_changes([change], to))? {
+            let differing = differences
+                .iter_mut()
+                .filter(|own| with.get(&own.job) != old.get(&own.job));
+            differing.for_each(|own| own.changes.push(change));
+        }
+    }
+    let mut unexplained: Vec<&mut JobDifference> =
+        differences.iter_mut().filter(|own| own.changes.is_empty()).collect();
+    let all: Vec<&'static ReleaseChange> = if unexplained.is_empty() {
+        Vec::new()
+    } else {
+        from.changes_between(to).collect()
+    };
+    for change in all {
+        if let Some(without) = under(after, to.with_changes([change], from))? {
+            let differing = unexplained
+                .iter_mut()
+                .filter(|own| without.get(&own.job) != new.get(&own.job));
+            differing.for_each(|own| own.changes.push(change));
+        }
+    }
+    Ok(Some(differences))
 }
 
-/// What one cycle does, by job.
-fn outcome(document: &str, state: ClusterState) -> Result<Option<BTreeMap<String, JobOutcome>>, CommandError> {
+fn differences(old: &CycleOutcomes, new: &CycleOutcomes) -> Vec<JobDifference> {
+    let jobs: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let of = |all: &CycleOutcomes, job: &str| all.get(job).cloned().unwrap_or_default();
+    let each = jobs.into_iter().map(|job: &String| JobDifference {
+        job: job.clone(),
+        before: of(old, job),
+        after: of(new, job),
+        changes: Vec::new(),
+    });
+    each.filter(|own| own.before != own.after).collect()
+}
+
+/// What one cycle does. `None`: the policy has no actions, or the cluster has an invalid record.
+///
+/// # Errors
+/// The document cannot be compiled, or the reference crashes in the cycle.
+pub(super) fn outcomes(
+    policy: &ComparedPolicy,
+    compatibility: Compatibility,
+    cluster: pb::Cluster,
+) -> Result<Option<CycleOutcomes>, CommandError> {
     let failed = |message: String| CommandError::message(format!("error: a cycle of the policy: {message}"));
-    let compiled = compile(document, &CompileOptions::default());
+    let compiled = policy.compile(compatibility);
     let policy = compiled
         .map_err(|report| failed(format!("{:?}", report.diagnostics)))?
         .policy;
-    let names = policy.spec().actions.iter();
-    let actions: Vec<CycleAction> = names.filter_map(|name| CycleAction::from_name(name)).collect();
-    if actions.is_empty() {
+    let Some(state) = ProgramServices.read_cluster(cluster, compatibility) else {
         return Ok(None);
-    }
-    let tasks = state.clone();
-    let report = run_cycle(state, &policy, &actions, None).map_err(|problem| failed(problem.message))?;
-    let job_of = |task: &str| {
-        let stored = tasks.tasks().get(task);
-        stored.map_or_else(String::new, |stored| stored.record.job.to_string())
     };
-    let mut outcomes: BTreeMap<String, JobOutcome> = BTreeMap::new();
-    for event in &report.events {
-        match event {
-            CycleEvent::Enqueued(job) => outcomes.entry(job.to_string()).or_default().enqueued = true,
-            CycleEvent::Bound { task, node } => {
-                let own = outcomes.entry(job_of(task)).or_default();
-                own.bound.insert((task.to_string(), node.to_string()));
-            }
-            CycleEvent::Pipelined { task, node, .. } => {
-                let own = outcomes.entry(job_of(task)).or_default();
-                own.pipelined.insert((task.to_string(), node.to_string()));
-            }
-            CycleEvent::Evicted { task, .. } => {
-                outcomes
-                    .entry(job_of(task))
-                    .or_default()
-                    .evicted
-                    .insert(task.to_string());
-            }
-            CycleEvent::Nominated { .. } | CycleEvent::PassedOver { .. } => {}
-        }
-    }
-    Ok(Some(outcomes))
+    cycle_outcome::run(&policy, state).map_err(|problem| failed(problem.message))
 }

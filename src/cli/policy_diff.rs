@@ -10,10 +10,13 @@ use super::document_diff::{self, DocumentChange};
 use super::local_services::ProgramServices;
 use super::policy_cycles::{self, JobDifference};
 use super::policy_impact::{self, PolicyImpact};
+use super::policy_witness;
 use crate::server::convert::policy::policy_report;
 use pumice_console::output::TextTable;
-use pumice_console::{ClientArgs, CommandError, LocalServices as _, OutputFormat, args, files, import_files, output};
-use pumice_engine::policy::{Compatibility, CompileOptions, Release, YamlLimits, compile};
+use pumice_console::{ClientArgs, CommandError, OutputFormat, args, files, import_files, output};
+use pumice_engine::policy::{
+    Compatibility, CompileOptions, CompiledPolicy, DiagnosticReport, Release, ReleaseChange, compile,
+};
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -38,6 +41,10 @@ pub(super) struct DiffPolicyArgs {
     /// what a whole cycle does otherwise
     #[arg(long)]
     state: bool,
+    /// Also write a policy test into this folder for each rule by which a job ends differently: a small part of the cluster,
+    /// with what each policy does in it
+    #[arg(long, value_name = "DIR")]
+    witnesses: Option<PathBuf>,
     /// Evaluate the pods of this file; without it, the pending tasks of the cluster
     #[arg(long, value_name = "FILE")]
     task: Option<PathBuf>,
@@ -57,9 +64,10 @@ pub(super) struct ComparedPolicy {
     title: String,
     /// Document with every default; reading it gives the same document.
     pub(super) effective: String,
+    /// Document as loaded, without the compatibility that it sets.
+    pub(super) loaded: String,
     report: pb::PolicyReport,
-    /// Release that the policy follows; of `corrected` the newest.
-    release: Release,
+    pub(super) compatibility: Compatibility,
 }
 
 /// Runs the command. Returns whether the policies are the same.
@@ -68,21 +76,25 @@ pub(super) async fn run(args: DiffPolicyArgs) -> Result<bool, CommandError> {
     let [before, after] = compared(&args, &mut server).await?;
     let mut cycles = None;
     let impact = if args.state || !args.cluster.is_empty() {
-        let [old, cluster] = clusters(&args, [&before, &after], &mut server).await?;
-        let states = [old, cluster.clone()].map(|cluster| ProgramServices.read_cluster(cluster));
-        if let [Some(old), Some(new)] = states {
-            cycles = policy_cycles::compare([&before.effective, &after.effective], [old, new])?;
+        let files = ComparedCluster::read(&args, &mut server).await?;
+        let cluster = files.reported(after.compatibility.release())?;
+        let former = files.under(before.compatibility.release())?;
+        cycles = policy_cycles::compare([&before, &after], &files)?;
+        if let (Some(folder), Some(differences)) = (&args.witnesses, &cycles) {
+            policy_witness::write([&before, &after], &files, differences, folder)?;
         }
         let tasks = match &args.task {
             Some(file) => {
-                let imported = import_files::read(std::slice::from_ref(file), args.derivation)?;
+                let rules = args.derivation.of_release(after.compatibility.release());
+                let imported = import_files::read(std::slice::from_ref(file), rules)?;
                 imported.report();
                 imported.cluster.tasks
             }
             None => policy_impact::pending_tasks(&cluster),
         };
+        let documents = [before.effective.as_str(), &after.effective];
         let profile = args.policy_profile.as_deref().unwrap_or_default();
-        Some(policy_impact::compute_impact([&before.effective, &after.effective], profile, cluster, &tasks).await?)
+        Some(policy_impact::compute_impact(documents, profile, [former, cluster], &tasks).await?)
     } else if args.task.is_some() {
         return Err(CommandError::Usage(
             "error: --task needs a cluster: --cluster FILE or --state".to_owned(),
@@ -106,8 +118,12 @@ async fn compared(
 ) -> Result<[ComparedPolicy; 2], CommandError> {
     if let Some(releases) = args.release {
         let document = load_policy(&args.before, args, server).await?;
-        let [from, to] = releases.map(|release| document.under(release));
-        return Ok([from?, to?]);
+        let under = |compatibility: Compatibility| {
+            let title = format!("{} under {}", document.title, compatibility.name());
+            document_policy(&title, document.compile(compatibility))
+        };
+        let [from, to] = releases;
+        return Ok([under(from)?, under(to)?]);
     }
     let (before, after) = match &args.after {
         Some(after) => (args.before.as_str(), after.as_str()),
@@ -119,18 +135,41 @@ async fn compared(
     ])
 }
 
-/// The cluster as each policy reads it: amounts of pods in files follow the release.
-async fn clusters(
-    args: &DiffPolicyArgs,
-    policies: [&ComparedPolicy; 2],
-    server: &mut Option<ClientConnection>,
-) -> Result<[pb::Cluster; 2], CommandError> {
-    if args.state {
-        let read = super::records::ClusterRecords::read(open_connection(args, server).await?).await?;
-        return Ok([read.cluster.clone(), read.cluster]);
+/// Cluster for the comparison: the records of the server, or files whose pods are read by the release of each policy.
+#[derive(Debug)]
+pub(super) enum ComparedCluster {
+    State(Box<pb::Cluster>),
+    Files(Vec<(String, String)>, AmountRules),
+}
+
+impl ComparedCluster {
+    async fn read(args: &DiffPolicyArgs, server: &mut Option<ClientConnection>) -> Result<Self, CommandError> {
+        if args.state {
+            let read = super::records::ClusterRecords::read(open_connection(args, server).await?).await?;
+            return Ok(Self::State(Box::new(read.cluster)));
+        }
+        Ok(Self::Files(import_files::read_texts(&args.cluster)?, args.derivation))
     }
-    let read = |policy: &ComparedPolicy| import_cluster(&args.cluster, args.derivation.of_release(policy.release));
-    Ok([read(policies[0])?, read(policies[1])?])
+
+    /// The cluster as a release reads it.
+    pub(super) fn under(&self, release: Release) -> Result<pb::Cluster, CommandError> {
+        Ok(match self {
+            Self::State(cluster) => (**cluster).clone(),
+            Self::Files(texts, rules) => import_files::import(texts, rules.of_release(release))?.cluster,
+        })
+    }
+
+    /// The same. All that is odd about the files goes to standard error.
+    fn reported(&self, release: Release) -> Result<pb::Cluster, CommandError> {
+        match self {
+            Self::State(_) => self.under(release),
+            Self::Files(texts, rules) => {
+                let imported = import_files::import(texts, rules.of_release(release))?.checked(&ProgramServices);
+                imported.report();
+                Ok(imported.cluster)
+            }
+        }
+    }
 }
 
 /// Reads `FROM..TO`.
@@ -141,13 +180,6 @@ fn release_range(text: &str) -> Result<[Compatibility; 2], String> {
         .ok_or_else(|| format!("expected FROM..TO, each one of {}", known()))?;
     let read = |name: &str| Compatibility::from_name(name).ok_or_else(|| format!("`{name}` is not one of {}", known()));
     Ok([read(from)?, read(to)?])
-}
-
-/// Records of files; all that is odd about them goes to standard error.
-fn import_cluster(files: &[PathBuf], amount_rules: AmountRules) -> Result<pb::Cluster, CommandError> {
-    let imported = import_files::read(files, amount_rules)?.checked(&ProgramServices);
-    imported.report();
-    Ok(imported.cluster)
 }
 
 async fn open_connection<'c>(
@@ -182,7 +214,7 @@ async fn load_policy(
         _ if given != "-" && !path.exists() => Err(CommandError::Usage(format!(
             "error: `{given}` is no file; a stored version is written NAME@VERSION"
         ))),
-        _ => document_policy(given, &files::read_text(path)?),
+        _ => document_policy(given, compile(&files::read_text(path)?, &CompileOptions::default())),
     }
 }
 
@@ -214,8 +246,9 @@ pub(super) fn show_change(
     let after = ComparedPolicy {
         title: after_title,
         effective: policy.effective_document.clone(),
+        loaded: without_compatibility(&policy.loaded_document),
         report: report.clone(),
-        release: Release::default(),
+        compatibility: compatibility_of(&policy.effective_document),
     };
     let shown: Vec<pb::Diagnostic> = diagnostics_only_in(report, &before.report)
         .into_iter()
@@ -234,43 +267,52 @@ impl ComparedPolicy {
         let policy = reply.policy.unwrap_or_default();
         ComparedPolicy {
             title: format!("{}@{}", policy.name, policy.version),
-            release: release_of(&policy.effective_document),
+            compatibility: compatibility_of(&policy.effective_document),
+            loaded: without_compatibility(&policy.loaded_document),
             effective: policy.effective_document,
             report: reply.report.unwrap_or_default(),
         }
     }
 
-    /// The same policy under a release.
-    fn under(&self, compatibility: Compatibility) -> Result<Self, CommandError> {
-        let line = |line: &str| match line.split_once("compatibility: ") {
-            Some((indent, _)) if indent.trim().is_empty() => format!("{indent}compatibility: {}", compatibility.name()),
-            _ => line.to_owned(),
+    /// Compiles the document as if it named this compatibility.
+    pub(super) fn compile(&self, compatibility: Compatibility) -> Result<CompiledPolicy, DiagnosticReport> {
+        let options = CompileOptions {
+            compatibility,
+            ..CompileOptions::default()
         };
-        let lines: Vec<String> = self.effective.lines().map(line).collect();
-        let title = format!("{} under {}", self.title, compatibility.name());
-        document_policy(&title, &format!("{}\n", lines.join("\n")))
+        compile(&self.loaded, &options)
     }
 }
 
-/// Release that an effective document follows.
-fn release_of(effective: &str) -> Release {
-    let compiled = compile(effective, &CompileOptions::default());
-    compiled.map_or_else(
-        |_| Release::default(),
-        |compiled| compiled.policy.compatibility().release(),
-    )
+/// A loaded document without its section `pumice`, in which nothing stands but the compatibility.
+fn without_compatibility(loaded: &str) -> String {
+    let mut is_of_section = false;
+    let mut rest = String::new();
+    for line in loaded.lines() {
+        is_of_section = line.starts_with("pumice:") || is_of_section && line.starts_with(' ');
+        if !is_of_section {
+            rest.push_str(line);
+            rest.push('\n');
+        }
+    }
+    rest
 }
 
-fn document_policy(given: &str, text: &str) -> Result<ComparedPolicy, CommandError> {
-    let options = CompileOptions {
-        limits: YamlLimits::default(),
-        compatibility: Compatibility::default(),
-        strict: false,
-    };
-    match compile(text, &options) {
+/// Compatibility that an effective document names.
+fn compatibility_of(effective: &str) -> Compatibility {
+    let compiled = compile(effective, &CompileOptions::default());
+    compiled.map_or_else(|_| Compatibility::default(), |compiled| compiled.policy.compatibility())
+}
+
+fn document_policy(
+    given: &str,
+    compiled: Result<CompiledPolicy, DiagnosticReport>,
+) -> Result<ComparedPolicy, CommandError> {
+    match compiled {
         Ok(compiled) => Ok(ComparedPolicy {
             title: given.to_owned(),
-            release: compiled.policy.compatibility().release(),
+            loaded: without_compatibility(&compiled.loaded_document),
+            compatibility: compiled.policy.compatibility(),
             effective: compiled.effective_document,
             report: policy_report(&compiled.report),
         }),
@@ -356,17 +398,22 @@ impl PolicyDiff {
                 output::line(&format!("  {}", output::diagnostic(diagnostic)))?;
             }
         }
-        let mut changes = before.release.changes_between(after.release).peekable();
+        let mut changes = self.changed_rules().peekable();
         if changes.peek().is_some() {
             output::line("rules that differ between the releases, with the change upstream:")?;
         }
-        for (number, text) in changes {
-            output::line(&format!("  {number}: {text}"))?;
+        for change in changes {
+            output::line(&format!("  {}", change.line()))?;
         }
         if let Some(effect) = &self.impact {
             effect.show()?;
         }
         self.show_cycles()
+    }
+
+    fn changed_rules(&self) -> impl Iterator<Item = &'static ReleaseChange> {
+        let [before, after] = [&self.before, &self.after].map(|policy| policy.compatibility.release());
+        before.changes_between(after)
     }
 
     fn show_cycles(&self) -> Result<(), CommandError> {
@@ -375,9 +422,9 @@ impl PolicyDiff {
             return output::line("a whole cycle ends alike for every job");
         }
         output::line("a whole cycle ends differently for these jobs:")?;
-        let mut table = TextTable::new(["JOB", "BEFORE", "AFTER"]);
+        let mut table = TextTable::new(["JOB", "BEFORE", "AFTER", "BY"]);
         for own in jobs {
-            table.row([own.job.clone(), own.before.text(), own.after.text()]);
+            table.row([own.job.clone(), own.before.text(), own.after.text(), own.cause()]);
         }
         output::table(&table)
     }
@@ -396,7 +443,7 @@ impl PolicyDiff {
             "diagnosticsRemoved": diagnostics(diagnostics_only_in(&self.before.report, &self.after.report)),
             "diagnosticsAdded": diagnostics(diagnostics_only_in(&self.after.report, &self.before.report)),
             "impact": self.impact,
-            "rules": self.before.release.changes_between(self.after.release).collect::<Vec<_>>(),
+            "rules": self.changed_rules().map(ReleaseChange::line).collect::<Vec<_>>(),
             "cycleDifferences": self.cycles,
         })
     }

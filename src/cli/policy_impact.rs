@@ -1,5 +1,7 @@
 //! Decisions of two policies about one cluster: tasks whose best nodes differ, and jobs whose quotas or turns do.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::local_services::ProgramServices;
@@ -65,23 +67,31 @@ pub(super) fn pending_tasks(cluster: &pb::Cluster) -> Vec<pb::Task> {
     cluster.tasks.iter().filter(waits).cloned().collect()
 }
 
-/// Decides about these tasks under both documents.
+/// Decides about these tasks under both documents, each with the cluster as it reads it.
 pub(super) async fn compute_impact(
     documents: [&str; 2],
     profile: &str,
-    cluster: pb::Cluster,
+    clusters: [pb::Cluster; 2],
     tasks: &[pb::Task],
 ) -> Result<PolicyImpact, CommandError> {
     let mut local = ProgramServices.start().await?;
-    let jobs = policy_jobs::waiting_jobs(&cluster, tasks);
-    let loaded = full_sync::send_full_sync(&mut local.connection, "file", cluster).await?;
-    for refused in &loaded.rejected {
-        output::note(&format!("refused, and so left out: {refused}"));
-    }
+    let [_, cluster] = &clusters;
+    let jobs = policy_jobs::waiting_jobs(cluster, tasks);
     let kinds = group_equal_tasks(tasks, false);
-    let asked: Vec<pb::Task> = kinds.iter().filter_map(|kind| kind.tasks.first().cloned()).collect();
+    let firsts: Vec<&pb::Task> = kinds.iter().filter_map(|kind| kind.tasks.first()).collect();
     let (mut decided, mut of_jobs) = (Vec::new(), Vec::new());
-    for (name, document) in POLICY_NAMES.into_iter().zip(documents) {
+    for ((name, document), cluster) in POLICY_NAMES.into_iter().zip(documents).zip(clusters) {
+        let known: BTreeMap<&str, &pb::Task> = cluster.tasks.iter().map(|task| (task.name.as_str(), task)).collect();
+        let own = |task: &&pb::Task| {
+            known
+                .get(task.name.as_str())
+                .map_or_else(|| (*task).clone(), |own| (*own).clone())
+        };
+        let asked: Vec<pb::Task> = firsts.iter().map(own).collect();
+        let loaded = full_sync::send_full_sync(&mut local.connection, "file", cluster).await?;
+        for refused in loaded.rejected.iter().filter(|_| decided.is_empty()) {
+            output::note(&format!("refused, and so left out: {refused}"));
+        }
         let request = pb::ReloadPolicyRequest {
             name: name.to_owned(),
             document: document.to_owned(),
@@ -90,7 +100,7 @@ pub(super) async fn compute_impact(
         local.connection.policies.reload_policy(request).await?;
         let against = latest_ref(name, profile);
         of_jobs.push(policy_jobs::decide_jobs(&mut local, against.clone(), &jobs).await?);
-        decided.push(decide_tasks(&mut local, against, asked.clone()).await?);
+        decided.push(decide_tasks(&mut local, against, asked).await?);
     }
     let mut effect = PolicyImpact {
         tasks: tasks.len(),

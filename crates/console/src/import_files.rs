@@ -23,6 +23,8 @@ pub struct ImportedFiles {
     pub unreadable: Vec<pb::UnreadableRecord>,
     /// Records that hardly mean what their author has in mind.
     pub warnings: Vec<StateWarning>,
+    /// Notes about fields that Pumice does not use, with their numbers.
+    pub notes: BTreeMap<String, u64>,
     /// Run time in seconds, by task. Tasks whose run time the files do not have are absent.
     pub run_seconds: BTreeMap<String, u64>,
 }
@@ -30,23 +32,22 @@ pub struct ImportedFiles {
 /// Reads the files and collects the warnings of the import. [`ImportedFiles::checked`] adds warnings about the cluster.
 /// Notes about fields that Pumice does not use go to standard error.
 pub fn read(files: &[PathBuf], amount_rules: AmountRules) -> Result<ImportedFiles, CommandError> {
-    read_texts(&texts(files)?, amount_rules)
+    let imported = import(&read_texts(files)?, amount_rules)?;
+    imported.print_notes();
+    Ok(imported)
 }
 
-/// Name and text of each file, for several readings of files that can be read once, such as standard input.
-pub fn texts(files: &[PathBuf]) -> Result<Vec<(String, String)>, CommandError> {
-    let named = |file: &PathBuf| Ok((file.display().to_string(), files::read_text(file)?));
-    files.iter().map(named).collect()
+/// Texts of files, each with the name of its file. Standard input (`-`) can be read once only.
+pub fn read_texts(files: &[PathBuf]) -> Result<Vec<(String, String)>, CommandError> {
+    let text = |file: &PathBuf| Ok((file.display().to_string(), files::read_text(file)?));
+    files.iter().map(text).collect()
 }
 
-/// Reads the texts of files like [`read`].
-pub fn read_texts(texts: &[(String, String)], amount_rules: AmountRules) -> Result<ImportedFiles, CommandError> {
+/// Reads records from texts of files, and prints nothing.
+pub fn import(texts: &[(String, String)], amount_rules: AmountRules) -> Result<ImportedFiles, CommandError> {
     let mut import = ClusterImport::new(amount_rules);
     for (file, text) in texts {
         import.read(file, text)?;
-    }
-    for (note, count) in &import.notes() {
-        output::note(&format!("note: {note} ({count} ×)"));
     }
     let unnamed = import.rejected().iter().filter(|one| one.record.is_none()).count();
     let unreadable = import.unreadable();
@@ -54,7 +55,9 @@ pub fn read_texts(texts: &[(String, String)], amount_rules: AmountRules) -> Resu
     let rejected = rejected.map(|one| format!("{}: {}", one.object, one.error)).collect();
     let warnings = import.warnings().into_iter().map(StateWarning::from).collect();
     let run_seconds = import.run_seconds().clone();
+    let notes = import.notes();
     Ok(ImportedFiles {
+        notes,
         cluster: import.into_cluster(),
         rejected,
         unnamed,
@@ -99,6 +102,13 @@ impl ImportedFiles {
         self.warnings
             .extend(state_check::check_cluster(&self.cluster, services));
         self
+    }
+
+    /// Prints the notes to standard error.
+    pub fn print_notes(&self) {
+        for (note, count) in &self.notes {
+            output::note(&format!("note: {note} ({count} ×)"));
+        }
     }
 
     /// Names on standard error the objects that are left out, and the warnings.

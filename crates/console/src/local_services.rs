@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::CommandError;
 use pumice_engine::Snapshot;
 use pumice_engine::model::ClusterState;
+use pumice_engine::policy::Compatibility;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
@@ -58,8 +59,8 @@ pub trait LocalServices: fmt::Debug + Sync {
     /// Starts a whole server on a free port of the loopback address.
     fn serve(&self, store: ServeStore) -> ListeningServer;
 
-    /// Cluster as the services read it. `None` if they reject one of its records.
-    fn read_cluster(&self, cluster: pb::Cluster) -> Option<ClusterState>;
+    /// Cluster as the services read it for a policy with this compatibility. `None` if they reject one of its records.
+    fn read_cluster(&self, cluster: pb::Cluster, compatibility: Compatibility) -> Option<ClusterState>;
 
     /// Document of the policy that is active by default.
     fn built_in_policy(&self) -> &'static str;

@@ -156,7 +156,7 @@ pub fn state_of(cluster: &pb::Cluster, services: &dyn LocalServices) -> ClusterS
         namespaces: cluster.namespaces.clone(),
         ..pb::Cluster::default()
     };
-    let read = |cluster: pb::Cluster| services.read_cluster(cluster);
+    let read = |cluster: pb::Cluster| services.read_cluster(cluster, Compatibility::UPSTREAM);
     if let Some(state) = read(whole.clone()) {
         return state;
     }

@@ -4,6 +4,7 @@
     reason = "every error is a `CommandError`, which ends the command"
 )]
 
+pub mod cycle_outcome;
 pub mod demo;
 pub mod policy_test;
 pub mod simulate;

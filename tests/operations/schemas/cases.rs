@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use prost_reflect::{DescriptorPool, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
+use pumice_engine::policy::Compatibility;
 use serde_json::{Map, Value, json};
 
 use super::{DRAFT, assert_is_current, closed_object};
@@ -97,7 +98,7 @@ fn query(name: &str) -> (Value, Value, Vec<&'static str>) {
     let job = json!({"anyOf": [text, reference("Job")]});
     let count = json!({"type": ["integer", "null"], "minimum": 0});
     let reason = closed_object(
-        &json!({"plugin": text, "code": text, "resource": text, "count": count}),
+        &json!({"plugin": text, "code": text, "resource": text, "message": text, "count": count}),
         &[],
     );
     let reasons = json!({"type": "array", "items": reason});
@@ -139,6 +140,11 @@ fn query(name: &str) -> (Value, Value, Vec<&'static str>) {
             json!({"victims": texts(), "fitsAfter": count, "choices": by_name(&texts())}),
             vec!["kind", "preemptor"],
         ),
+        "cycle" => (
+            json!({}),
+            json!({"enqueued": texts(), "bound": by_name(&text), "pipelined": by_name(&text), "evicted": texts()}),
+            vec![],
+        ),
         other => panic!("{other}"),
     }
 }
@@ -149,7 +155,7 @@ fn setup() -> Map<String, Value> {
     let keys = json!({
         "policy": {"type": "string", "description": "Path of the policy, from this file"},
         "document": {"type": "string", "description": "The policy itself"},
-        "compatibility": {"enum": ["corrected", "upstream"]},
+        "compatibility": {"enum": Compatibility::ALL.map(Compatibility::name)},
         "profile": text,
         "cluster": reference("Cluster"),
         "clusterFile": {"type": "string", "description": "A file as for pumice state load"},
@@ -159,7 +165,7 @@ fn setup() -> Map<String, Value> {
 
 #[test]
 fn the_schema_of_cases_has_every_record_and_query() {
-    let queries = ["filter", "score", "place", "admit", "order", "victims"];
+    let queries = ["filter", "score", "place", "admit", "order", "victims", "cycle"];
     let mut case = setup();
     case.insert("name".to_owned(), json!({"type": "string"}));
     case.insert("with".to_owned(), reference("Cluster"));

@@ -1,6 +1,9 @@
 //! A file of cases: policy, cluster, query and expectations, each with its line.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use prost_reflect::MessageDescriptor;
 
@@ -10,7 +13,9 @@ use super::yaml::{self, CaseFileError, CaseFileResult, MapFields};
 use pumice_console::schema::ProtocolSchema;
 use pumice_console::state_check::StateWarning;
 use pumice_console::{CommandError, import_files};
-use pumice_engine::policy::{YamlLimits, YamlNode, YamlValue};
+use pumice_engine::policy::{
+    Compatibility, CompileOptions, DiagnosticReport, Mark, Policy, Release, YamlLimits, YamlNode, YamlValue, compile,
+};
 use pumice_kubernetes::import::AmountRules;
 use pumice_kubernetes::object::missing_queues;
 use pumice_protocol::v1 as pb;
@@ -27,8 +32,27 @@ pub(super) struct CaseSetup {
     pub(super) compatibility: String,
     pub(super) profile: String,
     pub(super) cluster: pb::Cluster,
+    /// The `clusterFile`, with its place. Cases read it by the release that they follow.
+    cluster_file: Option<(PathBuf, Mark)>,
     /// Warnings of the import of a `clusterFile`.
     pub(super) import_warnings: Vec<StateWarning>,
+}
+
+impl CaseSetup {
+    /// The policy, compiled; without a document the built-in one.
+    pub(super) fn policy(&self, built_in: &str) -> Result<Arc<Policy>, CommandError> {
+        let document = Some(self.document.as_str()).filter(|document| !document.is_empty());
+        let options = CompileOptions {
+            compatibility: Compatibility::from_name(&self.compatibility).unwrap_or_default(),
+            ..CompileOptions::default()
+        };
+        let compiled = compile(document.unwrap_or(built_in), &options);
+        let rejected = |report: DiagnosticReport| {
+            let errors: Vec<String> = report.errors().map(ToString::to_string).collect();
+            CommandError::message(format!("the policy is invalid: {}", errors.join("; ")))
+        };
+        Ok(compiled.map_err(rejected)?.policy)
+    }
 }
 
 /// One case.
@@ -53,7 +77,12 @@ struct CaseSchema {
 struct CaseReader {
     file: PathBuf,
     schema: CaseSchema,
+    /// Cluster files that were read, by release.
+    imported: RefCell<BTreeMap<(PathBuf, Release), ImportedCluster>>,
 }
+
+/// Cluster of a file, with the warnings of its import.
+type ImportedCluster = (pb::Cluster, Vec<StateWarning>);
 
 /// True if a text has cases. True also for an unreadable text: its error is reported later.
 pub(super) fn has_cases(text: &str) -> bool {
@@ -92,7 +121,13 @@ pub(super) fn read_cases(file: &Path, text: &str) -> Result<CaseFileResult<Vec<P
         job: schema.message("Job")?,
     };
     let file = file.to_owned();
-    Ok(CaseReader { file, schema: shapes }.cases(text))
+    let imported = RefCell::default();
+    let reader = CaseReader {
+        file,
+        schema: shapes,
+        imported,
+    };
+    Ok(reader.cases(text))
 }
 
 impl CaseReader {
@@ -118,6 +153,11 @@ impl CaseReader {
         };
         let name = yaml::text(name, "`name`")?;
         let mut evaluation_ref = self.setup(&mut fields, common)?;
+        if let Some(file) = &evaluation_ref.cluster_file {
+            let policy = evaluation_ref.policy("");
+            let release = policy.map_or_else(|_| Release::default(), |policy| policy.compatibility().release());
+            (evaluation_ref.cluster, evaluation_ref.import_warnings) = self.import(file, release)?;
+        }
         if let Some(with) = fields.take("with") {
             merge(&mut evaluation_ref.cluster, self.cluster(with)?);
         }
@@ -165,6 +205,14 @@ impl CaseReader {
         }
         if let Some(compatibility) = fields.take("compatibility") {
             evaluation_ref.compatibility = yaml::text(compatibility, "`compatibility`")?;
+            if Compatibility::from_name(&evaluation_ref.compatibility).is_none() {
+                let known = Compatibility::ALL.map(Compatibility::name).join(", ");
+                let message = format!(
+                    "`compatibility` is `{}`, not one of {known}",
+                    evaluation_ref.compatibility
+                );
+                return Err(CaseFileError::at(compatibility.mark, message));
+            }
         }
         if let Some(profile) = fields.take("profile") {
             evaluation_ref.profile = yaml::text(profile, "`profile`")?;
@@ -178,24 +226,37 @@ impl CaseReader {
             }
             (Some(cluster), None) => {
                 evaluation_ref.cluster = self.cluster(cluster)?;
+                evaluation_ref.cluster_file = None;
                 evaluation_ref.import_warnings = Vec::new();
             }
             (None, Some(file)) => {
                 let path = self.relative_path(&yaml::text(file, "`clusterFile`")?);
-                let read = import_files::read(&[path], AmountRules::default());
-                let imported = read.map_err(|failure| CaseFileError::at(file.mark, failure.to_string()))?;
-                let warnings = imported
-                    .rejected
-                    .iter()
-                    .map(|rejected| StateWarning::rejected(rejected));
-                evaluation_ref.import_warnings = warnings.chain(imported.warnings).collect();
-                evaluation_ref.cluster = imported.cluster;
-                let made = missing_queues(&evaluation_ref.cluster);
-                evaluation_ref.cluster.queues.extend(made);
+                evaluation_ref.cluster_file = Some((path, file.mark));
             }
             (None, None) => {}
         }
         Ok(evaluation_ref)
+    }
+
+    /// Cluster of a file by the rules of a release, with the queues that no file has.
+    fn import(&self, (path, mark): &(PathBuf, Mark), release: Release) -> CaseFileResult<ImportedCluster> {
+        let key = (path.clone(), release);
+        if let Some(known) = self.imported.borrow().get(&key) {
+            return Ok(known.clone());
+        }
+        let read = import_files::read(std::slice::from_ref(path), AmountRules::default().of_release(release));
+        let imported = read.map_err(|failure| CaseFileError::at(*mark, failure.to_string()))?;
+        let rejected = imported
+            .rejected
+            .iter()
+            .map(|rejected| StateWarning::rejected(rejected));
+        let warnings = rejected.chain(imported.warnings).collect();
+        let mut cluster = imported.cluster;
+        let made = missing_queues(&cluster);
+        cluster.queues.extend(made);
+        let imported: ImportedCluster = (cluster, warnings);
+        self.imported.borrow_mut().insert(key, imported.clone());
+        Ok(imported)
     }
 
     fn relative_path(&self, path: &str) -> PathBuf {
@@ -398,18 +459,24 @@ impl CaseReader {
         fields.finish()?;
         Ok(CaseQuery::Victims(request))
     }
+
+    fn cycle(_: &Self, node: &YamlNode) -> CaseFileResult<CaseQuery> {
+        MapFields::of(node, "`cycle`")?.finish()?;
+        Ok(CaseQuery::Cycle)
+    }
 }
 
 type CaseQueryReader = fn(&CaseReader, &YamlNode) -> CaseFileResult<CaseQuery>;
 
 /// Readers of queries, by their keys.
-const QUERY_READERS: [(&str, CaseQueryReader); 6] = [
+const QUERY_READERS: [(&str, CaseQueryReader); 7] = [
     ("filter", CaseReader::filter),
     ("score", CaseReader::score),
     ("place", CaseReader::place),
     ("admit", CaseReader::admit),
     ("order", CaseReader::order),
     ("victims", CaseReader::victims),
+    ("cycle", CaseReader::cycle),
 ];
 
 /// Puts records into a cluster; one of the same name is replaced.

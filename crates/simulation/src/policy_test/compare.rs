@@ -1,11 +1,12 @@
 //! Comparison of the result of a case with its expectations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::expect::{
-    CaseExpectation, ExpectedAdmission, ExpectedOrder, ExpectedOrderKeys, ExpectedPlacement, ExpectedReason,
-    ExpectedResult, ExpectedVictims,
+    CaseExpectation, ExpectedAdmission, ExpectedCycle, ExpectedOrder, ExpectedOrderKeys, ExpectedPlacement,
+    ExpectedReason, ExpectedResult, ExpectedVictims,
 };
+use crate::cycle_outcome::CycleOutcomes;
 use pumice_console::output;
 use pumice_protocol::v1 as pb;
 
@@ -29,6 +30,8 @@ pub(super) enum CaseResult {
     Order(pb::OrderResult),
     /// With the names of the candidates.
     Victims(pb::VictimItem, Vec<String>),
+    /// Of all jobs, or why there is no cycle.
+    Cycle(Result<CycleOutcomes, pb::Problem>),
 }
 
 /// Compares a result with the expectations.
@@ -57,6 +60,7 @@ impl CaseResult {
             CaseResult::Place(group) => group.problem.as_ref(),
             CaseResult::Admit(item) => item.problem.as_ref(),
             CaseResult::Victims(item, _) => item.problem.as_ref(),
+            CaseResult::Cycle(outcomes) => outcomes.as_ref().err(),
             CaseResult::Order(_) => None,
         }
     }
@@ -69,7 +73,7 @@ impl CaseResult {
             CaseResult::Place(group) => &group.not_evaluated,
             CaseResult::Admit(item) => &item.not_evaluated,
             CaseResult::Victims(item, _) => &item.not_evaluated,
-            CaseResult::Order(_) => &[],
+            CaseResult::Order(_) | CaseResult::Cycle(_) => &[],
         }
     }
 
@@ -77,7 +81,11 @@ impl CaseResult {
         match self {
             CaseResult::Filter(item) => Some(item),
             CaseResult::Score(item) => item.filter.as_ref(),
-            CaseResult::Place(_) | CaseResult::Admit(_) | CaseResult::Order(_) | CaseResult::Victims(..) => None,
+            CaseResult::Place(_)
+            | CaseResult::Admit(_)
+            | CaseResult::Order(_)
+            | CaseResult::Victims(..)
+            | CaseResult::Cycle(_) => None,
         }
     }
 
@@ -115,7 +123,11 @@ impl CaseResult {
         match self {
             CaseResult::Admit(item) => item.reasons.iter().map(|reason| (reason.clone(), 1)).collect(),
             CaseResult::Place(group) => group.blockers.iter().map(counted_reason).collect(),
-            CaseResult::Filter(_) | CaseResult::Score(_) | CaseResult::Order(_) | CaseResult::Victims(..) => {
+            CaseResult::Filter(_)
+            | CaseResult::Score(_)
+            | CaseResult::Order(_)
+            | CaseResult::Victims(..)
+            | CaseResult::Cycle(_) => {
                 let rejections = self.filter().into_iter().flat_map(|filter| &filter.rejections);
                 rejections.map(counted_reason).collect()
             }
@@ -191,6 +203,7 @@ impl CaseExpectation {
             ExpectedResult::Admission(wanted) => wanted.compare(result),
             ExpectedResult::Order(wanted) => wanted.compare(result),
             ExpectedResult::Victims(wanted) => wanted.compare(result),
+            ExpectedResult::Cycle(wanted) => wanted.compare(result),
         }
     }
 }
@@ -282,11 +295,46 @@ impl ExpectedVictims {
     }
 }
 
+impl ExpectedCycle {
+    fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
+        let CaseResult::Cycle(Ok(jobs)) = result else {
+            return None;
+        };
+        let outcomes = jobs.values();
+        let (wanted, got): (BTreeSet<String>, BTreeSet<String>) = match self {
+            ExpectedCycle::Enqueued(wanted) => {
+                let enqueued = jobs.iter().filter(|(_, own)| own.enqueued);
+                let enqueued = enqueued.map(|(job, _)| job.clone());
+                (wanted.iter().cloned().collect(), enqueued.collect())
+            }
+            ExpectedCycle::Evicted(wanted) => {
+                let evicted = outcomes.flat_map(|own| own.evicted.iter().cloned());
+                (wanted.iter().cloned().collect(), evicted.collect())
+            }
+            ExpectedCycle::Bound(wanted) => {
+                let bound = outcomes.flat_map(|own| place_texts(&own.bound));
+                (place_texts(wanted).collect(), bound.collect())
+            }
+            ExpectedCycle::Pipelined(wanted) => {
+                let pipelined = outcomes.flat_map(|own| place_texts(&own.pipelined));
+                (place_texts(wanted).collect(), pipelined.collect())
+            }
+        };
+        difference(&list_text(&wanted), &list_text(&got))
+    }
+}
+
+/// Tasks with their nodes, such as `ns/a: n1`.
+fn place_texts(places: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
+    places.iter().map(|(task, node)| format!("{task}: {node}"))
+}
+
 fn difference(wanted: &str, got: &str) -> Option<(String, String)> {
     (wanted != got).then(|| (wanted.to_owned(), got.to_owned()))
 }
 
-fn list_text(names: &[String]) -> String {
+fn list_text<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
+    let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
     format!("[{}]", names.join(", "))
 }
 
@@ -365,7 +413,9 @@ fn compare_reasons(wanted: &[ExpectedReason], got: &[(pb::Reason, u64)]) -> Opti
         } else {
             format!(" {}", reason.resource)
         };
-        format!("{} {}{resource} ×{count}", reason.plugin, reason.code)
+        let message = Some(format!(" ({})", reason.message)).filter(|_| wanted.iter().any(|one| one.message.is_some()));
+        let message = message.unwrap_or_default();
+        format!("{} {}{resource}{message} ×{count}", reason.plugin, reason.code)
     };
     let got: Vec<String> = got.iter().map(|(reason, count)| shown(reason, *count)).collect();
     let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
@@ -378,6 +428,7 @@ impl ExpectedReason {
         same(&self.plugin, &reason.plugin)
             && same(&self.code, &reason.code)
             && same(&self.resource, &reason.resource)
+            && same(&self.message, &reason.message)
             && self.count.is_none_or(|wanted| wanted == count)
     }
 }
@@ -388,6 +439,9 @@ impl std::fmt::Display for ExpectedReason {
         write!(f, "{} {}", any(&self.plugin), any(&self.code))?;
         if let Some(resource) = &self.resource {
             write!(f, " {resource}")?;
+        }
+        if let Some(message) = &self.message {
+            write!(f, " ({message})")?;
         }
         match self.count {
             Some(count) => write!(f, " ×{count}"),

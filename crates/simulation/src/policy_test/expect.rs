@@ -36,6 +36,7 @@ pub(super) enum ExpectedResult {
     Admission(ExpectedAdmission),
     Order(ExpectedOrder),
     Victims(ExpectedVictims),
+    Cycle(ExpectedCycle),
 }
 
 /// Places of the tasks, in their order.
@@ -70,12 +71,26 @@ pub(super) enum ExpectedVictims {
     Choices(BTreeMap<String, Vec<String>>),
 }
 
+/// What a whole cycle does with all jobs; each list is complete.
+#[derive(Debug)]
+pub(super) enum ExpectedCycle {
+    /// Jobs.
+    Enqueued(Vec<String>),
+    /// Nodes by task.
+    Bound(BTreeMap<String, String>),
+    /// Nodes by task.
+    Pipelined(BTreeMap<String, String>),
+    /// Tasks.
+    Evicted(Vec<String>),
+}
+
 /// A rejection; only the fields that are written are compared.
 #[derive(Debug, Default)]
 pub(super) struct ExpectedReason {
     pub(super) plugin: Option<String>,
     pub(super) code: Option<String>,
     pub(super) resource: Option<String>,
+    pub(super) message: Option<String>,
     pub(super) count: Option<u64>,
 }
 
@@ -177,8 +192,21 @@ fn read_query_keys(
                 of(yaml::by_name(n, w, yaml::texts).map(Choices))
             })?;
         }
+        CaseQuery::Cycle => read_cycle_keys(fields, key)?,
     }
     Ok(())
+}
+
+/// Expectations about a whole cycle.
+fn read_cycle_keys(fields: &mut MapFields<'_>, key: &mut KeyReader<'_>) -> CaseFileResult<()> {
+    use ExpectedCycle::{Bound, Enqueued, Evicted, Pipelined};
+    let of = |wanted: CaseFileResult<ExpectedCycle>| wanted.map(ExpectedResult::Cycle);
+    key(fields, "enqueued", &|n, w| of(yaml::texts(n, w).map(Enqueued)))?;
+    key(fields, "bound", &|n, w| of(yaml::by_name(n, w, yaml::text).map(Bound)))?;
+    key(fields, "pipelined", &|n, w| {
+        of(yaml::by_name(n, w, yaml::text).map(Pipelined))
+    })?;
+    key(fields, "evicted", &|n, w| of(yaml::texts(n, w).map(Evicted)))
 }
 
 /// Expectations about places and devices.
@@ -214,6 +242,7 @@ fn read_reasons(node: &YamlNode, what: &str) -> CaseFileResult<Vec<ExpectedReaso
         let mut fields = MapFields::of(node, "a reason")?;
         let mut text = |key: &'static str| fields.take(key).map(|node| yaml::text(node, key)).transpose();
         let (plugin, code, resource) = (text("plugin")?, text("code")?, text("resource")?);
+        let message = text("message")?;
         let count = fields.take("count").map(|node| yaml::optional_count(node, "`count`"));
         let count = count.transpose()?.flatten();
         fields.finish()?;
@@ -221,6 +250,7 @@ fn read_reasons(node: &YamlNode, what: &str) -> CaseFileResult<Vec<ExpectedReaso
             plugin,
             code,
             resource,
+            message,
             count,
         })
     };

@@ -5,6 +5,7 @@ mod compare;
 mod expect;
 mod junit;
 mod query;
+mod witness;
 mod yaml;
 
 use std::collections::BTreeSet;
@@ -14,7 +15,8 @@ use clap::Args;
 use regex::Regex;
 use serde_json::json;
 
-use case::PolicyTestCase;
+use crate::cycle_outcome::{self, CycleOutcomes};
+use case::{CaseSetup, PolicyTestCase};
 use compare::{CaseMismatch, CaseResult};
 use pumice_console::not_evaluated::{self, UnevaluatedRow, UnevaluatedSet};
 use pumice_console::state_check::{self, StateWarning};
@@ -22,6 +24,7 @@ use pumice_console::{CommandError, OutputFormat, output};
 use pumice_console::{LocalServer, LocalServices};
 use pumice_protocol::v1 as pb;
 use query::CaseQuery;
+pub use witness::{RecordField, WitnessFile, record_fields, without_field};
 
 /// Arguments of `pumice policy test`.
 #[derive(Debug, Args)]
@@ -74,7 +77,7 @@ pub async fn run(args: TestPolicyArgs, services: &dyn LocalServices) -> Result<(
             if args.run.as_ref().is_none_or(|run| run.is_match(&full)) {
                 warnings.extend(case.setup.import_warnings.iter().cloned());
                 warnings.extend(state_check::check_cluster(&case.setup.cluster, services));
-                outcomes.push(run_case(&mut local, &shown, case).await);
+                outcomes.push(run_case((&mut local, services), &shown, case).await);
             }
         }
         let warnings: Vec<StateWarning> = warnings.into_iter().collect();
@@ -159,9 +162,11 @@ fn unreadable_file(file: String, problem: &yaml::CaseFileError) -> CaseOutcome {
     }
 }
 
-async fn run_case(local: &mut LocalServer, file: &str, case: PolicyTestCase) -> CaseOutcome {
+type CaseServices<'s> = (&'s mut LocalServer, &'s dyn LocalServices);
+
+async fn run_case(services: CaseServices<'_>, file: &str, case: PolicyTestCase) -> CaseOutcome {
     let mut unevaluated = UnevaluatedSet::default();
-    let mismatches = match evaluate_case(local, &case).await {
+    let mismatches = match evaluate_case(services, &case).await {
         Ok(result) => {
             unevaluated.add(result.not_evaluated(), 1);
             compare::check(&case.expected, &result)
@@ -182,7 +187,7 @@ async fn run_case(local: &mut LocalServer, file: &str, case: PolicyTestCase) -> 
     }
 }
 
-async fn evaluate_case(local: &mut LocalServer, case: &PolicyTestCase) -> Result<CaseResult, CommandError> {
+async fn evaluate_case((local, services): CaseServices<'_>, case: &PolicyTestCase) -> Result<CaseResult, CommandError> {
     let inline = pb::InlineSnapshot {
         cluster: Some(case.setup.cluster.clone()),
         policy_document: case.setup.document.clone(),
@@ -232,8 +237,29 @@ async fn evaluate_case(local: &mut LocalServer, case: &PolicyTestCase) -> Result
             let mut items = reply.result.unwrap_or_default().items.into_iter();
             items.next().map(|item| CaseResult::Victims(item, names))
         }
+        CaseQuery::Cycle => Some(CaseResult::Cycle(run_cycle(services, &case.setup)?)),
     };
     result.ok_or_else(|| CommandError::message("error: no result came"))
+}
+
+/// Runs the cycle of a case. Inner error: the reference crashes in it.
+fn run_cycle(
+    services: &dyn LocalServices,
+    setup: &CaseSetup,
+) -> Result<Result<CycleOutcomes, pb::Problem>, CommandError> {
+    let policy = setup.policy(services.built_in_policy())?;
+    let cluster = services.read_cluster(setup.cluster.clone(), policy.compatibility());
+    let cluster = cluster.ok_or_else(|| CommandError::message("a record of the cluster is invalid"))?;
+    match cycle_outcome::run(&policy, cluster) {
+        Ok(Some(outcomes)) => Ok(Ok(outcomes)),
+        Ok(None) => Err(CommandError::message("the policy has no actions, and so no cycle")),
+        Err(problem) => Ok(Err(pb::Problem {
+            reason: problem.code.name().to_owned(),
+            message: problem.message,
+            field: problem.field,
+            ..pb::Problem::default()
+        })),
+    }
 }
 
 fn show(outcomes: &[CaseOutcome], format: OutputFormat) -> Result<(), CommandError> {

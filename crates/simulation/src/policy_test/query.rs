@@ -11,4 +11,6 @@ pub(super) enum CaseQuery {
     Admit(pb::AdmitRequest),
     Order(pb::OrderRequest),
     Victims(pb::SelectVictimsRequest),
+    /// One whole cycle with the actions of the policy.
+    Cycle,
 }

@@ -284,22 +284,29 @@ fn timestamp(node: &YamlNode, of: &MessageDescriptor, what: &str) -> CaseFileRes
 fn enum_value(node: &YamlNode, of: &EnumDescriptor, what: &str) -> CaseFileResult<Wire> {
     let written = text(node, what)?;
     let asked = written.to_uppercase();
-    let names: Vec<(String, i32)> = of
-        .values()
-        .map(|value| (value.name().to_owned(), value.number()))
-        .collect();
-    let prefix = common_prefix(names.iter().map(|(name, _)| name.as_str()));
-    let short = |name: &str| name.get(prefix..).unwrap_or(name).to_owned();
-    let found = names.iter().find(|(name, _)| *name == asked || short(name) == asked);
-    let Some((_, number)) = found else {
-        let known: Vec<String> = names.iter().map(|(name, _)| short(name).to_lowercase()).collect();
+    let names = short_enum_names(of);
+    let whole = of.get_value_by_name(&asked).map(|value| value.number());
+    let found = names.iter().find(|(name, _)| *name == asked).map(|(_, number)| *number);
+    let Some(number) = whole.or(found) else {
+        let known: Vec<String> = names.iter().map(|(name, _)| name.to_lowercase()).collect();
         let known = known.join(", ");
         return Err(CaseFileError::at(
             node.mark,
             format!("{what} is `{written}`, not one of {known}"),
         ));
     };
-    Ok(Wire::EnumNumber(*number))
+    Ok(Wire::EnumNumber(number))
+}
+
+/// Values of an enumeration, by what makes their names differ from each other.
+pub(super) fn short_enum_names(of: &EnumDescriptor) -> Vec<(String, i32)> {
+    let names: Vec<(String, i32)> = of
+        .values()
+        .map(|value| (value.name().to_owned(), value.number()))
+        .collect();
+    let prefix = common_prefix(names.iter().map(|(name, _)| name.as_str()));
+    let short = |name: String| name.get(prefix..).map(str::to_owned).unwrap_or(name);
+    names.into_iter().map(|(name, number)| (short(name), number)).collect()
 }
 
 fn common_prefix<'a>(mut names: impl Iterator<Item = &'a str>) -> usize {

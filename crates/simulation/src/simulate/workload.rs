@@ -52,8 +52,8 @@ pub(super) fn read_workloads(
     services: &dyn LocalServices,
     candidates: &[CandidatePolicy],
 ) -> Result<Vec<Arc<Workload>>, CommandError> {
-    let texts = import_files::texts(&args.files)?;
-    let mut by_rules: Vec<(&ReleaseRules, Arc<Workload>)> = Vec::new();
+    let texts = import_files::read_texts(&args.files)?;
+    let mut by_rules: Vec<(ReleaseRules, Arc<Workload>)> = Vec::new();
     let mut workloads = Vec::new();
     for candidate in candidates {
         let rules = candidate.release.rules();
@@ -73,7 +73,8 @@ fn read_workload(
     services: &dyn LocalServices,
     release: Release,
 ) -> Result<Workload, CommandError> {
-    let imported = import_files::read_texts(texts, args.derivation.of_release(release))?.checked(services);
+    let imported = import_files::import(texts, args.derivation.of_release(release))?.checked(services);
+    imported.print_notes();
     imported.report();
     state_check::refuse_strict(args.strict, imported.warnings.len(), ": nothing was simulated")?;
     Ok(split_waiting(

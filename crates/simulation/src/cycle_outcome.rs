@@ -1,0 +1,85 @@
+//! What one whole cycle of a policy does with each job.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use pumice_engine::actions::{CycleAction, CycleEvent, run_cycle};
+use pumice_engine::model::{ClusterState, Problem};
+use pumice_engine::policy::Policy;
+
+/// What a cycle does with one job and its tasks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobOutcome {
+    /// True if the job is enqueued.
+    pub enqueued: bool,
+    /// Nodes of the tasks that start, by task.
+    pub bound: BTreeMap<String, String>,
+    /// Nodes of the tasks that wait there for amounts that are being released, by task.
+    pub pipelined: BTreeMap<String, String>,
+    /// Tasks that are evicted.
+    pub evicted: BTreeSet<String>,
+}
+
+/// Outcomes of all jobs that a cycle changes, by name of the job.
+pub type CycleOutcomes = BTreeMap<String, JobOutcome>;
+
+impl JobOutcome {
+    /// Words for a table, such as `enqueued, bound 2 (n1, n2)`.
+    pub fn text(&self) -> String {
+        let nodes = |places: &BTreeMap<String, String>| {
+            let nodes: Vec<&str> = places.values().map(String::as_str).collect();
+            format!("{} ({})", places.len(), nodes.join(", "))
+        };
+        let parts = [
+            self.enqueued.then(|| "enqueued".to_owned()),
+            (!self.bound.is_empty()).then(|| format!("bound {}", nodes(&self.bound))),
+            (!self.pipelined.is_empty()).then(|| format!("waits on {}", nodes(&self.pipelined))),
+            (!self.evicted.is_empty()).then(|| format!("evicted {}", self.evicted.len())),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        if parts.is_empty() {
+            "-".to_owned()
+        } else {
+            parts.join(", ")
+        }
+    }
+}
+
+/// Runs one cycle with the actions of the policy. `None`: the policy has no actions, as one of kube-scheduler.
+///
+/// # Errors
+/// The reference crashes in the cycle.
+pub fn run(policy: &Policy, state: ClusterState) -> Result<Option<CycleOutcomes>, Problem> {
+    let names = policy.spec().actions.iter();
+    let actions: Vec<CycleAction> = names.filter_map(|name| CycleAction::from_name(name)).collect();
+    if actions.is_empty() {
+        return Ok(None);
+    }
+    let tasks = state.tasks().clone();
+    let report = run_cycle(state, policy, &actions, None)?;
+    let mut outcomes = CycleOutcomes::new();
+    for event in &report.events {
+        let job = match event {
+            CycleEvent::Enqueued(job) => &**job,
+            CycleEvent::Bound { task, .. } | CycleEvent::Pipelined { task, .. } | CycleEvent::Evicted { task, .. } => {
+                tasks.get(task).map_or("", |stored| &*stored.record.job)
+            }
+            CycleEvent::Nominated { .. } | CycleEvent::PassedOver { .. } => continue,
+        };
+        let own = outcomes.entry(job.to_owned()).or_default();
+        match event {
+            CycleEvent::Enqueued(_) => own.enqueued = true,
+            CycleEvent::Bound { task, node } => drop(own.bound.insert(task.to_string(), node.to_string())),
+            CycleEvent::Pipelined { task, node, .. } => {
+                drop(own.pipelined.insert(task.to_string(), node.to_string()));
+            }
+            CycleEvent::Evicted { task, .. } => {
+                own.evicted.insert(task.to_string());
+            }
+            CycleEvent::Nominated { .. } | CycleEvent::PassedOver { .. } => {}
+        }
+    }
+    Ok(Some(outcomes))
+}

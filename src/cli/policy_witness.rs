@@ -1,0 +1,176 @@
+//! Smallest cases of differences between two releases: policy tests that a reader can run.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::policy_cycles::{self, JobDifference};
+use super::policy_diff::{ComparedCluster, ComparedPolicy};
+use pumice_console::{CommandError, output};
+use pumice_engine::policy::{Compatibility, ReleaseChange};
+use pumice_protocol::v1 as pb;
+use pumice_simulation::cycle_outcome::CycleOutcomes;
+use pumice_simulation::policy_test::{WitnessFile, record_fields, without_field};
+
+/// Most trials by which one case is made smaller.
+const MAX_TRIALS: usize = 2_000;
+
+/// Case that is made smaller: two policies, the cluster as each reads it, and the change that tells them apart.
+struct Witness<'w> {
+    policies: [&'w ComparedPolicy; 2],
+    change: &'static ReleaseChange,
+    /// Records by their kind and name.
+    kept: Vec<(RecordList, String)>,
+    clusters: [pb::Cluster; 2],
+    trials: usize,
+}
+
+/// List of records of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum RecordList {
+    Job,
+    Task,
+    Node,
+    Queue,
+    Namespace,
+    PriorityClass,
+}
+
+/// Writes a file of cases for each change that alone makes a job end differently.
+///
+/// # Errors
+/// The folder cannot be written.
+pub(super) fn write(
+    policies: [&ComparedPolicy; 2],
+    cluster: &ComparedCluster,
+    differences: &[JobDifference],
+    folder: &Path,
+) -> Result<(), CommandError> {
+    std::fs::create_dir_all(folder).map_err(|error| CommandError::file_error(folder, &error))?;
+    let mut written = BTreeSet::new();
+    for change in differences.iter().flat_map(|own| &own.changes) {
+        if !written.insert(change.slug()) {
+            continue;
+        }
+        let clusters = [
+            cluster.under(policies[0].compatibility.release())?,
+            cluster.under(policies[1].compatibility.release())?,
+        ];
+        let mut witness = Witness {
+            policies,
+            change,
+            kept: names(&clusters[1]),
+            clusters,
+            trials: 0,
+        };
+        let Some(outcomes) = witness.shrink()? else { continue };
+        let path = folder.join(format!("{}.yaml", change.slug()));
+        let text = witness.file(outcomes)?;
+        std::fs::write(&path, text).map_err(|error| CommandError::file_error(&path, &error))?;
+        output::line(&format!("{}: {}", path.display(), change.line()))?;
+    }
+    Ok(())
+}
+
+fn names(cluster: &pb::Cluster) -> Vec<(RecordList, String)> {
+    let mut names = Vec::new();
+    names.extend(cluster.jobs.iter().map(|own| (RecordList::Job, own.name.clone())));
+    names.extend(cluster.tasks.iter().map(|own| (RecordList::Task, own.name.clone())));
+    names.extend(cluster.nodes.iter().map(|own| (RecordList::Node, own.name.clone())));
+    names.extend(cluster.queues.iter().map(|own| (RecordList::Queue, own.name.clone())));
+    names.extend(
+        cluster
+            .namespaces
+            .iter()
+            .map(|own| (RecordList::Namespace, own.name.clone())),
+    );
+    let classes = cluster.priority_classes.iter();
+    names.extend(classes.map(|own| (RecordList::PriorityClass, own.name.clone())));
+    names
+}
+
+fn keep(cluster: &pb::Cluster, kept: &[(RecordList, String)]) -> pb::Cluster {
+    let kept: BTreeSet<(RecordList, &str)> = kept.iter().map(|(list, name)| (*list, name.as_str())).collect();
+    let mut cluster = cluster.clone();
+    cluster.jobs.retain(|own| kept.contains(&(RecordList::Job, &own.name)));
+    cluster
+        .tasks
+        .retain(|own| kept.contains(&(RecordList::Task, &own.name)));
+    cluster
+        .nodes
+        .retain(|own| kept.contains(&(RecordList::Node, &own.name)));
+    cluster
+        .queues
+        .retain(|own| kept.contains(&(RecordList::Queue, &own.name)));
+    cluster
+        .namespaces
+        .retain(|own| kept.contains(&(RecordList::Namespace, &own.name)));
+    let is_kept = |own: &pb::PriorityClass| kept.contains(&(RecordList::PriorityClass, &own.name));
+    cluster.priority_classes.retain(is_kept);
+    cluster
+}
+
+impl Witness<'_> {
+    /// Leaves records out, many at first, and then fields, while the policies still end differently by the change. Outcomes of
+    /// both in what is left; `None`: they do not differ by it.
+    fn shrink(&mut self) -> Result<Option<[CycleOutcomes; 2]>, CommandError> {
+        let Some(mut outcomes) = self.differ(&self.clusters.clone()) else {
+            return Ok(None);
+        };
+        let mut size = self.kept.len().div_ceil(2);
+        while size > 0 && self.trials < MAX_TRIALS {
+            let mut start = 0;
+            while start < self.kept.len() && self.trials < MAX_TRIALS {
+                let end = (start + size).min(self.kept.len());
+                let mut fewer = self.kept.clone();
+                fewer.drain(start..end);
+                let tried = self.clusters.each_ref().map(|cluster| keep(cluster, &fewer));
+                match self.differ(&tried) {
+                    Some(smaller) => (self.kept, self.clusters, outcomes) = (fewer, tried, smaller),
+                    None => start = end,
+                }
+            }
+            size = if size == 1 { 0 } else { size.div_ceil(2) };
+        }
+        for field in record_fields(&self.clusters[1])? {
+            if self.trials >= MAX_TRIALS {
+                break;
+            }
+            let tried = [
+                without_field(&self.clusters[0], &field)?,
+                without_field(&self.clusters[1], &field)?,
+            ];
+            if let Some(smaller) = self.differ(&tried) {
+                (self.clusters, outcomes) = (tried, smaller);
+            }
+        }
+        Ok(Some(outcomes))
+    }
+
+    /// Outcomes in these clusters, if the policies end differently, and the change alone makes the former do so.
+    fn differ(&mut self, [old, new]: &[pb::Cluster; 2]) -> Option<[CycleOutcomes; 2]> {
+        self.trials += 1;
+        let [before, after] = self.policies;
+        let [from, to] = self.policies.map(|policy| policy.compatibility);
+        let trial = from.release().with_changes([self.change], to.release());
+        let run = |policy: &ComparedPolicy, compatibility: Compatibility, cluster: &pb::Cluster| {
+            policy_cycles::outcomes(policy, compatibility, cluster.clone())
+                .ok()
+                .flatten()
+        };
+        let (first, last) = (run(before, from, old)?, run(after, to, new)?);
+        let with = run(before, Compatibility::Upstream(trial), new)?;
+        (first != last && first != with).then_some([first, last])
+    }
+
+    /// The file of cases.
+    fn file(&self, outcomes: [CycleOutcomes; 2]) -> Result<String, CommandError> {
+        let [old, new] = &self.clusters;
+        let [first, last] = outcomes;
+        let [from, to] = self.policies.map(|policy| policy.compatibility.name());
+        let [document, next] = self.policies.map(|policy| policy.loaded.as_str());
+        let mut file = WitnessFile::new(&self.change.line(), document, old)?;
+        file.case(from, document, old, &first)?;
+        file.case(to, next, new, &last)?;
+        file.text()
+    }
+}
