@@ -147,7 +147,7 @@ fn an_upgrade_is_shown_by_the_jobs_that_a_cycle_treats_differently() {
     let row = said.lines().find(|line| line.contains("bound")).unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(cells.join(" "), "x/small - enqueued, bound 1 (n) #5339");
-    let folder = file("witnesses.txt", "").with_file_name("witnesses");
+    let folder = file("witnesses.txt", "").with_extension("cases");
     let folder = folder.to_str().unwrap();
     let args = [
         "policy",
@@ -161,10 +161,10 @@ fn an_upgrade_is_shown_by_the_jobs_that_a_cycle_treats_differently() {
     assert!(said.contains("reserves-after-votes.yaml: #5339"), "{said}");
     let passed = ends(None, &["policy", "test", folder], 0);
     assert!(passed.contains("2 passed, 0 failed"), "{passed}");
-    // The smallest case: one queue, and each release decides otherwise about the small job.
+    // What does not matter is left out.
     let written = std::fs::read_to_string(format!("{folder}/reserves-after-votes.yaml")).unwrap();
     assert!(
-        !written.contains("name: r\n") && written.contains("under volcano-1.14.4"),
+        !written.contains("tasks:") && written.contains("name: x/small"),
         "{written}"
     );
     let said = diff("upstream..volcano-ed72c7c81", 0);

@@ -45,6 +45,19 @@ fn every_example_policy_has_cases_and_they_hold() {
     }
 }
 
+#[test]
+fn cases_of_upgrades_hold_under_both_releases() {
+    let output = pumice(
+        None,
+        &[
+            "policy",
+            "test",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/docs/upgrades/cases"),
+        ],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}{}", out(&output), err(&output));
+}
+
 const CASES: &str = "\
 document: |
   actions: allocate

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::super::{DrfState, NAME};
 use super::cluster::{one_node_state, put_job, put_queue, put_tasks_of_job};
 use super::plain_tree::{self, TreeLine};
-use crate::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
+use crate::cycle::{NodeChangeRules, SchedulingCycle, SessionChange, TaskPlacement};
 use crate::model::{ClusterState, TaskStatus};
 use crate::plugin::EVERY_QUEUE;
 use crate::plugin::PluginAccounts as _;
@@ -213,7 +213,11 @@ pub(crate) fn check_random_changes(
     );
     let mut derived = PluginStates::default();
     derived.insert(NAME.into(), Arc::new(built));
-    let mut cycle = SchedulingCycle::new(cluster_state, compatibility.into(), derived);
+    let rules = NodeChangeRules {
+        compatibility,
+        moves_pods: true,
+    };
+    let mut cycle = SchedulingCycle::new(cluster_state, rules, derived);
     let (mut marks, mut flips) = (Vec::new(), 0);
     for step in 0..steps {
         if let Some(change) = random_change(numbers, cycle.cluster_state(), compatibility) {
