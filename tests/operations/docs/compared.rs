@@ -36,7 +36,7 @@ fn table() -> String {
         let fields: BTreeMap<&str, &str> = result.lines().filter_map(|line| line.split_once(": ")).collect();
         writeln!(
             text,
-            "| `{name}` | Volcano {} | {} calls of plugins; {} whole cycles with the adapter; {} simulated cycles | {} | {} |",
+            "| `{name}` | commit {} | {} calls of plugins; {} whole cycles with the adapter; {} simulated cycles | {} | {} |",
             fields["commit"].get(..9).unwrap(),
             grouped(fields["calls"]),
             grouped(fields["cycles"]),
