@@ -19,7 +19,7 @@ struct Witness<'w> {
     policies: [&'w ComparedPolicy; 2],
     change: &'static ReleaseChange,
     /// Records by their kind and name.
-    kept: Vec<(RecordList, String)>,
+    left: Vec<(RecordList, String)>,
     clusters: [pb::Cluster; 2],
     trials: usize,
 }
@@ -58,7 +58,7 @@ pub(super) fn write(
         let mut witness = Witness {
             policies,
             change,
-            kept: names(&clusters[1]),
+            left: names(&clusters[1]),
             clusters,
             trials: 0,
         };
@@ -88,24 +88,24 @@ fn names(cluster: &pb::Cluster) -> Vec<(RecordList, String)> {
     names
 }
 
-fn keep(cluster: &pb::Cluster, kept: &[(RecordList, String)]) -> pb::Cluster {
-    let kept: BTreeSet<(RecordList, &str)> = kept.iter().map(|(list, name)| (*list, name.as_str())).collect();
+fn keep(cluster: &pb::Cluster, left: &[(RecordList, String)]) -> pb::Cluster {
+    let left: BTreeSet<(RecordList, &str)> = left.iter().map(|(list, name)| (*list, name.as_str())).collect();
     let mut cluster = cluster.clone();
-    cluster.jobs.retain(|own| kept.contains(&(RecordList::Job, &own.name)));
+    cluster.jobs.retain(|own| left.contains(&(RecordList::Job, &own.name)));
     cluster
         .tasks
-        .retain(|own| kept.contains(&(RecordList::Task, &own.name)));
+        .retain(|own| left.contains(&(RecordList::Task, &own.name)));
     cluster
         .nodes
-        .retain(|own| kept.contains(&(RecordList::Node, &own.name)));
+        .retain(|own| left.contains(&(RecordList::Node, &own.name)));
     cluster
         .queues
-        .retain(|own| kept.contains(&(RecordList::Queue, &own.name)));
+        .retain(|own| left.contains(&(RecordList::Queue, &own.name)));
     cluster
         .namespaces
-        .retain(|own| kept.contains(&(RecordList::Namespace, &own.name)));
-    let is_kept = |own: &pb::PriorityClass| kept.contains(&(RecordList::PriorityClass, &own.name));
-    cluster.priority_classes.retain(is_kept);
+        .retain(|own| left.contains(&(RecordList::Namespace, &own.name)));
+    let is_left = |own: &pb::PriorityClass| left.contains(&(RecordList::PriorityClass, &own.name));
+    cluster.priority_classes.retain(is_left);
     cluster
 }
 
@@ -116,16 +116,16 @@ impl Witness<'_> {
         let Some(mut outcomes) = self.differ(&self.clusters.clone()) else {
             return Ok(None);
         };
-        let mut size = self.kept.len().div_ceil(2);
+        let mut size = self.left.len().div_ceil(2);
         while size > 0 && self.trials < MAX_TRIALS {
             let mut start = 0;
-            while start < self.kept.len() && self.trials < MAX_TRIALS {
-                let end = (start + size).min(self.kept.len());
-                let mut fewer = self.kept.clone();
+            while start < self.left.len() && self.trials < MAX_TRIALS {
+                let end = (start + size).min(self.left.len());
+                let mut fewer = self.left.clone();
                 fewer.drain(start..end);
                 let tried = self.clusters.each_ref().map(|cluster| keep(cluster, &fewer));
                 match self.differ(&tried) {
-                    Some(smaller) => (self.kept, self.clusters, outcomes) = (fewer, tried, smaller),
+                    Some(smaller) => (self.left, self.clusters, outcomes) = (fewer, tried, smaller),
                     None => start = end,
                 }
             }

@@ -1,4 +1,4 @@
-//! What one whole cycle of a policy does with each job.
+//! Outcomes of one whole cycle of a policy, job by job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use pumice_engine::actions::{CycleAction, CycleEvent, run_cycle};
 use pumice_engine::model::{ClusterState, Problem};
 use pumice_engine::policy::Policy;
 
-/// What a cycle does with one job and its tasks.
+/// Outcome of a cycle for one job and its tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobOutcome {

@@ -209,7 +209,7 @@ pub struct ReleaseChange {
     rule: fn(&mut ReleaseRules) -> &mut bool,
     /// Number of the change in its project, such as `#5339`.
     pub number: &'static str,
-    /// What a release decides that has the change.
+    /// Decision of a release that has the change.
     pub text: &'static str,
 }
 

@@ -153,10 +153,10 @@ impl CaseReader {
         };
         let name = yaml::text(name, "`name`")?;
         let mut evaluation_ref = self.setup(&mut fields, common)?;
-        if let Some(file) = &evaluation_ref.cluster_file {
+        if let Some((path, mark)) = &evaluation_ref.cluster_file {
             let policy = evaluation_ref.policy("");
             let release = policy.map_or_else(|_| Release::default(), |policy| policy.compatibility().release());
-            (evaluation_ref.cluster, evaluation_ref.import_warnings) = self.import(file, release)?;
+            (evaluation_ref.cluster, evaluation_ref.import_warnings) = self.import(path, *mark, release)?;
         }
         if let Some(with) = fields.take("with") {
             merge(&mut evaluation_ref.cluster, self.cluster(with)?);
@@ -239,13 +239,13 @@ impl CaseReader {
     }
 
     /// Cluster of a file by the rules of a release, with the queues that no file has.
-    fn import(&self, (path, mark): &(PathBuf, Mark), release: Release) -> CaseFileResult<ImportedCluster> {
-        let key = (path.clone(), release);
+    fn import(&self, path: &Path, mark: Mark, release: Release) -> CaseFileResult<ImportedCluster> {
+        let key = (path.to_owned(), release);
         if let Some(known) = self.imported.borrow().get(&key) {
             return Ok(known.clone());
         }
-        let read = import_files::read(std::slice::from_ref(path), AmountRules::default().of_release(release));
-        let imported = read.map_err(|failure| CaseFileError::at(*mark, failure.to_string()))?;
+        let read = import_files::read(&[path.to_owned()], AmountRules::default().of_release(release));
+        let imported = read.map_err(|failure| CaseFileError::at(mark, failure.to_string()))?;
         let rejected = imported
             .rejected
             .iter()

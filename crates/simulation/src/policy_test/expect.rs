@@ -71,7 +71,7 @@ pub(super) enum ExpectedVictims {
     Choices(BTreeMap<String, Vec<String>>),
 }
 
-/// What a whole cycle does with all jobs; each list is complete.
+/// Outcome of a whole cycle for all jobs; each list is complete.
 #[derive(Debug)]
 pub(super) enum ExpectedCycle {
     /// Jobs.

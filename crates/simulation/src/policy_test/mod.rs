@@ -77,7 +77,7 @@ pub async fn run(args: TestPolicyArgs, services: &dyn LocalServices) -> Result<(
             if args.run.as_ref().is_none_or(|run| run.is_match(&full)) {
                 warnings.extend(case.setup.import_warnings.iter().cloned());
                 warnings.extend(state_check::check_cluster(&case.setup.cluster, services));
-                outcomes.push(run_case((&mut local, services), &shown, case).await);
+                outcomes.push(run_case(&mut local, services, &shown, case).await);
             }
         }
         let warnings: Vec<StateWarning> = warnings.into_iter().collect();
@@ -162,11 +162,14 @@ fn unreadable_file(file: String, problem: &yaml::CaseFileError) -> CaseOutcome {
     }
 }
 
-type CaseServices<'s> = (&'s mut LocalServer, &'s dyn LocalServices);
-
-async fn run_case(services: CaseServices<'_>, file: &str, case: PolicyTestCase) -> CaseOutcome {
+async fn run_case(
+    local: &mut LocalServer,
+    services: &dyn LocalServices,
+    file: &str,
+    case: PolicyTestCase,
+) -> CaseOutcome {
     let mut unevaluated = UnevaluatedSet::default();
-    let mismatches = match evaluate_case(services, &case).await {
+    let mismatches = match evaluate_case(local, services, &case).await {
         Ok(result) => {
             unevaluated.add(result.not_evaluated(), 1);
             compare::check(&case.expected, &result)
@@ -187,7 +190,11 @@ async fn run_case(services: CaseServices<'_>, file: &str, case: PolicyTestCase) 
     }
 }
 
-async fn evaluate_case((local, services): CaseServices<'_>, case: &PolicyTestCase) -> Result<CaseResult, CommandError> {
+async fn evaluate_case(
+    local: &mut LocalServer,
+    services: &dyn LocalServices,
+    case: &PolicyTestCase,
+) -> Result<CaseResult, CommandError> {
     let inline = pb::InlineSnapshot {
         cluster: Some(case.setup.cluster.clone()),
         policy_document: case.setup.document.clone(),

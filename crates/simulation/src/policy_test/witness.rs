@@ -67,7 +67,7 @@ impl WitnessFile {
         Ok(())
     }
 
-    /// Text of the file.
+    /// YAML of the document, the cluster and the cases.
     pub fn text(&self) -> Result<String, CommandError> {
         let document = self.document.lines().map(|line| format!("  {line}\n"));
         let rest = YamlValue::Map(vec![
