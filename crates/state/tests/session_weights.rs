@@ -316,11 +316,12 @@ impl WeighedState {
 
     /// Waits until closed sessions weigh nothing, which a busy machine counts late.
     async fn wait_for_none(&self) {
-        for _ in 0..300 {
+        for _ in 0..40 {
+            // What was freed goes with the next count.
+            self.wait_for_count().await;
             if self.state.session_bytes() == 0 {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
         }
         panic!("{}: closed sessions still weigh", self.what);
     }
