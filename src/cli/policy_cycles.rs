@@ -75,12 +75,10 @@ pub(super) fn compare(
     }
     let mut unexplained: Vec<&mut JobDifference> =
         differences.iter_mut().filter(|own| own.changes.is_empty()).collect();
-    let all: Vec<&'static ReleaseChange> = if unexplained.is_empty() {
-        Vec::new()
-    } else {
-        from.changes_between(to).collect()
-    };
-    for change in all {
+    if unexplained.is_empty() {
+        return Ok(Some(differences));
+    }
+    for change in from.changes_between(to) {
         if let Some(without) = under(after, to.with_changes([change], from))? {
             let differing = unexplained
                 .iter_mut()
@@ -103,7 +101,7 @@ fn differences(old: &CycleOutcomes, new: &CycleOutcomes) -> Vec<JobDifference> {
     each.filter(|own| own.before != own.after).collect()
 }
 
-/// What one cycle does. `None`: the policy has no actions, or the cluster has an invalid record.
+/// Outcomes of one cycle. `None`: the policy has no actions, or the cluster has an invalid record.
 ///
 /// # Errors
 /// The document cannot be compiled, or the reference crashes in the cycle.

@@ -12,6 +12,7 @@ use super::policy_cycles::{self, JobDifference};
 use super::policy_impact::{self, PolicyImpact};
 use super::policy_witness;
 use crate::server::convert::policy::policy_report;
+use pumice_console::import_files::{ImportedFiles, ReleaseFiles};
 use pumice_console::output::TextTable;
 use pumice_console::{ClientArgs, CommandError, OutputFormat, args, files, import_files, output};
 use pumice_engine::policy::{
@@ -76,13 +77,14 @@ pub(super) async fn run(args: DiffPolicyArgs) -> Result<bool, CommandError> {
     let [before, after] = compared(&args, &mut server).await?;
     let mut cycles = None;
     let impact = if args.state || !args.cluster.is_empty() {
-        let files = ComparedCluster::read(&args, &mut server).await?;
-        let cluster = files.reported(after.compatibility.release())?;
-        let former = files.under(before.compatibility.release())?;
-        cycles = policy_cycles::compare([&before, &after], &files)?;
+        let read = ComparedCluster::read(&args, &mut server).await?;
+        read.report(after.compatibility.release())?;
+        cycles = policy_cycles::compare([&before, &after], &read)?;
         if let (Some(folder), Some(differences)) = (&args.witnesses, &cycles) {
-            policy_witness::write([&before, &after], &files, differences, folder)?;
+            policy_witness::write([&before, &after], &read, differences, folder)?;
         }
+        let former = read.under(before.compatibility.release())?;
+        let cluster = read.under(after.compatibility.release())?;
         let tasks = match &args.task {
             Some(file) => {
                 let rules = args.derivation.of_release(after.compatibility.release());
@@ -139,7 +141,7 @@ async fn compared(
 #[derive(Debug)]
 pub(super) enum ComparedCluster {
     State(Box<pb::Cluster>),
-    Files(Vec<(String, String)>, AmountRules),
+    Files(ReleaseFiles),
 }
 
 impl ComparedCluster {
@@ -148,27 +150,25 @@ impl ComparedCluster {
             let read = super::records::ClusterRecords::read(open_connection(args, server).await?).await?;
             return Ok(Self::State(Box::new(read.cluster)));
         }
-        Ok(Self::Files(import_files::read_texts(&args.cluster)?, args.derivation))
+        Ok(Self::Files(ReleaseFiles::read(&args.cluster, args.derivation)?))
     }
 
     /// The cluster as a release reads it.
     pub(super) fn under(&self, release: Release) -> Result<pb::Cluster, CommandError> {
         Ok(match self {
             Self::State(cluster) => (**cluster).clone(),
-            Self::Files(texts, rules) => import_files::import(texts, rules.of_release(release))?.cluster,
+            Self::Files(files) => files.under(release)?.cluster.clone(),
         })
     }
 
-    /// The same. All that is odd about the files goes to standard error.
-    fn reported(&self, release: Release) -> Result<pb::Cluster, CommandError> {
-        match self {
-            Self::State(_) => self.under(release),
-            Self::Files(texts, rules) => {
-                let imported = import_files::import(texts, rules.of_release(release))?.checked(&ProgramServices);
-                imported.report();
-                Ok(imported.cluster)
-            }
+    /// Prints the warnings about the files, as a release reads them, to standard error.
+    fn report(&self, release: Release) -> Result<(), CommandError> {
+        if let Self::Files(files) = self {
+            ImportedFiles::clone(&*files.under(release)?)
+                .checked(&ProgramServices)
+                .report();
         }
+        Ok(())
     }
 }
 

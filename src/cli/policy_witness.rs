@@ -14,13 +14,14 @@ use pumice_simulation::policy_test::{WitnessFile, record_fields, without_field};
 /// Most trials by which one case is made smaller.
 const MAX_TRIALS: usize = 2_000;
 
-/// Case that is made smaller: two policies, the cluster as each reads it, and the change that tells them apart.
+/// Case that is made smaller: two policies, and the change that tells them apart.
 struct Witness<'w> {
     policies: [&'w ComparedPolicy; 2],
     change: &'static ReleaseChange,
     /// Records by their kind and name.
     left: Vec<(RecordList, String)>,
-    clusters: [pb::Cluster; 2],
+    /// Cluster as each policy reads it, and as the former reads it with the change.
+    clusters: [pb::Cluster; 3],
     trials: usize,
 }
 
@@ -51,10 +52,9 @@ pub(super) fn write(
         if !written.insert(change.slug()) {
             continue;
         }
-        let clusters = [
-            cluster.under(policies[0].compatibility.release())?,
-            cluster.under(policies[1].compatibility.release())?,
-        ];
+        let [from, to] = policies.map(|policy| policy.compatibility.release());
+        let trial = from.with_changes([*change], to);
+        let clusters = [cluster.under(from)?, cluster.under(to)?, cluster.under(trial)?];
         let mut witness = Witness {
             policies,
             change,
@@ -135,9 +135,11 @@ impl Witness<'_> {
             if self.trials >= MAX_TRIALS {
                 break;
             }
+            let [old, new, with] = &self.clusters;
             let tried = [
-                without_field(&self.clusters[0], &field)?,
-                without_field(&self.clusters[1], &field)?,
+                without_field(old, &field)?,
+                without_field(new, &field)?,
+                without_field(with, &field)?,
             ];
             if let Some(smaller) = self.differ(&tried) {
                 (self.clusters, outcomes) = (tried, smaller);
@@ -147,7 +149,7 @@ impl Witness<'_> {
     }
 
     /// Outcomes in these clusters, if the policies end differently, and the change alone makes the former do so.
-    fn differ(&mut self, [old, new]: &[pb::Cluster; 2]) -> Option<[CycleOutcomes; 2]> {
+    fn differ(&mut self, [old, new, changed]: &[pb::Cluster; 3]) -> Option<[CycleOutcomes; 2]> {
         self.trials += 1;
         let [before, after] = self.policies;
         let [from, to] = self.policies.map(|policy| policy.compatibility);
@@ -158,13 +160,13 @@ impl Witness<'_> {
                 .flatten()
         };
         let (first, last) = (run(before, from, old)?, run(after, to, new)?);
-        let with = run(before, Compatibility::Upstream(trial), new)?;
+        let with = run(before, Compatibility::Upstream(trial), changed)?;
         (first != last && first != with).then_some([first, last])
     }
 
     /// The file of cases.
     fn file(&self, outcomes: [CycleOutcomes; 2]) -> Result<String, CommandError> {
-        let [old, new] = &self.clusters;
+        let [old, new, _] = &self.clusters;
         let [first, last] = outcomes;
         let [from, to] = self.policies.map(|policy| policy.compatibility.name());
         let [document, next] = self.policies.map(|policy| policy.loaded.as_str());

@@ -1,17 +1,20 @@
 //! Files of a cluster, read for `state load`, `state diff`, `policy diff`, `policy test`, `simulate`, `explain`, `place` and
 //! `--with`: records, and all that the import did not take or did not understand.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use crate::state_check::{self, StateWarning};
 use crate::{CommandError, LocalServices, files, output};
+use pumice_engine::policy::Release;
 use pumice_kubernetes::import::{AmountRules, ClusterImport};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
 /// Records of files.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ImportedFiles {
     /// Records that could be read.
     pub cluster: pb::Cluster,
@@ -24,7 +27,7 @@ pub struct ImportedFiles {
     /// Records that hardly mean what their author has in mind.
     pub warnings: Vec<StateWarning>,
     /// Notes about fields that Pumice does not use, with their numbers.
-    pub notes: BTreeMap<String, u64>,
+    notes: BTreeMap<String, u64>,
     /// Run time in seconds, by task. Tasks whose run time the files do not have are absent.
     pub run_seconds: BTreeMap<String, u64>,
 }
@@ -37,14 +40,48 @@ pub fn read(files: &[PathBuf], amount_rules: AmountRules) -> Result<ImportedFile
     Ok(imported)
 }
 
-/// Texts of files, each with the name of its file. Standard input (`-`) can be read once only.
-pub fn read_texts(files: &[PathBuf]) -> Result<Vec<(String, String)>, CommandError> {
+/// Files whose pods are read by the rules of several releases. The files are read once, as standard input can be, and pods
+/// once for all releases with the same rules.
+#[derive(Debug)]
+pub struct ReleaseFiles {
+    texts: Vec<(String, String)>,
+    amount_rules: AmountRules,
+    imported: RefCell<Vec<(AmountRules, Rc<ImportedFiles>)>>,
+}
+
+impl ReleaseFiles {
+    /// Reads the files; of `amount_rules` the scheduler counts.
+    pub fn read(files: &[PathBuf], amount_rules: AmountRules) -> Result<Self, CommandError> {
+        Ok(Self {
+            texts: read_texts(files)?,
+            amount_rules,
+            imported: RefCell::default(),
+        })
+    }
+
+    /// Records by the rules of a release. Notes about fields that Pumice does not use go to standard error once.
+    pub fn under(&self, release: Release) -> Result<Rc<ImportedFiles>, CommandError> {
+        let rules = self.amount_rules.of_release(release);
+        let mut known = self.imported.borrow_mut();
+        if let Some((_, imported)) = known.iter().find(|(own, _)| *own == rules) {
+            return Ok(Rc::clone(imported));
+        }
+        let imported = Rc::new(import(&self.texts, rules)?);
+        if known.is_empty() {
+            imported.print_notes();
+        }
+        known.push((rules, Rc::clone(&imported)));
+        Ok(imported)
+    }
+}
+
+/// Texts of files, each with the name of its file.
+fn read_texts(files: &[PathBuf]) -> Result<Vec<(String, String)>, CommandError> {
     let text = |file: &PathBuf| Ok((file.display().to_string(), files::read_text(file)?));
     files.iter().map(text).collect()
 }
 
-/// Reads records from texts of files, and prints nothing.
-pub fn import(texts: &[(String, String)], amount_rules: AmountRules) -> Result<ImportedFiles, CommandError> {
+fn import(texts: &[(String, String)], amount_rules: AmountRules) -> Result<ImportedFiles, CommandError> {
     let mut import = ClusterImport::new(amount_rules);
     for (file, text) in texts {
         import.read(file, text)?;
@@ -104,8 +141,7 @@ impl ImportedFiles {
         self
     }
 
-    /// Prints the notes to standard error.
-    pub fn print_notes(&self) {
+    fn print_notes(&self) {
         for (note, count) in &self.notes {
             output::note(&format!("note: {note} ({count} ×)"));
         }

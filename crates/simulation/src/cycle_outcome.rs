@@ -60,26 +60,27 @@ pub fn run(policy: &Policy, state: ClusterState) -> Result<Option<CycleOutcomes>
     let tasks = state.tasks().clone();
     let report = run_cycle(state, policy, &actions, None)?;
     let mut outcomes = CycleOutcomes::new();
+    let job_of = |task: &str| tasks.get(task).map_or("", |stored| &*stored.record.job);
     for event in &report.events {
-        let job = match event {
-            CycleEvent::Enqueued(job) => &**job,
-            CycleEvent::Bound { task, .. } | CycleEvent::Pipelined { task, .. } | CycleEvent::Evicted { task, .. } => {
-                tasks.get(task).map_or("", |stored| &*stored.record.job)
-            }
-            CycleEvent::Nominated { .. } | CycleEvent::PassedOver { .. } => continue,
-        };
-        let own = outcomes.entry(job.to_owned()).or_default();
         match event {
-            CycleEvent::Enqueued(_) => own.enqueued = true,
-            CycleEvent::Bound { task, node } => drop(own.bound.insert(task.to_string(), node.to_string())),
+            CycleEvent::Enqueued(job) => of_job(&mut outcomes, job).enqueued = true,
+            CycleEvent::Bound { task, node } => {
+                let own = of_job(&mut outcomes, job_of(task));
+                own.bound.insert(task.to_string(), node.to_string());
+            }
             CycleEvent::Pipelined { task, node, .. } => {
-                drop(own.pipelined.insert(task.to_string(), node.to_string()));
+                let own = of_job(&mut outcomes, job_of(task));
+                own.pipelined.insert(task.to_string(), node.to_string());
             }
             CycleEvent::Evicted { task, .. } => {
-                own.evicted.insert(task.to_string());
+                of_job(&mut outcomes, job_of(task)).evicted.insert(task.to_string());
             }
             CycleEvent::Nominated { .. } | CycleEvent::PassedOver { .. } => {}
         }
     }
     Ok(Some(outcomes))
+}
+
+fn of_job<'o>(outcomes: &'o mut CycleOutcomes, job: &str) -> &'o mut JobOutcome {
+    outcomes.entry(job.to_owned()).or_default()
 }

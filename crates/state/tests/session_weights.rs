@@ -317,7 +317,7 @@ impl WeighedState {
     /// Waits until closed sessions weigh nothing, which a busy machine counts late.
     async fn wait_for_none(&self) {
         for _ in 0..40 {
-            // What was freed goes with the next count.
+            // Freed bytes leave the sum with the next count.
             self.wait_for_count().await;
             if self.state.session_bytes() == 0 {
                 return;

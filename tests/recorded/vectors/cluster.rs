@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pumice::server::pb;
-use pumice_engine::policy::{Compatibility, ReleaseRules};
+use pumice_engine::policy::{Compatibility, Release};
 use pumice_kubernetes::import::AmountRules;
 use serde_json::Value;
 
@@ -208,13 +208,13 @@ pub(crate) fn release(case: &Value) -> &str {
 }
 
 /// Rules of the release of a case.
-pub(crate) fn rules(case: &Value) -> ReleaseRules {
-    Compatibility::from_name(release(case)).unwrap().release().rules()
+pub(crate) fn followed(case: &Value) -> Release {
+    Compatibility::from_name(release(case)).unwrap().release()
 }
 
 /// True if the release of a case reserves a minimum once all plugins voted for it.
 pub(crate) fn reserves_after_votes(case: &Value) -> bool {
-    rules(case).reserves_after_votes
+    followed(case).rules().reserves_after_votes
 }
 
 /// Policy document with these tiers, read as the release of the case reads it.

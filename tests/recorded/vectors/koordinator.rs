@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use pumice::server::pb;
-use pumice_engine::policy::Release;
-use pumice_kubernetes::derive::{Pod, RequestDerivation, effective_task, fit_plus_amounts};
+use pumice_kubernetes::derive::{Pod, PodRules, RequestDerivation, effective_task, fit_plus_amounts};
 use serde_json::{Value, json};
 
 use super::cluster::{self, members};
@@ -103,8 +102,8 @@ fn pod(pod: &Value) -> Value {
 /// Task for the pod, on a node if one is given.
 fn task(recorded: &Value, node: &str) -> Result<pb::Task, String> {
     let pod = Pod::read(&pod(recorded)).map_err(|error| error.to_string())?;
-    let task = effective_task(&pod, RequestDerivation::Kubernetes, Release::default().rules())
-        .map_err(|error| error.to_string())?;
+    let task =
+        effective_task(&pod, RequestDerivation::Kubernetes, PodRules::default()).map_err(|error| error.to_string())?;
     let list = |items: BTreeMap<String, String>| Some(pb::ResourceList { items });
     let status = if node.is_empty() {
         pb::TaskStatus::Pending

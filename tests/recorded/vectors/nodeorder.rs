@@ -105,7 +105,8 @@ fn compare(
     let mut by_node = Scores::new();
     let mut batch = Scores::new();
     for part in &item.parts {
-        let by_itself = BY_NODE.contains(&part.part.as_str()) && !cluster::rules(case).scores_candidates_together;
+        let by_itself =
+            BY_NODE.contains(&part.part.as_str()) && !cluster::followed(case).rules().scores_candidates_together;
         let sum = if part.part == BY_NODE[0] || by_itself || part.plugin != "nodeorder" {
             &mut by_node
         } else {
@@ -123,7 +124,7 @@ fn compare(
         return;
     }
     let mut expected_totals = numbers(&expected["total"]);
-    if !cluster::rules(case).scores_candidates_together {
+    if !cluster::followed(case).rules().scores_candidates_together {
         // Such a release writes 0 for nodes that are no candidates.
         expected_totals.retain(|node, score| *score != 0.0 || totals.contains_key(node));
     }

@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 use pumice::server::pb;
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::{AmountUnit, ResourceKind, amount_in};
-use pumice_engine::policy::ReleaseRules;
 use pumice_kubernetes::derive::card::CardError;
 use pumice_kubernetes::derive::kubernetes::KubernetesAmounts;
 use pumice_kubernetes::derive::pod::ResourceQuantities;
 use pumice_kubernetes::derive::volcano::VolcanoAmounts;
 use pumice_kubernetes::derive::{
-    KubernetesRelease, Pod, PodError, card_amounts, fit_plus_amounts, kubernetes_amounts, volcano_task,
+    KubernetesRelease, Pod, PodError, PodRules, card_amounts, fit_plus_amounts, kubernetes_amounts, volcano_task,
 };
 use serde_json::{Map, Value, json};
 
@@ -25,7 +24,7 @@ use super::{VectorDifferences, VectorHarness, VectorVerdict};
 /// Judges one case: the derivations themselves, then the pod as the server lists it after it came as an object.
 pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let pod = Pod::read(&case["pod"]);
-    let rules = cluster::rules(case);
+    let rules = PodRules::from(cluster::followed(case));
     let amounts = texts(&case["pod"]);
     let unreadable = amounts
         .iter()
@@ -92,7 +91,7 @@ fn has_all_requests(pod: &Value) -> bool {
 }
 
 /// Pumice's value of a block, in the form of the recording.
-fn served(block: &str, pod: &Pod, rules: ReleaseRules) -> Result<Value, String> {
+fn served(block: &str, pod: &Pod, rules: PodRules) -> Result<Value, String> {
     let text = |error: PodError| error.to_string();
     match block {
         "kubernetes" => kubernetes_amounts(pod, KubernetesRelease::of(rules))
@@ -137,7 +136,7 @@ fn canonical(quantities: &ResourceQuantities) -> Value {
         .collect()
 }
 
-fn volcano_block(pod: &Pod, rules: ReleaseRules) -> Result<Value, PodError> {
+fn volcano_block(pod: &Pod, rules: PodRules) -> Result<Value, PodError> {
     let task = volcano_task(pod, rules)?;
     let without_init = Pod {
         init_containers: Vec::new(),

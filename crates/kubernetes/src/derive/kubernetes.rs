@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use super::PodRules;
 use super::error::PodError;
 use super::pod::{ContainerStatus, Pod, PodContainer, ResourceQuantities, ResourceRequirements};
 use super::total::{InitAmounts, SummableAmounts, pod_total};
 use pumice_engine::model::quantity::{Quantity, QuantityFormat};
 use pumice_engine::model::resource_name::{ResourceKind, amount_in};
-use pumice_engine::policy::ReleaseRules;
 
 /// Cpu that kube-scheduler assumes for a container without a cpu request, in thousandths of a core.
 pub const DEFAULT_CPU_MILLI: i64 = 100;
@@ -27,7 +27,7 @@ pub enum KubernetesRelease {
 impl KubernetesRelease {
     /// Release that a scheduler is built with.
     #[must_use]
-    pub fn of(rules: ReleaseRules) -> Self {
+    pub fn of(rules: PodRules) -> Self {
         if rules.resizes_pod_level {
             Self::V1_36
         } else {

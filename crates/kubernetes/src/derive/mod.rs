@@ -26,8 +26,36 @@ pub use volcano::{PodTaskStatus, volcano_task};
 
 use kubernetes::{KubernetesAmounts, NonzeroRequests};
 use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount_in, format_in};
-use pumice_engine::policy::ReleaseRules;
+use pumice_engine::policy::Release;
 use volcano::VolcanoAmounts;
+
+/// Rules of a release for the amounts of pods. Two releases with the same rules read every pod alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodRules {
+    /// Resources of the pod replace the sum over containers, and overhead is added after init containers.
+    pub reads_pod_level_resources: bool,
+    /// An in-place resize changes amounts at pod level.
+    pub resizes_pod_level: bool,
+    /// Balanced allocation reads pod-level resources of the task.
+    pub balances_pod_level_resources: bool,
+}
+
+impl From<Release> for PodRules {
+    fn from(release: Release) -> Self {
+        let rules = release.rules();
+        Self {
+            reads_pod_level_resources: rules.reads_pod_level_resources,
+            resizes_pod_level: rules.resizes_pod_level,
+            balances_pod_level_resources: rules.balances_pod_level_resources,
+        }
+    }
+}
+
+impl Default for PodRules {
+    fn default() -> Self {
+        Self::from(Release::default())
+    }
+}
 
 /// Derivation of a task's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,15 +126,11 @@ pub struct EffectiveTask {
     pub role: String,
 }
 
-/// Task for a pod, with amounts by the rules of `derivation` in a release.
+/// Task for a pod, with amounts by the rules of `derivation` and of a release.
 ///
 /// # Errors
 /// An amount does not fit in 64 bits.
-pub fn effective_task(
-    pod: &Pod,
-    derivation: RequestDerivation,
-    rules: ReleaseRules,
-) -> Result<EffectiveTask, PodError> {
+pub fn effective_task(pod: &Pod, derivation: RequestDerivation, rules: PodRules) -> Result<EffectiveTask, PodError> {
     let kubernetes = kubernetes_amounts(pod, KubernetesRelease::of(rules))?;
     let (nonzero, of_containers) = (kubernetes.nonzero, kubernetes.container_nonzero);
     let plain = kubernetes

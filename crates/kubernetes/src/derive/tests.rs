@@ -1,6 +1,5 @@
 //! Cases in which the derivations differ, and pods that they reject. The vectors have the recorded pods.
 
-use pumice_engine::policy::Release;
 use serde_json::{Value, json};
 
 use super::*;
@@ -28,9 +27,9 @@ fn texts<const N: usize>(entries: [(&str, &str); N]) -> BTreeMap<String, String>
 fn volcano_rounds_each_container_and_kubernetes_the_pod() {
     let tiny = requesting(&json!({ "cpu": "0.1m", "nvidia.com/gpu": "500m" }));
     let pod = pod(&json!({ "containers": [tiny, tiny, tiny] }));
-    let kubernetes = effective_task(&pod, RequestDerivation::Kubernetes, Release::default().rules()).unwrap();
+    let kubernetes = effective_task(&pod, RequestDerivation::Kubernetes, PodRules::default()).unwrap();
     assert_eq!(kubernetes.requests, texts([("cpu", "1m"), ("nvidia.com/gpu", "2")]));
-    let volcano = effective_task(&pod, RequestDerivation::Volcano, Release::default().rules()).unwrap();
+    let volcano = effective_task(&pod, RequestDerivation::Volcano, PodRules::default()).unwrap();
     assert_eq!(volcano.requests, texts([("cpu", "3m"), ("nvidia.com/gpu", "1500m")]));
     assert_eq!(
         volcano.counted_requests,
@@ -41,9 +40,9 @@ fn volcano_rounds_each_container_and_kubernetes_the_pod() {
 #[test]
 fn the_pod_itself_is_left_out() {
     let pod = pod(&json!({ "containers": [requesting(&json!({ "cpu": "1", "pods": "5" }))] }));
-    let volcano = volcano_task(&pod, Release::default().rules()).unwrap();
+    let volcano = volcano_task(&pod, PodRules::default()).unwrap();
     assert_eq!(volcano.resreq().get("pods").exact, 6);
-    let effective = effective_task(&pod, RequestDerivation::Volcano, Release::default().rules()).unwrap();
+    let effective = effective_task(&pod, RequestDerivation::Volcano, PodRules::default()).unwrap();
     assert_eq!(effective.requests, texts([("cpu", "1"), ("pods", "5")]));
     assert_eq!(effective.nonzero_requests, texts([("cpu", "1"), ("memory", "200Mi")]));
 }
@@ -128,9 +127,7 @@ fn amounts_that_do_not_fit_are_rejected() {
         message
     );
     assert_eq!(
-        volcano_task(&memory, Release::default().rules())
-            .unwrap_err()
-            .to_string(),
+        volcano_task(&memory, PodRules::default()).unwrap_err().to_string(),
         message
     );
     assert!(fit_plus_amounts(&memory).is_err() && card_amounts(&memory).is_err());
@@ -140,13 +137,13 @@ fn amounts_that_do_not_fit_are_rejected() {
         "whole bytes fit"
     );
     assert!(
-        volcano_task(&storage, Release::default().rules()).is_err(),
+        volcano_task(&storage, PodRules::default()).is_err(),
         "thousandths of bytes do not"
     );
     let half = requesting(&json!({ "memory": "5Ei" }));
     let pod = pod(&json!({ "containers": [half, half] }));
     assert!(
-        effective_task(&pod, RequestDerivation::Volcano, Release::default().rules()).is_err(),
+        effective_task(&pod, RequestDerivation::Volcano, PodRules::default()).is_err(),
         "the sum does not"
     );
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::PodRules;
 use super::error::PodError;
 use super::kubernetes::{
     ContainerStatusSource, each_container_requests, each_init_requests, pod_level_entries, status_of,
@@ -9,7 +10,6 @@ use super::kubernetes::{
 use super::pod::{ContainerStatus, Pod, PodContainer, ResourceQuantities};
 use super::total::{InitAmounts, SummableAmounts, pod_total};
 use pumice_engine::model::resource_name::{ResourceKind, amount};
-use pumice_engine::policy::ReleaseRules;
 
 /// Annotation and label that make a pod preemptable.
 const PREEMPTABLE: &str = "volcano.sh/preemptable";
@@ -172,7 +172,7 @@ impl VolcanoTask {
 ///
 /// # Errors
 /// The amount of a container does not fit in 64 bits.
-pub fn volcano_task(pod: &Pod, rules: ReleaseRules) -> Result<VolcanoTask, PodError> {
+pub fn volcano_task(pod: &Pod, rules: PodRules) -> Result<VolcanoTask, PodError> {
     let containers = volcano_amounts(&each_container_requests(pod, ContainerStatusSource::OwnList))?;
     let inits = each_init_requests(pod, ContainerStatusSource::OwnList);
     let inits = inits.into_iter().map(|init| {

@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 use super::cluster::{field_names, preemption_policy};
 use super::fields::{FieldError, get, list, namespaced, text, texts, time};
 use super::{constraints, devices};
-use crate::derive::{self, EffectiveTask, Pod, PodError, PodTaskStatus, RequestDerivation};
+use crate::derive::{self, EffectiveTask, Pod, PodError, PodRules, PodTaskStatus, RequestDerivation};
 use pumice_engine::model::resource_name::AmountError;
-use pumice_engine::policy::{Release, ReleaseRules};
+use pumice_engine::policy::Release;
 use pumice_protocol::v1 as pb;
 
 /// Annotations that name the pod group of a pod. The first present annotation that is not empty applies.
@@ -26,8 +26,8 @@ const TASK_PRIORITY: &str = "volcano.sh/task-priority";
 pub struct AmountRules {
     /// Scheduler whose rules apply to all pods; `None`: the scheduler that the pod names.
     pub derivation: Option<RequestDerivation>,
-    /// Release of that scheduler.
-    pub release: Release,
+    /// Rules of the release of that scheduler.
+    pub pods: PodRules,
 }
 
 /// Field that a pod lists as not evaluated if some of its amounts are.
@@ -50,7 +50,10 @@ impl AmountRules {
     /// The same by the rules of a release.
     #[must_use]
     pub fn of_release(self, release: Release) -> Self {
-        Self { release, ..self }
+        Self {
+            pods: PodRules::from(release),
+            ..self
+        }
     }
 
     /// Names that [`AmountRules::from_name`] accepts.
@@ -67,7 +70,7 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
     let read = Pod::read(&with_default_requests(object));
     let mut pod = read.map_err(|error| pod_field_error(Pod::read(object).err().unwrap_or(error)))?;
     let derivation = counting.derivation.unwrap_or_else(|| RequestDerivation::of(&pod));
-    let rules = counting.release.rules();
+    let rules = counting.pods;
     let (devices, unread_devices) = match devices::of_pod(object) {
         Err(_) if !pod.node.is_empty() => (None, true),
         devices => (devices?, false),
@@ -122,7 +125,7 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
 fn bounded_task(
     pod: &mut Pod,
     derivation: RequestDerivation,
-    rules: ReleaseRules,
+    rules: PodRules,
 ) -> (Result<EffectiveTask, PodError>, bool) {
     match derive::effective_task(pod, derivation, rules) {
         Err(PodError::Amount(AmountError::TooLarge { .. })) => {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,9 +11,10 @@ use prost_reflect::MessageDescriptor;
 use super::expect::{self, CaseExpectation};
 use super::query::CaseQuery;
 use super::yaml::{self, CaseFileError, CaseFileResult, MapFields};
+use pumice_console::CommandError;
+use pumice_console::import_files::ReleaseFiles;
 use pumice_console::schema::ProtocolSchema;
 use pumice_console::state_check::StateWarning;
-use pumice_console::{CommandError, import_files};
 use pumice_engine::policy::{
     Compatibility, CompileOptions, DiagnosticReport, Mark, Policy, Release, YamlLimits, YamlNode, YamlValue, compile,
 };
@@ -77,8 +79,8 @@ struct CaseSchema {
 struct CaseReader {
     file: PathBuf,
     schema: CaseSchema,
-    /// Cluster files that were read, by release.
-    imported: RefCell<BTreeMap<(PathBuf, Release), ImportedCluster>>,
+    /// Cluster files that were read.
+    files: RefCell<BTreeMap<PathBuf, ReleaseFiles>>,
 }
 
 /// Cluster of a file, with the warnings of its import.
@@ -121,11 +123,10 @@ pub(super) fn read_cases(file: &Path, text: &str) -> Result<CaseFileResult<Vec<P
         job: schema.message("Job")?,
     };
     let file = file.to_owned();
-    let imported = RefCell::default();
     let reader = CaseReader {
         file,
         schema: shapes,
-        imported,
+        files: RefCell::default(),
     };
     Ok(reader.cases(text))
 }
@@ -240,23 +241,25 @@ impl CaseReader {
 
     /// Cluster of a file by the rules of a release, with the queues that no file has.
     fn import(&self, path: &Path, mark: Mark, release: Release) -> CaseFileResult<ImportedCluster> {
-        let key = (path.to_owned(), release);
-        if let Some(known) = self.imported.borrow().get(&key) {
-            return Ok(known.clone());
-        }
-        let read = import_files::read(&[path.to_owned()], AmountRules::default().of_release(release));
-        let imported = read.map_err(|failure| CaseFileError::at(mark, failure.to_string()))?;
+        let mut files = self.files.borrow_mut();
+        let failed = |failure: CommandError| CaseFileError::at(mark, failure.to_string());
+        let file = match files.entry(path.to_owned()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let read = ReleaseFiles::read(&[path.to_owned()], AmountRules::default());
+                place.insert(read.map_err(failed)?)
+            }
+        };
+        let imported = file.under(release).map_err(failed)?;
         let rejected = imported
             .rejected
             .iter()
             .map(|rejected| StateWarning::rejected(rejected));
-        let warnings = rejected.chain(imported.warnings).collect();
-        let mut cluster = imported.cluster;
+        let warnings = rejected.chain(imported.warnings.iter().cloned()).collect();
+        let mut cluster = imported.cluster.clone();
         let made = missing_queues(&cluster);
         cluster.queues.extend(made);
-        let imported: ImportedCluster = (cluster, warnings);
-        self.imported.borrow_mut().insert(key, imported.clone());
-        Ok(imported)
+        Ok((cluster, warnings))
     }
 
     fn relative_path(&self, path: &str) -> PathBuf {

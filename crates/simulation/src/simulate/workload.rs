@@ -1,14 +1,15 @@
 //! Workload of a simulation: an initial cluster, and jobs that arrive one after another.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::SimulateArgs;
 use super::rules::CandidatePolicy;
-use pumice_console::{CommandError, LocalServices, import_files, output, state_check};
+use pumice_console::import_files::{ImportedFiles, ReleaseFiles};
+use pumice_console::{CommandError, LocalServices, output, state_check};
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
-use pumice_engine::policy::{Release, ReleaseRules};
 use pumice_kubernetes::object::{DEFAULT_QUEUE, plain_queue};
 use pumice_protocol::v1 as pb;
 
@@ -52,29 +53,27 @@ pub(super) fn read_workloads(
     services: &dyn LocalServices,
     candidates: &[CandidatePolicy],
 ) -> Result<Vec<Arc<Workload>>, CommandError> {
-    let texts = import_files::read_texts(&args.files)?;
-    let mut by_rules: Vec<(ReleaseRules, Arc<Workload>)> = Vec::new();
+    let files = ReleaseFiles::read(&args.files, args.derivation)?;
+    let mut known: Vec<(Rc<ImportedFiles>, Arc<Workload>)> = Vec::new();
     let mut workloads = Vec::new();
     for candidate in candidates {
-        let rules = candidate.release.rules();
-        let workload = match by_rules.iter().find(|(own, _)| *own == rules) {
+        let imported = files.under(candidate.release)?;
+        let workload = match known.iter().find(|(own, _)| Rc::ptr_eq(own, &imported)) {
             Some((_, workload)) => Arc::clone(workload),
-            None => Arc::new(read_workload(&texts, args, services, candidate.release)?),
+            None => Arc::new(workload_of(ImportedFiles::clone(&imported), args, services)?),
         };
-        by_rules.push((rules, Arc::clone(&workload)));
+        known.push((imported, Arc::clone(&workload)));
         workloads.push(workload);
     }
     Ok(workloads)
 }
 
-fn read_workload(
-    texts: &[(String, String)],
+fn workload_of(
+    imported: ImportedFiles,
     args: &SimulateArgs,
     services: &dyn LocalServices,
-    release: Release,
 ) -> Result<Workload, CommandError> {
-    let imported = import_files::import(texts, args.derivation.of_release(release))?.checked(services);
-    imported.print_notes();
+    let imported = imported.checked(services);
     imported.report();
     state_check::refuse_strict(args.strict, imported.warnings.len(), ": nothing was simulated")?;
     Ok(split_waiting(

@@ -27,7 +27,7 @@ fn some_policy() -> impl Strategy<Value = Arc<Policy>> {
         let document = DOCUMENTS[number];
         let compatibility = match kind {
             0 => Compatibility::Corrected,
-            // Its reasons name taints.
+            // Reasons of this release name taints.
             1 if !document.contains("KubeSchedulerConfiguration") => Compatibility::Upstream(Release::Volcano1144),
             _ => Compatibility::UPSTREAM,
         };
