@@ -192,6 +192,44 @@ fn a_request_of_nothing_is_refused_where_a_scalar_is_below_nothing_under_upstrea
 }
 
 #[test]
+fn kube_scheduler_compares_no_request_of_nothing() {
+    let server = EmbeddedServer::start();
+    let runs = task_on_node(
+        task("ns/runs", "", &[("cpu", "9"), ("nvidia.com/gpu", "2")]),
+        pb::TaskStatus::Running,
+        "n",
+    );
+    let amount = [("cpu", "8"), ("memory", "9Gi"), ("pods", "9"), ("nvidia.com/gpu", "1")];
+    let cluster = pb::Cluster {
+        nodes: vec![node("n", &amount)],
+        tasks: vec![runs],
+        ..pb::Cluster::default()
+    };
+    server.wire.apply_batch(full_sync("s", 1, cluster)).unwrap();
+    for release in ["kube-scheduler-1.36", "kube-scheduler-1.37"] {
+        let reload = pb::ReloadPolicyRequest {
+            document: "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n".to_owned(),
+            compatibility: release.to_owned(),
+            ..Default::default()
+        };
+        server.wire.reload_policy(reload).unwrap();
+        for (cores, fits) in [("0", 1), ("1m", 0)] {
+            let filter = server.wire.filter(pb::FilterRequest {
+                tasks: vec![task(
+                    "ns/new",
+                    "",
+                    &[("cpu", cores), ("memory", "1Gi"), ("nvidia.com/gpu", "0")],
+                )],
+                resource_fit: pb::ResourceFit::Idle.into(),
+                ..Default::default()
+            });
+            let item = filter.unwrap().result.unwrap().items.remove(0);
+            assert_eq!(item.fit_count, fits, "{release} {cores}");
+        }
+    }
+}
+
+#[test]
 fn a_task_that_is_refused_before_tells_nothing_of_its_template() {
     let server = EmbeddedServer::start();
     reload(

@@ -109,8 +109,9 @@ pub(super) struct ResourceFitFilter<'c> {
 }
 
 impl<'c> ResourceFitFilter<'c> {
-    /// Filter of a class; `None`: the query asks for no check. The reference compares cpu and memory even if nothing of them
-    /// is requested, and each scalar that is written, also with 0: a node that lacks one of them is refused.
+    /// Filter of a class; `None`: the query asks for no check. Volcano compares cpu and memory even if nothing of them is
+    /// requested, and each scalar that is written, also with 0: a node that lacks one of them is refused. kube-scheduler
+    /// compares what is requested.
     pub(super) fn of(class: &'c TaskClass, fit: ResourceFit, policy: &Policy) -> Option<Self> {
         let future = match fit {
             ResourceFit::None => return None,
@@ -121,7 +122,7 @@ impl<'c> ResourceFitFilter<'c> {
         if requested.iter().any(|own| policy.ignores_resource(&own.name)) {
             requested.to_mut().retain(|own| !policy.ignores_resource(&own.name));
         }
-        if policy.compatibility().is_upstream() {
+        if policy.compatibility().is_upstream() && !policy.is_profile() {
             let none = |id, name| RequestedAmount {
                 id,
                 name,
