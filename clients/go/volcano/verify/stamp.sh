@@ -16,8 +16,14 @@ least_seeds=3
 
 # The adapter, and the packages of the Go client that it uses; generated messages do not count.
 sources() { (cd clients/go && go run ./internal/sources volcano volcano/plugins/* cycle derive .); }
-# The tables of rules alone, without comments and layout: how they are read and named changes no decision.
-rules() { sed -n -e '/^#\[cfg(test)\]/,$d' -e 's|//.*||' -e '/^const NEWEST/,$p' crates/engine/src/policy/release.rs | tr -d '[:space:]' | sha256sum | cut -d ' ' -f 1; }
+# The tables of Volcano's rules alone, without comments and layout: how they are read and named changes no decision, and what only
+# kube-scheduler has is never asked.
+rules() {
+  local file=crates/engine/src/policy/release.rs others
+  others="$(sed -n '/^const KUBE_SCHEDULER/,/^};/s/^ *\([a-z_]*\): true,$/\1/p' "$file" | paste -sd '|')"
+  sed -n -e '/^const KUBE_SCHEDULER/,$d' -e 's|//.*||' -e '/^const NEWEST/,$p' "$file" | grep -Ev "^ *($others): " |
+    tr -d '[:space:]' | sha256sum | cut -d ' ' -f 1
+}
 field() { sed -n "s/^$1: //p" "$2"; }
 commit_of() { sed -n "s/^$1 //p" <<<"$releases"; }
 

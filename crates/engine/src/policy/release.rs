@@ -157,7 +157,9 @@ pub struct ReleaseRules {
     pub counts_volume_images: bool,
     /// Image volumes widen the range of image locality as containers do (kube-scheduler 1.37).
     pub ranges_volume_images: bool,
-    /// Extension points and plugins for placements of whole groups (kube-scheduler 1.37).
+    /// A selector of namespaces of the pod itself selects the namespaces that it matches, and no others (kube-scheduler 1.37).
+    pub closes_namespace_selectors: bool,
+    /// The extension point `podGroupPostFilter` and the plugin `DeferredPodScheduling` (kube-scheduler 1.37).
     pub has_placements: bool,
     /// Balanced allocation reads pod-level resources of the task (#5287).
     pub balances_pod_level_resources: bool,
@@ -347,6 +349,12 @@ const CHANGES: &[ReleaseChange] = &[
         "image volumes widen the range of image locality",
     ),
     change(
+        "closes_namespace_selectors",
+        |own| &mut own.closes_namespace_selectors,
+        "Kubernetes 1.37",
+        "a selector of namespaces that one without labels matches no longer selects all",
+    ),
+    change(
         "has_placements",
         |own| &mut own.has_placements,
         "Kubernetes 1.37",
@@ -408,6 +416,7 @@ const NEWEST: ReleaseRules = ReleaseRules {
     resizes_pod_level: true,
     counts_volume_images: true,
     ranges_volume_images: false,
+    closes_namespace_selectors: false,
     has_placements: false,
     balances_pod_level_resources: true,
     hides_taint_in_reason: true,
@@ -449,6 +458,7 @@ const VOLCANO_1_14: ReleaseRules = ReleaseRules {
 
 const KUBE_SCHEDULER_1_37: ReleaseRules = ReleaseRules {
     ranges_volume_images: true,
+    closes_namespace_selectors: true,
     has_placements: true,
     ..NEWEST
 };
@@ -464,7 +474,7 @@ mod tests {
         let count = |one: Release, other: Release| one.changes_between(other).count();
         assert_eq!(count(Release::Volcano1144, Release::Volcano1151), 15);
         assert_eq!(count(Release::Volcano1151, Release::VolcanoEd72c7c81), 7);
-        assert_eq!(count(Release::KubeScheduler136, Release::KubeScheduler137), 2);
+        assert_eq!(count(Release::KubeScheduler136, Release::KubeScheduler137), 3);
         assert_eq!(count(Release::Default, Release::VolcanoEd72c7c81), 0);
     }
 }

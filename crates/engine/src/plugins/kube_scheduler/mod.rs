@@ -156,7 +156,7 @@ pub(super) const INTER_POD_AFFINITY: PluginDef = labelled(PluginDef {
     families: FILTER_AND_SCORE,
     profile_points: ALL_POINTS,
     default_weight: Some(2),
-    ..PluginDef::new("InterPodAffinity", |arguments, _, report| {
+    ..PluginDef::new("InterPodAffinity", |arguments, compatibility, report| {
         let (existing_pods, effective) = arguments::read_inter_pod_affinity(arguments, report);
         let checks = PredicateArguments {
             pod_affinity: true,
@@ -168,7 +168,7 @@ pub(super) const INTER_POD_AFFINITY: PluginDef = labelled(PluginDef {
         };
         let mut plugin = KubePlugin::of("InterPodAffinity").with_checks(checks);
         plugin.existing_pods = existing_pods;
-        plugin.added.opens_selectors = true;
+        plugin.added.opens_selectors = !compatibility.release().rules().closes_namespace_selectors;
         plugin.effective = effective;
         plugin.with_part(weights).shared()
     })

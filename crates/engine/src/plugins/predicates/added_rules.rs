@@ -10,7 +10,7 @@ pub(in crate::plugins) struct AddedRules {
     pub(in crate::plugins) required_node_terms: Option<Vec<NodeSelectorTerm>>,
     /// Spread constraints of pods that have none of their own.
     pub(in crate::plugins) spread_defaults: SpreadDefaults,
-    /// True: selectors of namespaces follow kube-scheduler 1.36 under any compatibility.
+    /// True: selectors of namespaces are read as kube-scheduler 1.36 reads them, also under `corrected`.
     pub(in crate::plugins) opens_selectors: bool,
 }
 

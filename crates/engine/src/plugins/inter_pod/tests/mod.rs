@@ -21,7 +21,7 @@ use crate::model::{
     ClusterState, NamespaceRecord, NodeRecord, ResourceAmounts, ResourceId, ResourceTable, TaskFields, TaskRecord,
     TaskStatus, TextMap, find_text,
 };
-use crate::policy::Compatibility;
+use crate::policy::{self, Compatibility, CompileOptions, Policy};
 
 fn texts(pairs: &[(&str, String)]) -> TextMap {
     let mut pairs: Vec<(Arc<str>, Arc<str>)> = pairs
@@ -232,13 +232,16 @@ fn nodes() -> impl Strategy<Value = Vec<NodeRecord>> {
 }
 
 fn verdict(state: &ClusterState, task: TaskRecord, compatibility: Compatibility) -> Arc<FilterVerdict> {
-    let policy = fixtures::policy("{name: predicates}", compatibility).policy;
+    verdict_under(
+        state,
+        task,
+        &fixtures::policy("{name: predicates}", compatibility).policy,
+    )
+}
+
+fn verdict_under(state: &ClusterState, task: TaskRecord, policy: &Policy) -> Arc<FilterVerdict> {
     let query = fixtures::node_query(state.resources(), vec![task]);
-    decide::filter(state, &policy, &query)
-        .unwrap()
-        .remove(0)
-        .unwrap()
-        .result
+    decide::filter(state, policy, &query).unwrap().remove(0).unwrap().result
 }
 
 fn state_of(nodes: &[NodeRecord], pods: &[TaskRecord]) -> ClusterState {
@@ -419,7 +422,19 @@ fn a_selector_that_matches_no_labels_selects_all_namespaces_under_upstream() {
     let mut asked = repelling("y/own", host_term(Some(selector)));
     (asked.status, asked.node) = (TaskStatus::Pending, Arc::default());
     assert_eq!(verdict(&state, asked.clone(), Compatibility::UPSTREAM).fit, [1]);
-    assert_eq!(verdict(&state, asked, Compatibility::Corrected).fit, [0, 1]);
+    assert_eq!(verdict(&state, asked.clone(), Compatibility::Corrected).fit, [0, 1]);
+    let document = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+    for (release, fit) in [
+        ("kube-scheduler-1.36", [1].as_slice()),
+        ("kube-scheduler-1.37", &[0, 1]),
+    ] {
+        let options = CompileOptions {
+            compatibility: Compatibility::from_name(release).unwrap(),
+            ..CompileOptions::default()
+        };
+        let policy = policy::compile(document, &options).unwrap().policy;
+        assert_eq!(verdict_under(&state, asked.clone(), &policy).fit, fit, "{release}");
+    }
 }
 
 #[test]
