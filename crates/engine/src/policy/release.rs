@@ -358,7 +358,7 @@ const CHANGES: &[ReleaseChange] = &[
         "has_placements",
         |own| &mut own.has_placements,
         "Kubernetes 1.37",
-        "extension points and plugins for placements of groups",
+        "the extension point podGroupPostFilter and the plugin DeferredPodScheduling",
     ),
     change(
         "balances_pod_level_resources",

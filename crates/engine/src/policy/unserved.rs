@@ -172,8 +172,8 @@ const EFFECTS: &[(&str, u8, &str)] = &[
     ),
     (
         "DeferredPodScheduling",
-        ADMIT,
-        "Pods of a group may wait until the group is scheduled as a whole.",
+        FILTER | ADMIT,
+        "A running pod whose resize is deferred waits for room on its own node.",
     ),
     (
         "DynamicResources",

@@ -10,8 +10,8 @@ use super::super::diagnostics::{DiagnosticReport, ErrorCode, UnservedPlugin};
 use super::super::suggestion;
 use super::super::yaml::{DocumentLocation, DocumentPath, truncate_text};
 use super::{
-    DEFAULT_SCHEDULER, FILTER, KUBE_PLUGINS, KubeProfile, KubeSpec, MULTI_POINT, PLACEMENT_PLUGINS, PLACEMENT_POINTS,
-    PRE_FILTER, PRE_SCORE, PluginEntry, SCORE, defaults, emit, extenders, is_served, points_of,
+    DEFAULT_SCHEDULER, FILTER, KUBE_PLUGINS, KubeProfile, KubeSpec, LATER_PLUGIN, LATER_POINT, MULTI_POINT, PRE_FILTER,
+    PRE_SCORE, PluginEntry, SCORE, defaults, emit, extenders, is_served, points_of,
 };
 use crate::model::constraints::ConstraintSet;
 use crate::model::{Problem, TaskClass};
@@ -249,7 +249,7 @@ fn check_release(profile: &KubeProfile, compatibility: Compatibility, report: &m
         return;
     }
     for (point, set) in &profile.plugins {
-        let is_later = PLACEMENT_POINTS.contains(point);
+        let is_later = *point == LATER_POINT;
         for entry in set
             .enabled
             .iter()
@@ -259,7 +259,7 @@ fn check_release(profile: &KubeProfile, compatibility: Compatibility, report: &m
             let name = entry.name.as_str();
             let what = if is_later {
                 format!("extension point `{point}`")
-            } else if PLACEMENT_PLUGINS.contains(&name) {
+            } else if name == LATER_PLUGIN {
                 format!("plugin `{name}`")
             } else {
                 continue;

@@ -51,26 +51,22 @@ const EXTENSION_POINTS: [&str; 16] = [
     "bind",
     "postBind",
     MULTI_POINT,
-    PLACEMENT_POINTS[0],
-    PLACEMENT_POINTS[1],
-    PLACEMENT_POINTS[2],
+    "placementGenerate",
+    "placementScore",
+    LATER_POINT,
 ];
 
-/// Extension points that came with kube-scheduler 1.37.
-const PLACEMENT_POINTS: [&str; 3] = ["placementGenerate", "placementScore", "podGroupPostFilter"];
+/// Extension point that came with kube-scheduler 1.37.
+const LATER_POINT: &str = "podGroupPostFilter";
 
-/// Plugins that came with kube-scheduler 1.37.
-const PLACEMENT_PLUGINS: [&str; 3] = [
-    "DeferredPodScheduling",
-    "PodGroupPodsCount",
-    "TopologyPlacementGenerator",
-];
+/// Plugin that came with kube-scheduler 1.37.
+const LATER_PLUGIN: &str = "DeferredPodScheduling";
 
 /// Plugins of Kubernetes and Koordinator that are not served.
 pub(super) const KUBE_PLUGINS: [&str; 22] = [
-    PLACEMENT_PLUGINS[0],
-    PLACEMENT_PLUGINS[1],
-    PLACEMENT_PLUGINS[2],
+    LATER_PLUGIN,
+    "PodGroupPodsCount",
+    "TopologyPlacementGenerator",
     "Coscheduling",
     "DefaultBinder",
     "DefaultPreBind",

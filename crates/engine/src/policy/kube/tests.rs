@@ -490,9 +490,18 @@ fn arguments_of_default_plugins_are_validated_as_kube_scheduler_validates_them()
 #[test]
 fn what_came_with_a_release_is_refused_by_those_before_it() {
     let documents = [
-        profile("plugins: {placementGenerate: {enabled: [{name: TopologyPlacementGenerator}]}}"),
-        profile("plugins: {multiPoint: {enabled: [{name: PodGroupPodsCount}]}}"),
+        profile("plugins: {podGroupPostFilter: {enabled: [{name: DynamicResources}]}}"),
+        profile("plugins: {multiPoint: {enabled: [{name: DeferredPodScheduling}]}}"),
     ];
+    for plugin in ["TopologyPlacementGenerator", "PodGroupPodsCount"] {
+        let points = format!(
+            "multiPoint: {{enabled: [{{name: {plugin}}}]}}, placementGenerate: {{disabled: [{{name: NodeName}}]}}, \
+             placementScore: {{disabled: [{{name: '*'}}]}}"
+        );
+        let document = profile(&format!("plugins: {{{points}}}"));
+        with(Compatibility::from_name("kube-scheduler-1.36").unwrap(), &document)
+            .unwrap_or_else(|found| panic!("{found:?}"));
+    }
     for document in &documents {
         for taken in ["corrected", "kube-scheduler-1.37"] {
             let compatibility = Compatibility::from_name(taken).unwrap();
