@@ -15,7 +15,7 @@ BUILD ?= $(CARGO) build --locked --quiet
 # The tests have tokio with its clock of tests. The demo has it as well, so `make test` compiles only what has other features again.
 RUN ?= $(CARGO) run --locked --quiet --no-default-features --features tokio/test-util --
 
-.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler e2e walk deploy supply features advisories release-check cross clients-generate module-path ci rust clean
+.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler compare-kubescheduler e2e walk deploy supply features advisories release-check cross clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -149,6 +149,10 @@ clients-go: rust ## Check the Go client with a real server
 clients-kubescheduler: rust ## Check the plugin of kube-scheduler with its framework and a real server
 	@$(BUILD)
 	@clients/go/kubescheduler/check.sh
+
+compare-kubescheduler: rust ## Compare decisions with kube-scheduler's own modules, two releases (CLUSTERS=N under each configuration)
+	@$(BUILD)
+	@PUMICE_COMPARE_CLUSTERS="$(or $(CLUSTERS),1440)" clients/go/kubescheduler/check.sh compare
 
 e2e: rust ## Schedule pods with etcd, an API server and kube-scheduler with its plugin, all built here (minutes the first time)
 	@$(BUILD)

@@ -12,8 +12,11 @@ const PAGE: &str = "docs/compatibility.md";
 /// Releases of Volcano, each with a stamp.
 const VOLCANO: [Release; 3] = [Release::Volcano1144, Release::Volcano1151, Release::VolcanoEd72c7c81];
 
-/// Release of kube-scheduler, and the list of modules with which its plugins are compared.
-const KUBE_SCHEDULER: (Release, &str) = (Release::KubeScheduler136, "go.kubernetes-1.36.mod");
+/// Releases of kube-scheduler, each with the list of modules that has its plugins.
+const KUBE_SCHEDULER: [(Release, &str); 2] = [
+    (Release::KubeScheduler136, "go.kubernetes-1.36.mod"),
+    (Release::KubeScheduler137, "go.mod"),
+];
 
 /// Number with commas, as on pages: 1,963,200.
 fn grouped(digits: &str) -> String {
@@ -46,13 +49,16 @@ fn table() -> String {
         )
         .unwrap();
     }
-    let (release, modules) = KUBE_SCHEDULER;
-    let modules = page(&format!("clients/go/kubescheduler/{modules}"));
-    let (_, version) = modules.split_once("k8s.io/kubernetes ").unwrap();
-    let source = version.lines().next().unwrap();
-    let compared = "filters and scores of random clusters, by `make clients-kubescheduler`";
-    let name = release.name();
-    writeln!(text, "| `{name}` | Kubernetes {source} | {compared} | 0 | each night |").unwrap();
+    for (release, modules) in KUBE_SCHEDULER {
+        let modules = page(&format!("clients/go/kubescheduler/{modules}"));
+        let (_, version) = modules.split_once("k8s.io/kubernetes ").unwrap();
+        let source = version.lines().next().unwrap();
+        let name = release.name();
+        let minor = name.trim_start_matches("kube-scheduler-");
+        assert!(source.starts_with(&format!("v{minor}.")), "{name} is compared with {source}");
+        let compared = "filters and scores of random clusters, and lists of plugins, by `make compare-kubescheduler`";
+        writeln!(text, "| `{name}` | Kubernetes {source} | {compared} | 0 | each night |").unwrap();
+    }
     text
 }
 

@@ -1,5 +1,3 @@
-//go:build kubernetes_1_36
-
 package compare
 
 import (
@@ -18,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// dice makes random objects, each by a seed.
+// dice makes random objects, each by a pair of documents and a seed.
 type dice struct{ *rand.Rand }
 
-func newDice(seed uint64) dice {
-	return dice{rand.New(rand.NewPCG(seed, 20))}
+func newDice(pair int, seed uint64) dice {
+	return dice{rand.New(rand.NewPCG(seed, uint64(pair)))}
 }
 
 // in is true in one of n cases.
@@ -277,6 +275,9 @@ func (dice dice) pod(name string, terms bool) *corev1.Pod {
 		}
 		spec.InitContainers = append(spec.InitContainers, first)
 	}
+	if dice.in(6) {
+		spec.Volumes = some(dice, 3, dice.volume)
+	}
 	if dice.in(10) {
 		spec.Overhead = corev1.ResourceList{"cpu": resource.MustParse("10m"), "memory": resource.MustParse("1Mi")}
 	}
@@ -313,8 +314,7 @@ func (dice dice) container(name string) corev1.Container {
 		requests["hugepages-2Mi"] = resource.MustParse("32Mi")
 	}
 	container := corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Requests: requests}}
-	number := dice.IntN(len(imageSizes))
-	container.Image = pick(dice, fmt.Sprintf("image%d", number), fmt.Sprintf("registry:5000/image%d:v1", number), "unknown", "image1:v2")
+	container.Image = dice.image()
 	if dice.in(6) {
 		container.Ports = some(dice, 2, func() corev1.ContainerPort {
 			return corev1.ContainerPort{
@@ -324,6 +324,18 @@ func (dice dice) container(name string) corev1.Container {
 		})
 	}
 	return container
+}
+
+// image is the name of one that nodes may have.
+func (dice dice) image() string {
+	number := dice.IntN(len(imageSizes))
+	return pick(dice, fmt.Sprintf("image%d", number), fmt.Sprintf("registry:5000/image%d:v1", number), "unknown", "image1:v2")
+}
+
+// volume is an image in most cases.
+func (dice dice) volume() corev1.Volume {
+	source := corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: dice.image()}}
+	return corev1.Volume{VolumeSource: pick(dice, source, source, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})}
 }
 
 func (dice dice) addNodeAffinity(spec *corev1.PodSpec) {

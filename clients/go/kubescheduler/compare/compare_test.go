@@ -1,5 +1,3 @@
-//go:build kubernetes_1_36
-
 package compare
 
 import (
@@ -14,6 +12,7 @@ import (
 	pumice "github.com/pumice-scheduler/pumice/clients/go"
 	"github.com/pumice-scheduler/pumice/clients/go/derive"
 	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
+	"github.com/pumice-scheduler/pumice/clients/go/kubescheduler"
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
@@ -26,10 +25,14 @@ type pair struct {
 	name, pumice, kube string
 	// named says that Pumice's plugins have the names of kube-scheduler's.
 	named bool
+	// only is the release for which the documents have the same meaning; empty: each.
+	only string
 }
 
 var pairs = []pair{{
-	name:   "volcano",
+	name: "volcano",
+	// Volcano has its plugins of this release.
+	only:   "kube-scheduler-1.36",
 	pumice: "{actions: allocate, tiers: [{plugins: [{name: predicates}, {name: nodeorder}]}]}",
 	kube: head + `profiles:
 - pluginConfig:
@@ -123,49 +126,56 @@ var pairs = []pair{{
   - {name: PodTopologySpread, args: {defaultingType: List}}
 `)}
 
-// same is a document that both read.
+// same is a document that both read, Pumice as one for this release.
 func same(name, profiles string) pair {
-	return pair{name: name, pumice: head + profiles, kube: head + profiles, named: true}
+	followed := "pumice: {compatibility: " + kubescheduler.Release + "}\n"
+	return pair{name: name, pumice: head + profiles + followed, kube: head + profiles, named: true}
 }
 
-// casesOf is the number of pods that each pair judges: PUMICE_COMPARE_CASES, or few.
-func casesOf(t *testing.T) int {
+// number is a variable of the environment, or the standard.
+func number(t *testing.T, name string, standard uint64) uint64 {
 	t.Helper()
-	text := os.Getenv("PUMICE_COMPARE_CASES")
+	text := os.Getenv(name)
 	if text == "" {
-		return 1500
+		return standard
 	}
-	number, err := strconv.Atoi(text)
+	value, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: %v", name, err)
 	}
-	return number
-}
-
-// seedOf is the number of the first cluster: PUMICE_COMPARE_SEED, or 1.
-func seedOf() uint64 {
-	seed, err := strconv.ParseUint(os.Getenv("PUMICE_COMPARE_SEED"), 10, 64)
-	if err != nil {
-		return 1
-	}
-	return seed
+	return value
 }
 
 const podsOfCluster = 15
 
+// tally is what the pods of all clusters came to.
+type tally struct{ clusters, pods, fit, refused, failed, differences int }
+
+func (tally tally) String() string {
+	return fmt.Sprintf("%d clusters, %d pods, %d nodes fit, %d refused, %d pods without scores, %d differences",
+		tally.clusters, tally.pods, tally.fit, tally.refused, tally.failed, tally.differences)
+}
+
+// TestPumiceDecidesAsKubeScheduler judges PUMICE_COMPARE_CLUSTERS clusters of each pair, other ones for each. The number of the first
+// is PUMICE_COMPARE_SEED.
 func TestPumiceDecidesAsKubeScheduler(t *testing.T) {
+	clusters, first := number(t, "PUMICE_COMPARE_CLUSTERS", 20), number(t, "PUMICE_COMPARE_SEED", 1)
 	server := testserver.Start(t)
 	client, err := pumice.Dial(server.Address, pumice.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	for _, pair := range pairs {
+	var counted tally
+	for place, pair := range pairs {
+		if pair.only != "" && pair.only != kubescheduler.Release {
+			continue
+		}
 		t.Run(pair.name, func(t *testing.T) {
-			kube, first := newKube(t, pair.kube), seedOf()
-			cases, fit, refused, failed, differences := 0, 0, 0, 0, 0
-			for seed := first; cases < casesOf(t); seed++ {
-				cluster := newDice(seed).makeCluster(podsOfCluster, pair.named)
+			kube, known := newKube(t, pair.kube, withoutObjects), counted.differences
+			for seed := first; seed < first+clusters; seed++ {
+				counted.clusters++
+				cluster := newDice(place, seed).makeCluster(podsOfCluster, pair.named)
 				if !pair.named {
 					cluster.dropOpenSelectors(t)
 				}
@@ -173,22 +183,22 @@ func TestPumiceDecidesAsKubeScheduler(t *testing.T) {
 				asked := ask(t, client, pair, cluster, kube.filters())
 				for at, pod := range cluster.waiting {
 					want := kube.judge(t, pod)
-					cases, fit, refused = cases+1, fit+len(want.fit), refused+len(want.refused)
+					counted.pods, counted.fit, counted.refused = counted.pods+1, counted.fit+len(want.fit), counted.refused+len(want.refused)
 					if want.failed != "" {
-						failed++
+						counted.failed++
 					}
 					if difference := asked.differs(at, want, pair.named); difference != "" {
-						differences++
+						counted.differences++
 						t.Errorf("seed %d, pod %s: %s", seed, pod.Name, difference)
 					}
 				}
-				if differences > 20 {
+				if counted.differences > known+20 {
 					t.Fatal("too many differences")
 				}
 			}
-			t.Logf("%d cases, %d nodes fit, %d refused, %d pods without scores, %d differences", cases, fit, refused, failed, differences)
 		})
 	}
+	t.Logf("%s: %v", kubescheduler.Release, counted)
 }
 
 // results are Pumice's, an item for each waiting pod.

@@ -1,5 +1,3 @@
-//go:build kubernetes_1_36
-
 package compare
 
 import (
@@ -8,7 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	informercache "k8s.io/client-go/tools/cache"
@@ -24,22 +22,25 @@ import (
 )
 
 func TestMain(main *testing.M) {
-	// Devices of claims would need their objects.
-	if err := utilfeature.DefaultMutableFeatureGate.Set("DRAExtendedResource=false,DRANodeAllocatableResources=false"); err != nil {
-		panic(err)
-	}
 	schedulermetrics.Register()
 	main.Run()
 }
 
-// left out are plugins that judge objects which these clusters do not have.
-var leftOut = map[string]bool{
+// withoutObjects are plugins that judge objects which these clusters do not have.
+var withoutObjects = map[string]bool{
 	names.VolumeRestrictions: true, names.NodeVolumeLimits: true, names.VolumeBinding: true, names.VolumeZone: true,
 	names.DynamicResources: true, names.DefaultPreemption: true, names.NodeDeclaredFeatures: true, names.GangScheduling: true,
 }
 
 // lister has the snapshot of the cluster of the moment.
 type lister struct{ fwk.SharedLister }
+
+// noDevices has no device class for any resource.
+type noDevices struct{ fwk.SharedDRAManager }
+
+func (noDevices) DeviceClassResolver() fwk.DeviceClassResolver { return noDevices{} }
+
+func (noDevices) GetDeviceClass(corev1.ResourceName) *resourcev1.DeviceClass { return nil }
 
 // kube is kube-scheduler's framework with the only profile of a document, over one cluster after the other.
 type kube struct {
@@ -49,7 +50,8 @@ type kube struct {
 	ctx       context.Context
 }
 
-func newKube(t *testing.T, document string) *kube {
+// newKube makes the framework of a document, with nothing that is left out.
+func newKube(t *testing.T, document string, leftOut map[string]bool) *kube {
 	t.Helper()
 	decoded, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(document), nil, nil)
 	if err != nil {
@@ -65,6 +67,8 @@ func newKube(t *testing.T, document string) *kube {
 	profile.Plugins.MultiPoint.Enabled = stored
 	if !has(stored, names.PrioritySort) {
 		profile.Plugins.QueueSort.Enabled = []schedulerapi.Plugin{{Name: names.PrioritySort}}
+	}
+	if !has(stored, names.DefaultBinder) {
 		profile.Plugins.Bind.Enabled = []schedulerapi.Plugin{{Name: names.DefaultBinder}}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -74,7 +78,7 @@ func newKube(t *testing.T, document string) *kube {
 	made := &kube{lister: &lister{cache.NewSnapshot(nil, nil)}, factory: factory, ctx: ctx}
 	made.framework, err = frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), &profile,
 		frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(factory),
-		frameworkruntime.WithSnapshotSharedLister(made.lister), frameworkruntime.WithParallelism(1))
+		frameworkruntime.WithSnapshotSharedLister(made.lister), frameworkruntime.WithSharedDRAManager(noDevices{}), frameworkruntime.WithParallelism(1))
 	if err != nil {
 		t.Fatal(err)
 	}
