@@ -81,6 +81,7 @@ func hubOf(ctx context.Context, handle fwk.Handle, args *Args) (*hub, error) {
 		}
 	}
 	log := klog.FromContext(ctx).WithValues("plugin", Name)
+	log.Info("The plugin is built into this release of kube-scheduler", "release", Release)
 	options, err := args.options(counting{}, log)
 	if err != nil {
 		return nil, err

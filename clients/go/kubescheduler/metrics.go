@@ -38,6 +38,14 @@ var (
 		Subsystem: subsystem, Name: "address_changes_total", StabilityLevel: metrics.ALPHA,
 		Help: "How often another address was asked from then on, by that address.",
 	}, []string{"address"})
+	schedulerRelease = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "scheduler_release", StabilityLevel: metrics.ALPHA,
+		Help: "1 for the release of kube-scheduler into which the plugin is built.",
+	}, []string{"release"})
+	policyOfOtherRelease = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "policy_of_other_release", StabilityLevel: metrics.ALPHA,
+		Help: "1 while the policy in force follows another release of kube-scheduler, by policy.",
+	}, []string{"policy"})
 	resyncs = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "resyncs_total", StabilityLevel: metrics.ALPHA,
 		Help: "How often the whole state was sent again, by reason.",
@@ -76,7 +84,9 @@ var registerOnce sync.Once
 
 func registerMetrics() {
 	registerOnce.Do(func() {
-		legacyregistry.MustRegister(calls, callSeconds, replies, circuitOpen, addressInUse, failovers, resyncs, refusedRecords, unreadable, withoutService, foreseenPodsTotal, gangs, waiting, retried)
+		legacyregistry.MustRegister(calls, callSeconds, replies, circuitOpen, addressInUse, failovers, schedulerRelease, policyOfOtherRelease,
+			resyncs, refusedRecords, unreadable, withoutService, foreseenPodsTotal, gangs, waiting, retried)
+		schedulerRelease.WithLabelValues(Release).Set(1)
 	})
 }
 

@@ -53,6 +53,7 @@ func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plu
 		return nil, fmt.Errorf("%s: %w", Name, err)
 	}
 	made := &Plugin{handle: handle, args: args, fallback: fallback, hub: hub}
+	made.policy.changed = func(version uint64) { go made.reportRelease(version) }
 	profiles.add(handle, made)
 	return made, nil
 }

@@ -52,6 +52,8 @@ type lastPolicy struct {
 	own atomic.Bool
 	// signed is true once a pod was signed: without signatures kube-scheduler ranks nodes for each pod.
 	signed atomic.Bool
+	// changed hears of each version of the policy once it decides.
+	changed func(version uint64)
 }
 
 // ranking is what kube-scheduler may still rank nodes by: scores of a policy, and when they came.
@@ -91,6 +93,9 @@ func (last *lastPolicy) see(metadata *pb.ResponseMetadata, item *pb.ScoreItem) {
 	}
 	if before == nil || *before != now {
 		last.seen.Store(&now)
+	}
+	if !now.Away && (before == nil || before.Epoch != now.Epoch || before.Version != now.Version) {
+		last.changed(now.Version)
 	}
 }
 
