@@ -52,6 +52,18 @@ impl CommandError {
         }
     }
 
+    /// The problem, if the service returned the error with a stable code, such as `POLICY_REJECTED`.
+    pub fn problem(&self) -> Option<pb::Problem> {
+        let CommandError::Call(status) = self else { return None };
+        let problem = pb::Problem {
+            code: status.code().into(),
+            reason: reason(status),
+            message: message_lines(status, ""),
+            ..pb::Problem::default()
+        };
+        (!problem.reason.is_empty()).then_some(problem)
+    }
+
     /// Error of a file that cannot be read.
     pub fn file_error(path: &std::path::Path, error: &std::io::Error) -> Self {
         CommandError::Message(format!("error: {}: {error}", path.display()))
@@ -98,20 +110,30 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 }
 
 fn write_call_error(f: &mut fmt::Formatter<'_>, status: &Status) -> fmt::Result {
-    let report = policy_report(status).unwrap_or_default();
-    for diagnostic in &report.diagnostics {
-        writeln!(f, "{}", output::diagnostic(diagnostic))?;
+    let lines = message_lines(status, "error: ");
+    let code = reason(status);
+    if code.is_empty() {
+        write!(f, "{lines} ({:?})", status.code())
+    } else {
+        write!(f, "{lines} ({code})")
     }
-    let message = without_diagnostics(status.message(), &report);
-    let reason = status
+}
+
+/// Message of an error after a prefix, below the diagnostics of a refused policy.
+fn message_lines(status: &Status, prefix: &str) -> String {
+    let report = policy_report(status).unwrap_or_default();
+    let message = format!("{prefix}{}", without_diagnostics(status.message(), &report));
+    let diagnostics = report.diagnostics.iter().map(output::diagnostic);
+    let lines: Vec<String> = diagnostics.chain([message]).collect();
+    lines.join("\n")
+}
+
+/// Stable code of an error of the service. Empty: the error has none.
+fn reason(status: &Status) -> String {
+    status
         .get_details_error_info()
         .map(|info| info.reason)
-        .unwrap_or_default();
-    if reason.is_empty() {
-        write!(f, "error: {message} ({:?})", status.code())
-    } else {
-        write!(f, "error: {message} ({reason})")
-    }
+        .unwrap_or_default()
 }
 
 /// Message of a refused policy without the diagnostics that it names in parentheses: the report lists all of them.

@@ -178,3 +178,45 @@ fn an_upgrade_is_shown_by_the_jobs_that_a_cycle_treats_differently() {
         "{said}"
     );
 }
+
+#[test]
+fn a_case_has_the_images_by_which_a_node_is_chosen() {
+    let node = |name: &str, images: &str| {
+        format!(
+            r#"{{"apiVersion": "v1", "kind": "Node", "metadata": {{"name": "{name}"}}, "status": {{"images": [{images}],
+              "allocatable": {{"cpu": "4", "memory": "16Gi", "pods": "110"}}, "conditions": [{{"type": "Ready", "status": "True"}}]}}}}"#
+        )
+    };
+    let nodes = [
+        node("bare", ""),
+        node("full", r#"{"names": ["reg/data:v1"], "sizeBytes": 1048576000}"#),
+    ];
+    let pod = group("new", "q", 1, "Inqueue").replace(
+        r#""containers""#,
+        r#""volumes": [{"name": "v", "image": {"reference": "reg/data:v1"}}], "containers""#,
+    );
+    let objects = [nodes.join(", "), pod].join(", ");
+    let cluster = file("images.json", &TWO_VOTES.replace("GROUPS", &objects));
+    let policy = file(
+        "images.yaml",
+        "actions: allocate\ntiers: [{plugins: [{name: nodeorder, arguments: {leastrequested.weight: 0, balancedresource.weight: 0}}]}]\n",
+    );
+    let folder = file("images.txt", "").with_extension("cases");
+    let folder = folder.to_str().unwrap();
+    let args = [
+        "policy",
+        "diff",
+        policy.to_str().unwrap(),
+        "--release=volcano-1.15.1..volcano-ed72c7c81",
+        "--cluster",
+        cluster.to_str().unwrap(),
+        "--witnesses",
+        folder,
+    ];
+    let said = ends(None, &args, 1);
+    assert!(said.contains("counts-volume-images.yaml: Kubernetes 1.36"), "{said}");
+    let passed = ends(None, &["policy", "test", folder], 0);
+    assert!(passed.contains("2 passed, 0 failed"), "{passed}");
+    let written = std::fs::read_to_string(format!("{folder}/counts-volume-images.yaml")).unwrap();
+    assert!(written.contains("size_bytes: 1048576000"), "{written}");
+}

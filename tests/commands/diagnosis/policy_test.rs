@@ -179,3 +179,18 @@ fn a_file_with_unknown_content_is_rejected_with_its_line() {
     assert!(said.contains("1 file without `cases` passed over"), "{said}");
     assert!(said.contains("1 passed, 1 failed"), "{said}");
 }
+
+#[test]
+fn a_case_may_expect_that_its_policy_is_rejected() {
+    let folder = PolicyTestFolder::new("rejected");
+    let cases = CASES.replacen("expect: {best: a}", "expect: {problem: POLICY_REJECTED}", 1);
+    let file = folder.write("rejected.yaml", &cases.replacen("actions: allocate", "actions: 7", 1));
+    let said = ends(None, &["policy", "test", &file, "--run", ": holds$"], 0);
+    assert!(said.contains("1 passed, 0 failed"), "{said}");
+    let file = folder.write("accepted.yaml", &cases);
+    let said = ends(None, &["policy", "test", &file, "--run", ": holds$"], 1);
+    assert!(
+        said.contains("expected  POLICY_REJECTED") && said.contains("got       none"),
+        "{said}"
+    );
+}

@@ -135,8 +135,8 @@ fn query(name: &str) -> (Value, Value, Vec<&'static str>) {
             vec![],
         ),
         "victims" => (
-            json!({"kind": {"enum": ["preempt", "reclaim"]}, "preemptor": task, "node": text, "plugins": texts(),
-                "candidates": {"type": "array", "items": task}, "irreducible": flag}),
+            json!({"kind": {"enum": ["preempt", "reclaim", "gangPreempt", "gangReclaim"]}, "preemptor": task,
+                "node": text, "plugins": texts(), "candidates": {"type": "array", "items": task}, "irreducible": flag}),
             json!({"victims": texts(), "fitsAfter": count, "choices": by_name(&texts())}),
             vec!["kind", "preemptor"],
         ),

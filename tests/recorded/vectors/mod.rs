@@ -39,9 +39,11 @@ mod verbs_wire;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
+use self::releases::ReleaseCases;
 use crate::support::EmbeddedServer;
 use crate::support::wire::BlockingClients;
 
@@ -209,31 +211,49 @@ fn judge(bench: &mut VectorHarness, check: VectorCheck, case: &Value) -> VectorV
     })
 }
 
-/// Runs one family and prints its line; a failure prints family, case, expected and actual result.
-fn run_family(bench: &mut VectorHarness, (family, title): (&str, &str), cases: &[Value]) -> VerdictCount {
-    let mut count = VerdictCount::default();
-    let Some((_, check)) = FAMILIES.iter().find(|(name, _)| *name == family) else {
-        println!("{title}: {} cases, family not served", cases.len());
-        return count;
+/// Runs one family. The report has its line, after each failure with family, case, expected and actual result.
+fn run_family(bench: &mut VectorHarness, own: &ReleaseCases) -> (VerdictCount, String) {
+    let (title, mut count, mut report) = (&own.title, VerdictCount::default(), String::new());
+    let Some((_, check)) = FAMILIES.iter().find(|(name, _)| *name == own.family) else {
+        return (count, format!("{title}: {} cases, family not served", own.cases.len()));
     };
     bench.skipped.clear();
-    for case in cases {
+    for case in &own.cases {
         match judge(bench, *check, case) {
             VectorVerdict::Pass => count.passed += 1,
             VectorVerdict::Fail { expected, got } => {
                 count.failed += 1;
                 let name = case["name"].as_str().unwrap_or("without a name");
-                println!("FAILED {title}, case {name:?}\n  expected: {expected}\n  got:      {got}");
+                let _ = writeln!(
+                    report,
+                    "FAILED {title}, case {name:?}\n  expected: {expected}\n  got:      {got}"
+                );
             }
             VectorVerdict::NotServed(kind) => bench.skip(kind),
         }
     }
-    let mut line = format!("{title}: {} passed, {} failed", count.passed, count.failed);
+    let _ = write!(report, "{title}: {} passed, {} failed", count.passed, count.failed);
     for (kind, times) in &bench.skipped {
-        let _ = write!(line, "; not asked: {times} × {kind}");
+        let _ = write!(report, "; not asked: {times} × {kind}");
     }
-    println!("{line}");
-    count
+    (count, report)
+}
+
+/// Runs families against a server of its own until none is left, and prints each report.
+fn run_families(families: &[ReleaseCases], next: &AtomicUsize) -> VerdictCount {
+    let server = EmbeddedServer::start();
+    let mut bench = VectorHarness {
+        wire: server.wire.clone(),
+        skipped: BTreeMap::new(),
+    };
+    let mut total = VerdictCount::default();
+    while let Some(own) = families.get(next.fetch_add(1, Ordering::Relaxed)) {
+        let (count, report) = run_family(&mut bench, own);
+        println!("{report}");
+        total.passed += count.passed;
+        total.failed += count.failed;
+    }
+    total
 }
 
 #[test]
@@ -242,34 +262,34 @@ fn run() {
     println!();
     let files = files::list(&files::directory()).unwrap();
     assert!(!files.is_empty(), "{}: no recordings", files::directory().display());
-    let server = EmbeddedServer::start();
-    let mut bench = VectorHarness {
-        wire: server.wire.clone(),
-        skipped: BTreeMap::new(),
-    };
     let mut total = VerdictCount::default();
-    let of_releases = releases::list(&files::directory()).unwrap();
+    let mut families = releases::list(&files::directory()).unwrap();
     for path in files {
         match files::read(&path) {
-            Ok(recording) => {
-                let count = run_family(&mut bench, (&recording.family, &recording.family), &recording.cases);
-                if count.passed + count.failed == 0 && recording.cases.is_empty() {
-                    println!("{}: holds no cases", recording.file);
-                }
-                total.passed += count.passed;
-                total.failed += count.failed;
-            }
+            Ok(recording) if recording.cases.is_empty() => println!("{}: holds no cases", recording.file),
+            Ok(recording) => families.push(ReleaseCases {
+                title: recording.family.clone(),
+                family: recording.family,
+                cases: recording.cases,
+            }),
             Err(problem) => {
                 total.failed += 1;
                 println!("FAILED {problem}");
             }
         }
     }
-    for own in of_releases {
-        let count = run_family(&mut bench, (&own.family, &own.title), &own.cases);
-        total.passed += count.passed;
-        total.failed += count.failed;
-    }
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().unwrap().get();
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..threads)
+            .map(|_| scope.spawn(|| run_families(&families, &next)))
+            .collect();
+        for run in runs {
+            let count = run.join().unwrap();
+            total.passed += count.passed;
+            total.failed += count.failed;
+        }
+    });
     println!("{} passed, {} failed", total.passed, total.failed);
     assert_eq!(total.failed, 0, "recorded answers differ");
 }

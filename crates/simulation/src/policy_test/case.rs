@@ -15,6 +15,7 @@ use pumice_console::CommandError;
 use pumice_console::import_files::ReleaseFiles;
 use pumice_console::schema::ProtocolSchema;
 use pumice_console::state_check::StateWarning;
+use pumice_engine::model::ErrorCode;
 use pumice_engine::policy::{
     Compatibility, CompileOptions, DiagnosticReport, Mark, Policy, Release, YamlLimits, YamlNode, YamlValue, compile,
 };
@@ -42,7 +43,10 @@ pub(super) struct CaseSetup {
 
 impl CaseSetup {
     /// The policy, compiled; without a document the built-in one.
-    pub(super) fn policy(&self, built_in: &str) -> Result<Arc<Policy>, CommandError> {
+    ///
+    /// # Errors
+    /// The document has an error.
+    pub(super) fn policy(&self, built_in: &str) -> Result<Arc<Policy>, pb::Problem> {
         let document = Some(self.document.as_str()).filter(|document| !document.is_empty());
         let options = CompileOptions {
             compatibility: Compatibility::from_name(&self.compatibility).unwrap_or_default(),
@@ -51,7 +55,11 @@ impl CaseSetup {
         let compiled = compile(document.unwrap_or(built_in), &options);
         let rejected = |report: DiagnosticReport| {
             let errors: Vec<String> = report.errors().map(ToString::to_string).collect();
-            CommandError::message(format!("the policy is invalid: {}", errors.join("; ")))
+            pb::Problem {
+                reason: ErrorCode::PolicyRejected.name().to_owned(),
+                message: format!("the policy is invalid: {}", errors.join("; ")),
+                ..pb::Problem::default()
+            }
         };
         Ok(compiled.map_err(rejected)?.policy)
     }
@@ -417,24 +425,7 @@ impl CaseReader {
 
     fn victims(&self, node: &YamlNode) -> CaseFileResult<CaseQuery> {
         let mut fields = MapFields::of(node, "`victims`")?;
-        let kind = match fields.take("kind") {
-            Some(kind) => match yaml::text(kind, "`kind`")?.as_str() {
-                "preempt" => pb::VictimKind::Preempt,
-                "reclaim" => pb::VictimKind::Reclaim,
-                other => {
-                    return Err(CaseFileError::at(
-                        kind.mark,
-                        format!("`kind` is `{other}`, not preempt or reclaim"),
-                    ));
-                }
-            },
-            None => {
-                return Err(CaseFileError::at(
-                    node.mark,
-                    "`victims` has no `kind`: preempt or reclaim",
-                ));
-            }
-        };
+        let kind = victim_kind(&mut fields)?;
         let Some(preemptor) = fields.take("preemptor") else {
             return Err(CaseFileError::at(node.mark, "`victims` has no `preemptor`"));
         };
@@ -482,6 +473,14 @@ const QUERY_READERS: [(&str, CaseQueryReader); 7] = [
     ("cycle", CaseReader::cycle),
 ];
 
+/// Kinds of evictions, by their words.
+const VICTIM_KINDS: [(&str, pb::VictimKind); 4] = [
+    ("preempt", pb::VictimKind::Preempt),
+    ("reclaim", pb::VictimKind::Reclaim),
+    ("gangPreempt", pb::VictimKind::GangPreempt),
+    ("gangReclaim", pb::VictimKind::GangReclaim),
+];
+
 /// Puts records into a cluster; one of the same name is replaced.
 fn merge(into: &mut pb::Cluster, with: pb::Cluster) {
     fn put<T>(into: &mut Vec<T>, with: Vec<T>, name: fn(&T) -> &str) {
@@ -513,6 +512,18 @@ fn merge(into: &mut pb::Cluster, with: pb::Cluster) {
 fn plugins(fields: &mut MapFields<'_>) -> CaseFileResult<Vec<String>> {
     let plugins = fields.take("plugins").map(|node| yaml::texts(node, "`plugins`"));
     Ok(plugins.transpose()?.unwrap_or_default())
+}
+
+fn victim_kind(fields: &mut MapFields<'_>) -> CaseFileResult<pb::VictimKind> {
+    let known = VICTIM_KINDS.map(|(name, _)| name).join(", ");
+    let Some(node) = fields.take("kind") else {
+        let message = format!("`victims` has no `kind`: one of {known}");
+        return Err(CaseFileError::at(fields.mark, message));
+    };
+    let written = yaml::text(node, "`kind`")?;
+    let found = VICTIM_KINDS.into_iter().find(|(name, _)| *name == written);
+    let kind = found.map(|(_, kind)| kind);
+    kind.ok_or_else(|| CaseFileError::at(node.mark, format!("`kind` is `{written}`, not one of {known}")))
 }
 
 fn candidates(fields: &mut MapFields<'_>) -> CaseFileResult<Option<pb::NodeSet>> {

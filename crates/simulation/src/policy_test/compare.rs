@@ -30,8 +30,10 @@ pub(super) enum CaseResult {
     Order(pb::OrderResult),
     /// With the names of the candidates.
     Victims(pb::VictimItem, Vec<String>),
-    /// Of all jobs, or why there is no cycle.
-    Cycle(Result<CycleOutcomes, pb::Problem>),
+    /// Of all jobs.
+    Cycle(CycleOutcomes),
+    /// Why there is no result: the service rejects the policy or the query, or the reference crashes in the cycle.
+    Failed(pb::Problem),
 }
 
 /// Compares a result with the expectations.
@@ -60,8 +62,8 @@ impl CaseResult {
             CaseResult::Place(group) => group.problem.as_ref(),
             CaseResult::Admit(item) => item.problem.as_ref(),
             CaseResult::Victims(item, _) => item.problem.as_ref(),
-            CaseResult::Cycle(outcomes) => outcomes.as_ref().err(),
-            CaseResult::Order(_) => None,
+            CaseResult::Failed(problem) => Some(problem),
+            CaseResult::Order(_) | CaseResult::Cycle(_) => None,
         }
     }
 
@@ -73,7 +75,7 @@ impl CaseResult {
             CaseResult::Place(group) => &group.not_evaluated,
             CaseResult::Admit(item) => &item.not_evaluated,
             CaseResult::Victims(item, _) => &item.not_evaluated,
-            CaseResult::Order(_) | CaseResult::Cycle(_) => &[],
+            CaseResult::Order(_) | CaseResult::Cycle(_) | CaseResult::Failed(_) => &[],
         }
     }
 
@@ -85,7 +87,8 @@ impl CaseResult {
             | CaseResult::Admit(_)
             | CaseResult::Order(_)
             | CaseResult::Victims(..)
-            | CaseResult::Cycle(_) => None,
+            | CaseResult::Cycle(_)
+            | CaseResult::Failed(_) => None,
         }
     }
 
@@ -127,7 +130,8 @@ impl CaseResult {
             | CaseResult::Score(_)
             | CaseResult::Order(_)
             | CaseResult::Victims(..)
-            | CaseResult::Cycle(_) => {
+            | CaseResult::Cycle(_)
+            | CaseResult::Failed(_) => {
                 let rejections = self.filter().into_iter().flat_map(|filter| &filter.rejections);
                 rejections.map(counted_reason).collect()
             }
@@ -297,9 +301,7 @@ impl ExpectedVictims {
 
 impl ExpectedCycle {
     fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
-        let CaseResult::Cycle(Ok(jobs)) = result else {
-            return None;
-        };
+        let CaseResult::Cycle(jobs) = result else { return None };
         let outcomes = jobs.values();
         let (wanted, got): (BTreeSet<String>, BTreeSet<String>) = match self {
             ExpectedCycle::Enqueued(wanted) => {

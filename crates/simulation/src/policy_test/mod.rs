@@ -15,7 +15,7 @@ use clap::Args;
 use regex::Regex;
 use serde_json::json;
 
-use crate::cycle_outcome::{self, CycleOutcomes};
+use crate::cycle_outcome;
 use case::{CaseSetup, PolicyTestCase};
 use compare::{CaseMismatch, CaseResult};
 use pumice_console::not_evaluated::{self, UnevaluatedRow, UnevaluatedSet};
@@ -169,7 +169,9 @@ async fn run_case(
     case: PolicyTestCase,
 ) -> CaseOutcome {
     let mut unevaluated = UnevaluatedSet::default();
-    let mismatches = match evaluate_case(local, services, &case).await {
+    let result = evaluate_case(local, services, &case).await;
+    let result = result.or_else(|failure| failure.problem().map(CaseResult::Failed).ok_or(failure));
+    let mismatches = match result {
         Ok(result) => {
             unevaluated.add(result.not_evaluated(), 1);
             compare::check(&case.expected, &result)
@@ -244,23 +246,23 @@ async fn evaluate_case(
             let mut items = reply.result.unwrap_or_default().items.into_iter();
             items.next().map(|item| CaseResult::Victims(item, names))
         }
-        CaseQuery::Cycle => Some(CaseResult::Cycle(run_cycle(services, &case.setup)?)),
+        CaseQuery::Cycle => Some(run_cycle(services, &case.setup)?),
     };
     result.ok_or_else(|| CommandError::message("error: no result came"))
 }
 
-/// Runs the cycle of a case. Inner error: the reference crashes in it.
-fn run_cycle(
-    services: &dyn LocalServices,
-    setup: &CaseSetup,
-) -> Result<Result<CycleOutcomes, pb::Problem>, CommandError> {
-    let policy = setup.policy(services.built_in_policy())?;
+/// Runs the cycle of a case.
+fn run_cycle(services: &dyn LocalServices, setup: &CaseSetup) -> Result<CaseResult, CommandError> {
+    let policy = match setup.policy(services.built_in_policy()) {
+        Ok(policy) => policy,
+        Err(rejection) => return Ok(CaseResult::Failed(rejection)),
+    };
     let cluster = services.read_cluster(setup.cluster.clone(), policy.compatibility());
     let cluster = cluster.ok_or_else(|| CommandError::message("a record of the cluster is invalid"))?;
     match cycle_outcome::run(&policy, cluster) {
-        Ok(Some(outcomes)) => Ok(Ok(outcomes)),
+        Ok(Some(outcomes)) => Ok(CaseResult::Cycle(outcomes)),
         Ok(None) => Err(CommandError::message("the policy has no actions, and so no cycle")),
-        Err(problem) => Ok(Err(pb::Problem {
+        Err(problem) => Ok(CaseResult::Failed(pb::Problem {
             reason: problem.code.name().to_owned(),
             message: problem.message,
             field: problem.field,

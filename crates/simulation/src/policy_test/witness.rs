@@ -201,6 +201,7 @@ fn single_value(field: &FieldDescriptor, value: &Wire) -> Result<YamlValue, Comm
     Ok(match (value, field.kind()) {
         (Wire::Bool(on), _) => YamlValue::Bool(*on),
         (Wire::I32(number), _) => YamlValue::Int((*number).into()),
+        (Wire::I64(number), _) => YamlValue::Int(*number),
         (Wire::U32(number), _) => YamlValue::Int((*number).into()),
         (Wire::F64(number), _) => YamlValue::Float(*number),
         (Wire::String(own), _) => text(own),

@@ -231,9 +231,9 @@ fn single_value(node: &YamlNode, kind: &Kind, what: &str) -> CaseFileResult<Wire
             let number = u32::try_from(number).map_err(|_| wrong_type(node, what, "a number of 32 bits from 0"))?;
             Ok(Wire::U32(number))
         }
+        Kind::Int64 => integer(node, what).map(Wire::I64),
         Kind::String => text(node, what).map(Wire::String),
         Kind::Float
-        | Kind::Int64
         | Kind::Uint64
         | Kind::Sint64
         | Kind::Bytes
