@@ -205,14 +205,18 @@ fn kube_scheduler_compares_no_request_of_nothing() {
         tasks: vec![runs],
         ..pb::Cluster::default()
     };
-    server.wire.apply_batch(full_sync("s", 1, cluster)).unwrap();
-    for release in ["kube-scheduler-1.36", "kube-scheduler-1.37"] {
+    for (sequence, release) in (1..).zip(["kube-scheduler-1.36", "kube-scheduler-1.37"]) {
         let reload = pb::ReloadPolicyRequest {
             document: "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n".to_owned(),
             compatibility: release.to_owned(),
             ..Default::default()
         };
         server.wire.reload_policy(reload).unwrap();
+        // The records have the labels that the policy reads.
+        server
+            .wire
+            .apply_batch(full_sync("s", sequence, cluster.clone()))
+            .unwrap();
         for (cores, fits) in [("0", 1), ("1m", 0)] {
             let filter = server.wire.filter(pb::FilterRequest {
                 tasks: vec![task(

@@ -55,7 +55,10 @@ fn table() -> String {
         let source = version.lines().next().unwrap();
         let name = release.name();
         let minor = name.trim_start_matches("kube-scheduler-");
-        assert!(source.starts_with(&format!("v{minor}.")), "{name} is compared with {source}");
+        assert!(
+            source.starts_with(&format!("v{minor}.")),
+            "{name} is compared with {source}"
+        );
         let compared = "filters and scores of random clusters, and lists of plugins, by `make compare-kubescheduler`";
         writeln!(text, "| `{name}` | Kubernetes {source} | {compared} | 0 | each night |").unwrap();
     }
