@@ -15,7 +15,11 @@ use crate::support::ToolTestFolder;
 use crate::vectors::files;
 
 /// Release, its cases that are compared, and those that are left out.
-const RELEASES: [(&str, usize, usize); 2] = [("volcano-1.15.1", 93, 113), ("volcano-ed72c7c81", 93, 121)];
+const RELEASES: [(&str, usize, usize); 3] = [
+    ("volcano-1.14.4", 77, 102),
+    ("volcano-1.15.1", 93, 113),
+    ("volcano-ed72c7c81", 93, 121),
+];
 
 /// End of a cycle: what became of tasks (`bound`, `pipelined` or `evicted`, and the node), and the jobs that were enqueued.
 #[derive(Debug, Default, PartialEq)]
