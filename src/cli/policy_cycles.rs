@@ -9,7 +9,7 @@ use super::policy_diff::{ComparedCluster, ComparedPolicy};
 use pumice_console::{CommandError, LocalServices as _};
 use pumice_engine::policy::{Compatibility, Release, ReleaseChange};
 use pumice_protocol::v1 as pb;
-use pumice_simulation::cycle_outcome::{self, CycleOutcomes, JobOutcome};
+use pumice_simulation::cycle_outcome::{self, CycleOutcomes, JobOutcome, simulated_actions};
 
 /// Job that two cycles end differently for.
 #[derive(Debug, Serialize)]
@@ -46,6 +46,9 @@ pub(super) fn compare(
     cluster: &ComparedCluster,
 ) -> Result<Option<Vec<JobDifference>>, CommandError> {
     let own = |policy: &ComparedPolicy| {
+        if let Ok(compiled) = policy.compile(policy.compatibility) {
+            simulated_actions(&compiled.policy, &policy.title);
+        }
         outcomes(
             policy,
             policy.compatibility,

@@ -62,7 +62,7 @@ pub(super) struct DiffPolicyArgs {
 /// One of the two policies.
 #[derive(Debug)]
 pub(super) struct ComparedPolicy {
-    title: String,
+    pub(super) title: String,
     /// Document with every default; reading it gives the same document.
     pub(super) effective: String,
     /// Document as loaded, without the compatibility that it sets.

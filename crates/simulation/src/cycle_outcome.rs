@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use pumice_engine::actions::{CycleAction, CycleEvent, run_cycle};
-use pumice_engine::model::{ClusterState, Problem};
+use pumice_console::output;
+use pumice_engine::actions::{CycleAction, CycleEvent, closing_phase, run_cycle};
+use pumice_engine::model::{ClusterState, JobPhase, Problem, TaskRecord};
 use pumice_engine::policy::Policy;
 
 /// Outcome of a cycle for one job and its tasks.
@@ -20,6 +21,9 @@ pub struct JobOutcome {
     pub pipelined: BTreeMap<String, String>,
     /// Tasks that are evicted.
     pub evicted: BTreeSet<String>,
+    /// Phase that the end of the cycle writes, such as `unknown`; `None`: the one before, or that of a job which is enqueued.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
 }
 
 /// Outcomes of all jobs that a cycle changes, by name of the job.
@@ -37,6 +41,7 @@ impl JobOutcome {
             (!self.bound.is_empty()).then(|| format!("bound {}", nodes(&self.bound))),
             (!self.pipelined.is_empty()).then(|| format!("waits on {}", nodes(&self.pipelined))),
             (!self.evicted.is_empty()).then(|| format!("evicted {}", self.evicted.len())),
+            self.phase.as_ref().map(|phase| format!("gets {phase}")),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         if parts.is_empty() {
@@ -47,17 +52,34 @@ impl JobOutcome {
     }
 }
 
+/// Actions of a policy that cycles run here. Others are named, once for a subject such as a file.
+pub fn simulated_actions(policy: &Policy, subject: &str) -> Vec<CycleAction> {
+    for name in policy
+        .spec()
+        .actions
+        .iter()
+        .filter(|name| CycleAction::from_name(name).is_none())
+    {
+        output::note(&format!("warning: {subject}: the action {name} is not simulated"));
+    }
+    actions(policy)
+}
+
+fn actions(policy: &Policy) -> Vec<CycleAction> {
+    let names = policy.spec().actions.iter();
+    names.filter_map(|name| CycleAction::from_name(name)).collect()
+}
+
 /// Runs one cycle with the actions of the policy. `None`: the policy has no actions, as one of kube-scheduler.
 ///
 /// # Errors
 /// The reference crashes in the cycle.
 pub fn run(policy: &Policy, state: ClusterState) -> Result<Option<CycleOutcomes>, Problem> {
-    let names = policy.spec().actions.iter();
-    let actions: Vec<CycleAction> = names.filter_map(|name| CycleAction::from_name(name)).collect();
+    let actions = actions(policy);
     if actions.is_empty() {
         return Ok(None);
     }
-    let tasks = state.tasks().clone();
+    let (jobs, tasks) = (state.jobs().clone(), state.tasks().clone());
     let report = run_cycle(state, policy, &actions, None)?;
     let mut outcomes = CycleOutcomes::new();
     let job_of = |task: &str| tasks.get(task).map_or("", |stored| &*stored.record.job);
@@ -78,7 +100,35 @@ pub fn run(policy: &Policy, state: ClusterState) -> Result<Option<CycleOutcomes>
             CycleEvent::Nominated { .. } | CycleEvent::PassedOver { .. } => {}
         }
     }
+    add_phases(&mut outcomes, policy, report.cycle.cluster_state(), |job| {
+        jobs.get(job)
+            .map_or(JobPhase::Unspecified, |stored| stored.record.phase)
+    });
     Ok(Some(outcomes))
+}
+
+/// Adds the phases that a cycle with this end writes, where they differ from those before it.
+fn add_phases(outcomes: &mut CycleOutcomes, policy: &Policy, end: &ClusterState, before: impl Fn(&str) -> JobPhase) {
+    let mut tasks: BTreeMap<&str, Vec<&TaskRecord>> = BTreeMap::new();
+    for (_, stored) in end.tasks().iter() {
+        tasks.entry(&stored.record.job).or_default().push(&stored.record);
+    }
+    let word = |phase: JobPhase| match phase {
+        JobPhase::Unspecified | JobPhase::Pending => "pending",
+        JobPhase::Inqueue => "inqueue",
+        JobPhase::Running => "running",
+        JobPhase::Unknown => "unknown",
+        JobPhase::Completed => "completed",
+    };
+    for (name, stored) in end.jobs().iter() {
+        let own = tasks.get(&**name).into_iter().flatten().copied();
+        let phase = word(closing_phase(policy, &stored.record, own));
+        let enqueues = outcomes.get(&**name).is_some_and(|own| own.enqueued);
+        let known = if enqueues { "inqueue" } else { word(before(name)) };
+        if phase != known {
+            of_job(outcomes, name).phase = Some(phase.to_owned());
+        }
+    }
 }
 
 fn of_job<'o>(outcomes: &'o mut CycleOutcomes, job: &str) -> &'o mut JobOutcome {

@@ -194,3 +194,20 @@ fn a_case_may_expect_that_its_policy_is_rejected() {
         "{said}"
     );
 }
+
+#[test]
+fn an_action_that_a_cycle_passes_over_is_named() {
+    let folder = PolicyTestFolder::new("passed-over");
+    let document = "actions: \"allocate, gangpreempt\"\n  tiers: [{plugins: [{name: gang}]}]\n";
+    let file = format!(
+        "document: |\n  {document}cluster: {{}}\ncases:\n- {{name: holds, cycle: {{}}, expect: {{evicted: [], phases: {{}}}}}}\n"
+    );
+    let file = folder.write("cases.yaml", &file);
+    let output = pumice(None, &["policy", "test", &file]);
+    assert_eq!(output.status.code(), Some(0), "{}{}", out(&output), err(&output));
+    assert!(
+        err(&output).contains("holds: the action gangpreempt is not simulated"),
+        "{}",
+        err(&output)
+    );
+}

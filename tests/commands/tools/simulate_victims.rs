@@ -102,8 +102,8 @@ fn an_urgent_gang_preempts_in_its_own_queue() {
     // Eight waited 0 s and two 30 s: on average 6 s, and the tenth of ten is the 95th percentile.
     assert_eq!(queue_of(&report, 0, "a", &WAITS), json!([6.0, 30.0, 30.0]));
     assert_eq!(
-        report["policies"][0]["cycles"]["seconds"], 91.0,
-        "the cycle after the start at 90 s"
+        report["policies"][0]["cycles"]["seconds"], 92.0,
+        "the start at 90 s, the cycle that finds the gang running, and one that changes nothing"
     );
     // The tasks hold the node until they are gone: it is full all the time, and a the only queue.
     assert_percent(&report, 0, "a", [100.0, 100.0, 0.0]);
@@ -180,18 +180,19 @@ fn both_want_all(name: &str) -> CycleSimulation {
 #[test]
 fn a_queue_takes_back_no_more_than_it_deserves() {
     // From 60 s on both queues ask for all eight cores: a, of weight 1, deserves two, and b, of weight 3, six. The cycle at 60 s
-    // evicts six tasks of a, which are gone at 90 s; then six of b start. Two of b and six of a wait to the end, at 91 s.
+    // evicts six tasks of a, which are gone at 90 s; then six of b start. Two of b and six of a wait to the end, at 92 s: the cycle at
+    // 91 s finds b's jobs running.
     let simulation = both_want_all("victims-reclaim");
     let report = simulation.json(&["cluster.yaml", "--policy", "stock.yaml", "--cycles"]);
     assert_eq!(queue_of(&report, 0, "a", &COUNTS), json!([8, 8, 6, 6, 6]));
     assert_eq!(queue_of(&report, 0, "b", &COUNTS), json!([8, 6, 2, 0, 0]));
     assert_eq!(queue_of(&report, 0, "b", &WAITS), json!([30.0, 30.0, 30.0]));
-    assert_eq!(report["policies"][0]["cycles"]["seconds"], 91.0);
-    // a holds everything for 90 s and a quarter for 1 s; its due is everything for 60 s and a quarter for 31 s.
-    let (a_held, a_due) = ((90.0 + 0.25) / 91.0, (60.0 + 0.25 * 31.0) / 91.0);
+    assert_eq!(report["policies"][0]["cycles"]["seconds"], 92.0);
+    // a holds everything for 90 s and a quarter for 2 s; its due is everything for 60 s and a quarter for 32 s.
+    let (a_held, a_due) = ((90.0 + 0.5) / 92.0, (60.0 + 0.25 * 32.0) / 92.0);
     assert_percent(&report, 0, "a", [100.0 * a_held, 100.0 * a_due, 0.0]);
-    // b is due three quarters for 31 s, and holds them for 1 s.
-    assert_percent(&report, 0, "b", [75.0 / 91.0, 75.0 * 31.0 / 91.0, 100.0 * 30.0 / 31.0]);
+    // b is due three quarters for 32 s, and holds them for 2 s.
+    assert_percent(&report, 0, "b", [150.0 / 92.0, 75.0 * 32.0 / 92.0, 100.0 * 30.0 / 32.0]);
 }
 
 #[test]
@@ -207,12 +208,12 @@ fn tables_and_charts_say_what_the_report_says() {
     // Tasks, placed, waiting still; waited on average, P95, at most; evicted, for others; held, due, short (percent).
     assert_eq!(
         row("a")[2..].join(" "),
-        "8 8 6 0 s 0 s 0 s 6 6 99.2 % 74.5 % 0.0 %",
+        "8 8 6 0 s 0 s 0 s 6 6 98.4 % 73.9 % 0.0 %",
         "{text}"
     );
     assert_eq!(
         row("b")[2..].join(" "),
-        "8 6 2 30.0 s 30.0 s 30.0 s 0 0 0.8 % 25.5 % 96.8 %",
+        "8 6 2 30.0 s 30.0 s 30.0 s 0 0 1.6 % 26.1 % 93.8 %",
         "{text}"
     );
     let chart = std::fs::read_to_string(simulation.folder.path().join("c.svg")).unwrap();
@@ -260,11 +261,11 @@ fn a_guarantee_stays_and_deserved_amounts_count_in_place_of_weights() {
             "{policy}"
         );
         assert_eq!(queue_of(&report, policy, "b", &WAITS), json!([30.0, 30.0, 30.0]));
-        // By deserved amounts a is due a quarter and b three quarters from 60 s on, to the end at 91 s.
-        let (a_held, a_due) = ((90.0 + 0.5) / 91.0, (60.0 + 0.25 * 31.0) / 91.0);
+        // By deserved amounts a is due a quarter and b three quarters from 60 s on, to the end at 92 s.
+        let (a_held, a_due) = ((90.0 + 1.0) / 92.0, (60.0 + 0.25 * 32.0) / 92.0);
         assert_percent(&report, policy, "a", [100.0 * a_held, 100.0 * a_due, 0.0]);
-        let short = (0.75 * 30.0 + 0.25) / (0.75 * 31.0);
-        assert_percent(&report, policy, "b", [50.0 / 91.0, 75.0 * 31.0 / 91.0, 100.0 * short]);
+        let short = (0.75 * 30.0 + 0.5) / (0.75 * 32.0);
+        assert_percent(&report, policy, "b", [100.0 / 92.0, 75.0 * 32.0 / 92.0, 100.0 * short]);
     }
 }
 

@@ -142,7 +142,8 @@ fn query(name: &str) -> (Value, Value, Vec<&'static str>) {
         ),
         "cycle" => (
             json!({}),
-            json!({"enqueued": texts(), "bound": by_name(&text), "pipelined": by_name(&text), "evicted": texts()}),
+            json!({"enqueued": texts(), "bound": by_name(&text), "pipelined": by_name(&text), "evicted": texts(),
+                "phases": by_name(&text)}),
             vec![],
         ),
         other => panic!("{other}"),

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use pumice::server::pb;
-use pumice_engine::actions::{CycleAction, run_cycle};
-use pumice_engine::model::ClusterState;
-use pumice_engine::policy::{self, CompileOptions};
+use pumice_engine::actions::{CycleAction, closing_phase, run_cycle};
+use pumice_engine::model::{ClusterState, JobPhase, JobRecord};
+use pumice_engine::policy::{self, CompileOptions, Policy};
 use serde_json::{Value, json};
 
 use super::cluster::{self, members, text};
@@ -60,6 +60,10 @@ pub(super) fn compare_outcome(case: &Value, actions: &[String], outcomes: &[Valu
             let got = ended.phases.get(&job).map(String::as_str);
             differences.same(&format!("phase of {job}"), &phase.as_str(), &got);
         }
+        for (job, phase) in entries(&outcome["closed"]) {
+            let got = ended.closed.get(&job).map(String::as_str);
+            differences.same(&format!("phase of {job} at the end"), &phase.as_str(), &got);
+        }
         differences.verdict()
     })
 }
@@ -78,6 +82,8 @@ struct CycleEnd {
     /// Status and node of every task that waited.
     waited: BTreeMap<String, Value>,
     phases: BTreeMap<String, String>,
+    /// Phases that the session writes when it closes.
+    closed: BTreeMap<String, String>,
 }
 
 impl CycleEnd {
@@ -88,10 +94,15 @@ impl CycleEnd {
         let actions: Vec<CycleAction> = actions.iter().filter_map(|name| CycleAction::from_name(name)).collect();
         let report = run_cycle(opening.clone(), &compiled.policy, &actions, Some(NOW));
         let report = report.map_err(|problem| problem.message)?;
-        Ok(Self::between(case, &opening, report.cycle.cluster_state()))
+        Ok(Self::between(
+            case,
+            &compiled.policy,
+            &opening,
+            report.cycle.cluster_state(),
+        ))
     }
 
-    fn between(case: &Value, opening: &ClusterState, ended: &ClusterState) -> Self {
+    fn between(case: &Value, policy: &Policy, opening: &ClusterState, ended: &ClusterState) -> Self {
         let (mut changed, mut waited) = (BTreeMap::new(), BTreeMap::new());
         for job in members(&case["cluster"]["jobs"]) {
             for task in members(&job["tasks"]) {
@@ -113,15 +124,23 @@ impl CycleEnd {
                 }
             }
         }
-        let phase = |name: &str| {
-            let phase = ended.jobs().get(name).unwrap().record.phase;
-            format!("{phase:?}").replace("Unspecified", "")
+        let phases = |phase: &dyn Fn(&JobRecord) -> JobPhase| {
+            let jobs = ended
+                .jobs()
+                .iter()
+                .map(|(name, job)| (name.to_string(), phase(&job.record)));
+            jobs.map(|(name, phase)| (name, format!("{phase:?}").replace("Unspecified", "")))
+                .collect()
         };
-        let jobs = ended.jobs().iter().map(|(name, _)| (name.to_string(), phase(name)));
+        let closing = |job: &JobRecord| {
+            let tasks = ended.tasks().iter().map(|(_, task)| &task.record);
+            closing_phase(policy, job, tasks.filter(|task| task.job == job.name))
+        };
         Self {
             changed,
             waited,
-            phases: jobs.collect(),
+            phases: phases(&|job| job.phase),
+            closed: phases(&closing),
         }
     }
 }

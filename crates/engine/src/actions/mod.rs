@@ -10,6 +10,7 @@ mod backfill;
 mod claims;
 #[cfg(test)]
 mod claims_tests;
+mod closing_phase;
 mod enqueue;
 mod error_cache;
 mod eviction;
@@ -27,6 +28,7 @@ mod tests;
 use std::sync::Arc;
 
 pub use self::claims::CycleClaims;
+pub use self::closing_phase::closing_phase;
 pub use self::eviction::PREEMPTABLE;
 use self::session::ActionSession;
 use crate::cycle::SchedulingCycle;
@@ -125,6 +127,19 @@ pub enum CycleEvent {
         /// Reason why the subject cannot be evaluated.
         problem: Problem,
     },
+}
+
+impl CycleEvent {
+    /// Task that the event is about; `None`: it is about a job, or something that a plugin cannot judge.
+    pub fn task(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Bound { task, .. }
+            | Self::Pipelined { task, .. }
+            | Self::Nominated { task, .. }
+            | Self::Evicted { task, .. } => Some(task),
+            Self::Enqueued(_) | Self::PassedOver { .. } => None,
+        }
+    }
 }
 
 /// Report of a cycle.

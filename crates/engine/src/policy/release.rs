@@ -173,6 +173,8 @@ pub struct ReleaseRules {
     pub reads_booleans_in_text: bool,
     /// Victims whose job is in no session are skipped, where the release before crashes (#4982).
     pub skips_orphans: bool,
+    /// A task on a node that is being deleted counts for the phase of its job (#5796).
+    pub counts_terminating: bool,
 }
 
 impl ReleaseRules {
@@ -396,6 +398,12 @@ const CHANGES: &[ReleaseChange] = &[
         "#4982",
         "victims whose job is in no session are skipped",
     ),
+    change(
+        "counts_terminating",
+        |own| &mut own.counts_terminating,
+        "#5796",
+        "a job keeps its phase while its pods terminate on their nodes",
+    ),
 ];
 
 const NEWEST: ReleaseRules = ReleaseRules {
@@ -424,6 +432,7 @@ const NEWEST: ReleaseRules = ReleaseRules {
     limits_node_groups: true,
     reads_booleans_in_text: true,
     skips_orphans: true,
+    counts_terminating: true,
 };
 
 const VOLCANO_1_15: ReleaseRules = ReleaseRules {
@@ -434,6 +443,7 @@ const VOLCANO_1_15: ReleaseRules = ReleaseRules {
     counts_volume_images: false,
     balances_pod_level_resources: false,
     limits_node_groups: false,
+    counts_terminating: false,
     ..NEWEST
 };
 
@@ -473,7 +483,7 @@ mod tests {
         assert_eq!(fields, CHANGES.len());
         let count = |one: Release, other: Release| one.changes_between(other).count();
         assert_eq!(count(Release::Volcano1144, Release::Volcano1151), 15);
-        assert_eq!(count(Release::Volcano1151, Release::VolcanoEd72c7c81), 7);
+        assert_eq!(count(Release::Volcano1151, Release::VolcanoEd72c7c81), 8);
         assert_eq!(count(Release::KubeScheduler136, Release::KubeScheduler137), 3);
         assert_eq!(count(Release::Default, Release::VolcanoEd72c7c81), 0);
     }

@@ -317,6 +317,12 @@ impl ExpectedCycle {
                 let bound = outcomes.flat_map(|own| place_texts(&own.bound));
                 (place_texts(wanted).collect(), bound.collect())
             }
+            ExpectedCycle::Phases(wanted) => {
+                let phases = jobs
+                    .iter()
+                    .filter_map(|(job, own)| Some(format!("{job}: {}", own.phase.as_ref()?)));
+                (place_texts(wanted).collect(), phases.collect())
+            }
             ExpectedCycle::Pipelined(wanted) => {
                 let pipelined = outcomes.flat_map(|own| place_texts(&own.pipelined));
                 (place_texts(wanted).collect(), pipelined.collect())
@@ -326,9 +332,9 @@ impl ExpectedCycle {
     }
 }
 
-/// Tasks with their nodes, such as `ns/a: n1`.
-fn place_texts(places: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
-    places.iter().map(|(task, node)| format!("{task}: {node}"))
+/// Names with what they have, such as a task with its node: `ns/a: n1`.
+fn place_texts(named: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
+    named.iter().map(|(name, own)| format!("{name}: {own}"))
 }
 
 fn difference(wanted: &str, got: &str) -> Option<(String, String)> {

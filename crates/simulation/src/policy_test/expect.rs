@@ -82,6 +82,8 @@ pub(super) enum ExpectedCycle {
     Pipelined(BTreeMap<String, String>),
     /// Tasks.
     Evicted(Vec<String>),
+    /// Phases by job.
+    Phases(BTreeMap<String, String>),
 }
 
 /// A rejection; only the fields that are written are compared.
@@ -199,13 +201,18 @@ fn read_query_keys(
 
 /// Expectations about a whole cycle.
 fn read_cycle_keys(fields: &mut MapFields<'_>, key: &mut KeyReader<'_>) -> CaseFileResult<()> {
-    use ExpectedCycle::{Bound, Enqueued, Evicted, Pipelined};
+    use ExpectedCycle::{Bound, Enqueued, Evicted, Phases, Pipelined};
     let of = |wanted: CaseFileResult<ExpectedCycle>| wanted.map(ExpectedResult::Cycle);
     key(fields, "enqueued", &|n, w| of(yaml::texts(n, w).map(Enqueued)))?;
     key(fields, "bound", &|n, w| of(yaml::by_name(n, w, yaml::text).map(Bound)))?;
     key(fields, "pipelined", &|n, w| {
         of(yaml::by_name(n, w, yaml::text).map(Pipelined))
     })?;
+    key(
+        fields,
+        "phases",
+        &|n, w| of(yaml::by_name(n, w, yaml::text).map(Phases)),
+    )?;
     key(fields, "evicted", &|n, w| of(yaml::texts(n, w).map(Evicted)))
 }
 

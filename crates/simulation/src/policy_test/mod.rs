@@ -15,8 +15,8 @@ use clap::Args;
 use regex::Regex;
 use serde_json::json;
 
-use crate::cycle_outcome;
-use case::{CaseSetup, PolicyTestCase};
+use crate::cycle_outcome::{self, simulated_actions};
+use case::PolicyTestCase;
 use compare::{CaseMismatch, CaseResult};
 use pumice_console::not_evaluated::{self, UnevaluatedRow, UnevaluatedSet};
 use pumice_console::state_check::{self, StateWarning};
@@ -246,17 +246,19 @@ async fn evaluate_case(
             let mut items = reply.result.unwrap_or_default().items.into_iter();
             items.next().map(|item| CaseResult::Victims(item, names))
         }
-        CaseQuery::Cycle => Some(run_cycle(services, &case.setup)?),
+        CaseQuery::Cycle => Some(run_cycle(services, case)?),
     };
     result.ok_or_else(|| CommandError::message("error: no result came"))
 }
 
 /// Runs the cycle of a case.
-fn run_cycle(services: &dyn LocalServices, setup: &CaseSetup) -> Result<CaseResult, CommandError> {
+fn run_cycle(services: &dyn LocalServices, case: &PolicyTestCase) -> Result<CaseResult, CommandError> {
+    let setup = &case.setup;
     let policy = match setup.policy(services.built_in_policy()) {
         Ok(policy) => policy,
         Err(rejection) => return Ok(CaseResult::Failed(rejection)),
     };
+    simulated_actions(&policy, &case.name);
     let cluster = services.read_cluster(setup.cluster.clone(), policy.compatibility());
     let cluster = cluster.ok_or_else(|| CommandError::message("a record of the cluster is invalid"))?;
     match cycle_outcome::run(&policy, cluster) {

@@ -132,12 +132,17 @@ fn expectations(outcomes: &CycleOutcomes) -> YamlValue {
         YamlValue::Map(all.into_iter().map(|(task, node)| pair(task, text(node))).collect())
     };
     let evicted: BTreeSet<&String> = outcomes.values().flat_map(|own| &own.evicted).collect();
+    let phases: BTreeMap<String, String> = outcomes
+        .iter()
+        .filter_map(|(job, own)| Some((job.clone(), own.phase.clone()?)))
+        .collect();
     let list = |names: Vec<&String>| YamlValue::List(names.into_iter().map(|name| YamlNode::new(text(name))).collect());
     YamlValue::Map(vec![
         pair("enqueued", list(enqueued.collect())),
         pair("bound", of(outcomes.values().map(|own| &own.bound).collect())),
         pair("pipelined", of(outcomes.values().map(|own| &own.pipelined).collect())),
         pair("evicted", list(evicted.into_iter().collect())),
+        pair("phases", of(vec![&phases])),
     ])
 }
 

@@ -1,11 +1,15 @@
 //! Tasks and jobs of a simulation by whole cycles, as their records change: by the scheduler, by their controllers, by time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use prost_types::Timestamp;
 use serde::Serialize;
 
 use super::workload::Workload;
+use pumice_engine::actions::{CycleEvent, CycleReport, closing_phase};
+use pumice_engine::model::JobPhase;
+use pumice_engine::policy::Policy;
 use pumice_protocol::v1 as pb;
 
 /// Status of a task that was being deleted from the start, and has ended.
@@ -66,15 +70,6 @@ struct CycleJob {
     tasks: BTreeSet<String>,
 }
 
-/// Change of a job's phase.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PhaseChange {
-    /// The next cycle may treat the job in another way.
-    Rescheduled,
-    /// All tasks of the job have ended.
-    Ended,
-}
-
 /// Tasks and jobs of a simulation, and which of their records changed.
 #[derive(Debug, Default)]
 pub(super) struct CycleTasks {
@@ -82,6 +77,8 @@ pub(super) struct CycleTasks {
     jobs: BTreeMap<String, CycleJob>,
     changed_tasks: BTreeSet<String>,
     changed_jobs: BTreeSet<String>,
+    /// Jobs that may get another phase when the next cycle ends.
+    unsettled_jobs: BTreeSet<String>,
     removed: pb::Removals,
     /// Nodes that the last cycle pipelined tasks to.
     pipelined: BTreeMap<String, String>,
@@ -140,12 +137,14 @@ impl CycleTasks {
         };
         self.jobs.insert(job.name.clone(), made);
         self.changed_jobs.insert(job.name.clone());
+        self.unsettled_jobs.insert(job.name.clone());
     }
 
     /// Adds a task.
     pub(super) fn put(&mut self, task: &pb::Task, arrived_at: Option<f64>, run_seconds: Option<f64>) {
         if let Some(job) = self.jobs.get_mut(&task.job) {
             job.tasks.insert(task.name.clone());
+            self.unsettled_jobs.insert(task.job.clone());
         }
         self.changed_tasks.insert(task.name.clone());
         let made = CycleTask::new(task, arrived_at, run_seconds);
@@ -155,7 +154,7 @@ impl CycleTasks {
     fn change(&mut self, name: &str) -> Option<&mut CycleTask> {
         let task = self.tasks.get_mut(name)?;
         self.changed_tasks.insert(name.to_owned());
-        self.changed_jobs.insert(task.record.job.clone());
+        self.unsettled_jobs.insert(task.record.job.clone());
         Some(task)
     }
 
@@ -234,29 +233,52 @@ impl CycleTasks {
         }
     }
 
-    /// Sets a job's phase to Inqueue, the phase after admission.
-    pub(super) fn enqueue(&mut self, name: &str) {
-        if let Some(job) = self.jobs.get_mut(name) {
-            job.record.set_phase(pb::JobPhase::Inqueue);
-            self.changed_jobs.insert(name.to_owned());
-        }
+    /// Phases that a cycle with this end writes, of jobs that may get another one.
+    pub(super) fn closing_phases(&mut self, policy: &Policy, end: &CycleReport) -> Vec<(String, JobPhase)> {
+        let mut jobs = std::mem::take(&mut self.unsettled_jobs);
+        let state = end.cycle.cluster_state();
+        let job_of = |task: &Arc<str>| state.tasks().get(task).map(|task| &task.record.job);
+        let changed = end.events.iter().filter_map(|event| match event {
+            CycleEvent::Enqueued(job) => Some(job),
+            other => other.task().and_then(job_of),
+        });
+        jobs.extend(changed.map(ToString::to_string));
+        let phases = jobs.into_iter().filter_map(|name| {
+            let job = &state.jobs().get(name.as_str())?.record;
+            let tasks = self.jobs.get(&name)?.tasks.iter();
+            let tasks = tasks.filter_map(|task| state.tasks().get(task.as_str()));
+            let phase = closing_phase(policy, job, tasks.map(|task| &task.record));
+            Some((name, phase))
+        });
+        phases.collect()
     }
 
-    /// Sets the phases of changed jobs, as Volcano does at the end of a cycle (ed72c7c81,
-    /// pkg/scheduler/framework/session.go, jobStatus).
-    pub(super) fn update_phases(&mut self) -> Vec<(String, PhaseChange)> {
-        let mut changes = Vec::new();
-        for name in &self.changed_jobs {
-            let Some(job) = self.jobs.get_mut(name) else { continue };
-            let phase = phase_of(job, &self.tasks);
-            if phase == pb::JobPhase::Completed {
-                changes.push((name.clone(), PhaseChange::Ended));
-            } else if phase != job.record.phase() {
-                changes.push((name.clone(), PhaseChange::Rescheduled));
-            }
-            job.record.set_phase(phase);
-        }
-        changes
+    /// Gives a job a phase. Returns true if it had another one.
+    pub(super) fn set_phase(&mut self, name: &str, phase: JobPhase) -> bool {
+        let phase = match phase {
+            JobPhase::Unspecified => pb::JobPhase::Unspecified,
+            JobPhase::Pending => pb::JobPhase::Pending,
+            JobPhase::Inqueue => pb::JobPhase::Inqueue,
+            JobPhase::Running => pb::JobPhase::Running,
+            JobPhase::Unknown => pb::JobPhase::Unknown,
+            JobPhase::Completed => pb::JobPhase::Completed,
+        };
+        let Some(job) = self.jobs.get_mut(name).filter(|job| job.record.phase() != phase) else {
+            return false;
+        };
+        job.record.set_phase(phase);
+        self.changed_jobs.insert(name.to_owned());
+        true
+    }
+
+    /// True if a job has tasks, and all have ended.
+    pub(super) fn has_ended(&self, name: &str) -> bool {
+        let tasks = self.jobs.get(name).map(|job| &job.tasks);
+        let ended = |task: &String| {
+            let status = self.tasks.get(task).map(|task| task.record.status());
+            matches!(status, Some(pb::TaskStatus::Succeeded | pb::TaskStatus::Failed))
+        };
+        tasks.is_some_and(|tasks| !tasks.is_empty() && tasks.iter().all(ended))
     }
 
     /// Names of the jobs that are not enqueued.
@@ -273,6 +295,7 @@ impl CycleTasks {
         }
         self.jobs.remove(name);
         self.changed_jobs.remove(name);
+        self.unsettled_jobs.remove(name);
         self.removed.jobs.push(name.to_owned());
     }
 
@@ -329,40 +352,5 @@ impl CycleTasks {
             ..pb::Cluster::default()
         };
         (put, std::mem::take(&mut self.removed))
-    }
-}
-
-/// Phase of a job by its tasks.
-fn phase_of(job: &CycleJob, tasks: &BTreeMap<String, CycleTask>) -> pb::JobPhase {
-    let statuses = job
-        .tasks
-        .iter()
-        .filter_map(|name| Some(tasks.get(name)?.record.status()));
-    let (mut runs, mut ended) = (0_i32, 0_i32);
-    for status in statuses {
-        match status {
-            pb::TaskStatus::Running | pb::TaskStatus::Bound | pb::TaskStatus::Binding | pb::TaskStatus::Allocated => {
-                runs = runs.saturating_add(1);
-            }
-            pb::TaskStatus::Succeeded | pb::TaskStatus::Failed => ended = ended.saturating_add(1),
-            pb::TaskStatus::Unspecified
-            | pb::TaskStatus::Pending
-            | pb::TaskStatus::Pipelined
-            | pb::TaskStatus::Releasing
-            | pb::TaskStatus::Unknown => {}
-        }
-    }
-    let present = job.record.phase();
-    let placed = runs.saturating_add(ended);
-    if placed > 0 && usize::try_from(ended).is_ok_and(|ended| ended == job.tasks.len()) {
-        pb::JobPhase::Completed
-    } else if placed > 0 && placed >= job.record.min_member {
-        pb::JobPhase::Running
-    } else if runs > 0 {
-        pb::JobPhase::Unknown
-    } else if present == pb::JobPhase::Inqueue {
-        present
-    } else {
-        pb::JobPhase::Pending
     }
 }

@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use tokio::time::Instant;
 
 use super::cluster::{SimulatedCluster, micros};
-use super::cycle_tasks::{CycleTasks, PhaseChange};
+use super::cycle_tasks::CycleTasks;
 use super::queue_amounts::QueueAmounts;
 use super::queues::QueueTallies;
 use super::report::{AllocationLevels, CycleOutcome, DecisionSpeed, PolicyOutcome};
@@ -18,6 +18,7 @@ use super::run::TIMELINE_POINTS;
 use super::standstill::{StandstillWatch, TaskStandstill};
 use super::usage::{count, requested_amounts};
 use super::workload::Workload;
+use crate::cycle_outcome::simulated_actions;
 use pumice_console::{CommandError, LocalServices, output};
 use pumice_engine::PolicyInForce;
 use pumice_engine::actions::{CycleAction, CycleClaims, CycleEvent, CycleQuery, run_cycle_with};
@@ -113,7 +114,7 @@ pub(super) async fn run(
         }
     }
     let mut run = CycleRun {
-        actions: known_actions(candidate, &policy),
+        actions: simulated_actions(&policy.policy, &candidate.name),
         cluster,
         candidate,
         policy,
@@ -136,21 +137,6 @@ pub(super) async fn run(
     };
     run.run_to_end(progress).await?;
     Ok(run.into_outcome())
-}
-
-/// Actions of the policy that are simulated; others are named.
-fn known_actions(candidate: &CandidatePolicy, policy: &PolicyInForce) -> Vec<CycleAction> {
-    let mut actions = Vec::new();
-    for name in &policy.policy.spec().actions {
-        match CycleAction::from_name(name) {
-            Some(action) => actions.push(action),
-            None => output::note(&format!(
-                "warning: {}: the action {name} is not simulated",
-                candidate.name
-            )),
-        }
-    }
-    actions
 }
 
 impl CycleRun<'_> {
@@ -294,15 +280,17 @@ impl CycleRun<'_> {
         self.changed = false;
         self.tasks.forget_promises();
         self.claims.record(&report.events);
+        let phases = self.tasks.closing_phases(&self.policy.policy, &report);
         for event in &report.events {
             self.handle_event(event);
         }
         let cycle = self.last_tick.unwrap_or_default();
         self.standstill.follow(&report.events, &self.tasks, cycle);
-        for (job, change) in self.tasks.update_phases() {
-            self.changed |= change == PhaseChange::Rescheduled;
-            if change == PhaseChange::Ended {
+        for (job, phase) in phases {
+            if self.tasks.has_ended(&job) {
                 self.tasks.remove_job(&job);
+            } else {
+                self.changed |= self.tasks.set_phase(&job, phase);
             }
         }
         self.count_first_cycle();
@@ -336,7 +324,7 @@ impl CycleRun<'_> {
 
     fn handle_event(&mut self, event: &CycleEvent) {
         match event {
-            CycleEvent::Enqueued(job) => self.tasks.enqueue(job),
+            CycleEvent::Enqueued(_) => {}
             CycleEvent::Bound { task, node } => self.bind(task, node),
             CycleEvent::Evicted { task, preemptor, .. } => self.evict(task, preemptor),
             // The next cycle decides again.
