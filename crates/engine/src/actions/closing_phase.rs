@@ -1,5 +1,5 @@
 //! Phase that a session writes to a job when it closes (Volcano ed72c7c81, pkg/scheduler/framework/session.go, getPodGroupPhase,
-//! and pkg/scheduler/plugins/gang, OnSessionClose).
+//! and `OnSessionClose` of pkg/scheduler/plugins/gang).
 
 use crate::model::{JobPhase, JobRecord, TaskRecord, TaskStatus};
 use crate::policy::Policy;
@@ -46,7 +46,7 @@ impl ClosingTally {
         self.scheduled.saturating_add(self.terminating)
     }
 
-    /// True if `gang` calls a job with this minimum unschedulable.
+    /// True if a plugin that marks unready jobs marks one with this minimum.
     fn lacks_tasks(&self, least: i32) -> bool {
         let only_terminates = self.terminating > 0 && self.waiting == 0 && self.occupying() >= least;
         self.all > 0 && self.ready < least && !only_terminates
@@ -62,12 +62,13 @@ pub fn closing_phase<'t>(policy: &Policy, job: &JobRecord, tasks: impl Iterator<
     if !policy.compatibility().release().rules().counts_terminating {
         tally.terminating = 0;
     }
-    if tally.running > 0 && policy.registered("gang").is_some() && tally.lacks_tasks(job.min_member) {
+    if tally.running > 0 && policy.marks_unready_jobs() && tally.lacks_tasks(job.min_member) {
         JobPhase::Unknown
     } else if tally.occupying() < job.min_member {
-        match job.phase {
-            JobPhase::Inqueue => JobPhase::Inqueue,
-            _ => JobPhase::Pending,
+        if job.phase == JobPhase::Inqueue {
+            JobPhase::Inqueue
+        } else {
+            JobPhase::Pending
         }
     } else if tally.occupying() == tally.ended {
         JobPhase::Completed

@@ -434,6 +434,7 @@ pub const EVERY_LABEL: &str = "*";
 
 /// Registry entry of a plugin.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact about the plugin by itself")]
 pub struct PluginDef {
     /// Name of the plugin in a policy.
     pub name: &'static str,
@@ -460,6 +461,8 @@ pub struct PluginDef {
     /// True if the plugin keeps quotas of queues: a policy that also has one of Volcano's unserved plugins for quotas gets a
     /// warning.
     pub keeps_quotas: bool,
+    /// True if the plugin marks jobs that are not ready when a session closes.
+    pub marks_unready_jobs: bool,
     /// Meanings of the values of its order keys.
     pub order_keys: OrderKeyMeanings,
     /// Switch with which the plugin excludes another one in its tier; `None`: it excludes none.
@@ -498,6 +501,7 @@ impl PluginDef {
             default_weight: None,
             prepares_itself: false,
             keeps_quotas: false,
+            marks_unready_jobs: false,
             order_keys: OrderKeyMeanings { jobs: &[], queues: &[] },
             excludes: None,
             gauges: false,

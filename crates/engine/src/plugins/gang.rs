@@ -15,6 +15,7 @@ use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwit
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
     families: &["order", "victims"],
+    marks_unready_jobs: true,
     order_keys: OrderKeyMeanings {
         jobs: &[OrderKeyPart::flag("ready")],
         queues: &[],

@@ -238,9 +238,12 @@ impl CycleTasks {
         let mut jobs = std::mem::take(&mut self.unsettled_jobs);
         let state = end.cycle.cluster_state();
         let job_of = |task: &Arc<str>| state.tasks().get(task).map(|task| &task.record.job);
-        let changed = end.events.iter().filter_map(|event| match event {
-            CycleEvent::Enqueued(job) => Some(job),
-            other => other.task().and_then(job_of),
+        let changed = end.events.iter().filter_map(|event| {
+            if let CycleEvent::Enqueued(job) = event {
+                Some(job)
+            } else {
+                event.task().and_then(job_of)
+            }
         });
         jobs.extend(changed.map(ToString::to_string));
         let phases = jobs.into_iter().filter_map(|name| {

@@ -8,7 +8,7 @@ use crate::devices::DevicePick;
 use crate::model::constraints::ConstraintSet;
 use crate::model::resource_name::ResourceKind;
 use crate::model::{ClusterState, LabelKinds, StateDiff, TaskRecord};
-use crate::plugin::{Plugin, PluginContext, PluginHooks, TemplateRule, VictimKind};
+use crate::plugin::{Plugin, PluginContext, PluginDef, PluginHooks, TemplateRule, VictimKind};
 use crate::plugin_state::PluginStates;
 use crate::plugins;
 use crate::policy::unserved::UnservedEffect;
@@ -230,8 +230,16 @@ impl Policy {
 
     /// True if a plugin of the document has gauges of queues.
     pub fn has_gauges(&self) -> bool {
-        let mut defs = self.registered.keys().filter_map(|name| plugins::find(name));
-        defs.any(|def| def.gauges)
+        self.defs().any(|def| def.gauges)
+    }
+
+    /// True if a plugin of the document marks jobs that are not ready when a session closes.
+    pub(crate) fn marks_unready_jobs(&self) -> bool {
+        self.defs().any(|def| def.marks_unready_jobs)
+    }
+
+    fn defs(&self) -> impl Iterator<Item = &'static PluginDef> {
+        self.registered.keys().filter_map(|name| plugins::find(name))
     }
 
     /// True if a plugin of the document may have a state.
