@@ -233,7 +233,8 @@ impl CycleTasks {
         }
     }
 
-    /// Phases that a cycle with this end writes, of jobs that may get another one.
+    /// Phases that a cycle with this end writes, of jobs that may get another one. A job whose tasks are still to come keeps its
+    /// phase, where Volcano calls it completed if its minimum is 0.
     pub(super) fn closing_phases(&mut self, policy: &Policy, end: &CycleReport) -> Vec<(String, JobPhase)> {
         let mut jobs = std::mem::take(&mut self.unsettled_jobs);
         let state = end.cycle.cluster_state();
@@ -248,9 +249,13 @@ impl CycleTasks {
         jobs.extend(changed.map(ToString::to_string));
         let phases = jobs.into_iter().filter_map(|name| {
             let job = &state.jobs().get(name.as_str())?.record;
-            let tasks = self.jobs.get(&name)?.tasks.iter();
-            let tasks = tasks.filter_map(|task| state.tasks().get(task.as_str()));
-            let phase = closing_phase(policy, job, tasks.map(|task| &task.record));
+            let tasks = &self.jobs.get(&name)?.tasks;
+            let stored = tasks.iter().filter_map(|task| state.tasks().get(task.as_str()));
+            let phase = if tasks.is_empty() {
+                job.phase
+            } else {
+                closing_phase(policy, job, stored.map(|task| &task.record))
+            };
             Some((name, phase))
         });
         phases.collect()
