@@ -160,7 +160,7 @@ pub struct ReleaseRules {
     /// A selector of namespaces of the pod itself selects the namespaces that it matches, and no others (kube-scheduler 1.37).
     pub closes_namespace_selectors: bool,
     /// The extension point `podGroupPostFilter` and the plugin `DeferredPodScheduling` (kube-scheduler 1.37).
-    pub has_placements: bool,
+    pub has_deferred_scheduling: bool,
     /// Balanced allocation reads pod-level resources of the task (#5287).
     pub balances_pod_level_resources: bool,
     /// The reason of the taint filter names no taint (Kubernetes 1.35).
@@ -357,8 +357,8 @@ const CHANGES: &[ReleaseChange] = &[
         "a selector of namespaces that one without labels matches no longer selects all",
     ),
     change(
-        "has_placements",
-        |own| &mut own.has_placements,
+        "has_deferred_scheduling",
+        |own| &mut own.has_deferred_scheduling,
         "Kubernetes 1.37",
         "the extension point podGroupPostFilter and the plugin DeferredPodScheduling",
     ),
@@ -425,7 +425,7 @@ const NEWEST: ReleaseRules = ReleaseRules {
     counts_volume_images: true,
     ranges_volume_images: false,
     closes_namespace_selectors: false,
-    has_placements: false,
+    has_deferred_scheduling: false,
     balances_pod_level_resources: true,
     hides_taint_in_reason: true,
     reads_preferred_order: true,
@@ -469,7 +469,7 @@ const VOLCANO_1_14: ReleaseRules = ReleaseRules {
 const KUBE_SCHEDULER_1_37: ReleaseRules = ReleaseRules {
     ranges_volume_images: true,
     closes_namespace_selectors: true,
-    has_placements: true,
+    has_deferred_scheduling: true,
     ..NEWEST
 };
 

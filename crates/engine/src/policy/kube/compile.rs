@@ -245,7 +245,7 @@ fn profile_plugins(
 
 /// Refuses what came after the release that is followed. `corrected` takes what any release has.
 fn check_release(profile: &KubeProfile, compatibility: Compatibility, report: &mut DiagnosticReport) {
-    if !compatibility.is_upstream() || compatibility.release().rules().has_placements {
+    if !compatibility.is_upstream() || compatibility.release().rules().has_deferred_scheduling {
         return;
     }
     for (point, set) in &profile.plugins {
