@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::job_tallies::{JOB_TALLIES, JobTallies, JobTally, StatusCounts};
-use crate::model::{ClusterState, JobRecord, Problem, TaskStatus};
+use super::job_tallies::{JOB_TALLIES, JobTallies, JobTally};
+use crate::model::{ClusterState, JobRecord, Problem, StatusCounts, TaskStatus};
 use crate::plugin::{
     GroupOpinion, JobObjection, JobOpinion, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef,
     PluginHooks, TaskGroup, VictimQuery,

@@ -4,71 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::held_bytes::held_bytes;
-use crate::model::{ClusterState, Problem, SortedTable, TaskRecord, TaskStatus};
+use crate::model::{ClusterState, Problem, SortedTable, StatusCounts, TaskRecord};
 use crate::plugin::PluginContext;
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
-
-/// Number of statuses of a task.
-const STATUSES: usize = TaskStatus::Unknown as usize + 1;
-
-/// Numbers of tasks by status.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct StatusCounts {
-    by_status: [u32; STATUSES],
-    /// Pending tasks that request nothing but pods.
-    without_requests: u32,
-}
-
-held_bytes! { plain StatusCounts }
-
-impl StatusCounts {
-    fn change(&mut self, task: &TaskRecord, joins: bool) {
-        let without_requests = task.status == TaskStatus::Pending && task.requests.is_only_pods();
-        let places = [
-            self.by_status.get_mut(task.status as usize),
-            without_requests.then_some(&mut self.without_requests),
-        ];
-        for place in places.into_iter().flatten() {
-            *place = if joins { *place + 1 } else { place.saturating_sub(1) };
-        }
-    }
-
-    /// Number of tasks in a status.
-    pub(super) fn of(&self, status: TaskStatus) -> i64 {
-        self.by_status.get(status as usize).copied().unwrap_or(0).into()
-    }
-
-    /// Number of tasks that hold resources: those in Allocated, Binding, Bound and Running.
-    pub(super) fn held(&self) -> i64 {
-        let held = [
-            TaskStatus::Allocated,
-            TaskStatus::Binding,
-            TaskStatus::Bound,
-            TaskStatus::Running,
-        ];
-        held.into_iter().map(|status| self.of(status)).sum()
-    }
-
-    /// Number of tasks that hold resources or succeeded.
-    pub(super) fn ready(&self) -> i64 {
-        self.held() + self.of(TaskStatus::Succeeded)
-    }
-
-    /// Number of pending tasks that request nothing but pods.
-    pub(super) fn without_requests(&self) -> i64 {
-        self.without_requests.into()
-    }
-
-    /// Number of tasks that hold resources, succeeded, or wait on or for a node.
-    pub(super) fn valid(&self) -> i64 {
-        self.ready() + self.of(TaskStatus::Pipelined) + self.of(TaskStatus::Pending)
-    }
-
-    /// Number of all tasks.
-    pub(super) fn total(&self) -> i64 {
-        self.by_status.iter().map(|count| i64::from(*count)).sum()
-    }
-}
 
 /// Numbers of tasks of one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -229,7 +167,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{GangMember, NodeSlot, ResourceAmounts, ResourceId, StateDiff, TaskFields};
+    use crate::model::{GangMember, NodeSlot, ResourceAmounts, ResourceId, StateDiff, TaskFields, TaskStatus};
     use crate::plugin_state::TaskTransition;
 
     fn task(number: u8, kind: u8, status: u8) -> TaskRecord {
