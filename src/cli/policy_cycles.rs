@@ -9,7 +9,7 @@ use super::policy_diff::{ComparedCluster, ComparedPolicy};
 use pumice_console::{CommandError, LocalServices as _};
 use pumice_engine::policy::{Compatibility, Release, ReleaseChange};
 use pumice_protocol::v1 as pb;
-use pumice_simulation::cycle_outcome::{self, CycleOutcomes, JobOutcome, simulated_actions};
+use pumice_simulation::cycle_outcome::{self, CycleOutcomes, JobOutcome};
 
 /// Job that two cycles end differently for.
 #[derive(Debug, Serialize)]
@@ -47,7 +47,7 @@ pub(super) fn compare(
 ) -> Result<Option<Vec<JobDifference>>, CommandError> {
     let own = |policy: &ComparedPolicy| {
         if let Ok(compiled) = policy.compile(policy.compatibility) {
-            simulated_actions(&compiled.policy, &policy.title);
+            cycle_outcome::note_unsimulated_actions(&compiled.policy, &policy.title);
         }
         outcomes(
             policy,

@@ -8,6 +8,7 @@ use pumice_console::output;
 use pumice_engine::actions::{CycleAction, CycleEvent, closing_phase, run_cycle};
 use pumice_engine::model::{ClusterState, JobPhase, Problem, TaskRecord};
 use pumice_engine::policy::Policy;
+use pumice_protocol::v1 as pb;
 
 /// Outcome of a cycle for one job and its tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -52,20 +53,17 @@ impl JobOutcome {
     }
 }
 
-/// Actions of a policy that cycles run here. Others are named, once for a subject such as a file.
-pub fn simulated_actions(policy: &Policy, subject: &str) -> Vec<CycleAction> {
-    for name in policy
-        .spec()
-        .actions
-        .iter()
-        .filter(|name| CycleAction::from_name(name).is_none())
-    {
-        output::note(&format!("warning: {subject}: the action {name} is not simulated"));
+/// Names the actions of a policy that no cycle runs here, once for a subject such as a file.
+pub fn note_unsimulated_actions(policy: &Policy, subject: &str) {
+    for name in &policy.spec().actions {
+        if CycleAction::from_name(name).is_none() {
+            output::note(&format!("warning: {subject}: the action {name} is not simulated"));
+        }
     }
-    actions(policy)
 }
 
-fn actions(policy: &Policy) -> Vec<CycleAction> {
+/// Actions of a policy that cycles run here.
+pub(crate) fn simulated_actions(policy: &Policy) -> Vec<CycleAction> {
     let names = policy.spec().actions.iter();
     names.filter_map(|name| CycleAction::from_name(name)).collect()
 }
@@ -75,11 +73,11 @@ fn actions(policy: &Policy) -> Vec<CycleAction> {
 /// # Errors
 /// The reference crashes in the cycle.
 pub fn run(policy: &Policy, state: ClusterState) -> Result<Option<CycleOutcomes>, Problem> {
-    let actions = actions(policy);
+    let actions = simulated_actions(policy);
     if actions.is_empty() {
         return Ok(None);
     }
-    let (jobs, tasks) = (state.jobs().clone(), state.tasks().clone());
+    let tasks = state.tasks().clone();
     let report = run_cycle(state, policy, &actions, None)?;
     let mut outcomes = CycleOutcomes::new();
     let job_of = |task: &str| tasks.get(task).map_or("", |stored| &*stored.record.job);
@@ -100,34 +98,37 @@ pub fn run(policy: &Policy, state: ClusterState) -> Result<Option<CycleOutcomes>
             CycleEvent::Nominated { .. } | CycleEvent::PassedOver { .. } => {}
         }
     }
-    add_phases(&mut outcomes, policy, report.cycle.cluster_state(), |job| {
-        jobs.get(job)
-            .map_or(JobPhase::Unspecified, |stored| stored.record.phase)
-    });
+    add_phases(&mut outcomes, policy, report.cycle.cluster_state());
     Ok(Some(outcomes))
 }
 
-/// Adds the phases that a cycle with this end writes, where they differ from those before it.
-fn add_phases(outcomes: &mut CycleOutcomes, policy: &Policy, end: &ClusterState, before: impl Fn(&str) -> JobPhase) {
+/// Adds the phases that a cycle with this end writes, where they differ from those that its actions left.
+fn add_phases(outcomes: &mut CycleOutcomes, policy: &Policy, end: &ClusterState) {
     let mut tasks: BTreeMap<&str, Vec<&TaskRecord>> = BTreeMap::new();
     for (_, stored) in end.tasks().iter() {
         tasks.entry(&stored.record.job).or_default().push(&stored.record);
     }
-    let word = |phase: JobPhase| match phase {
-        JobPhase::Unspecified | JobPhase::Pending => "pending",
-        JobPhase::Inqueue => "inqueue",
-        JobPhase::Running => "running",
-        JobPhase::Unknown => "unknown",
-        JobPhase::Completed => "completed",
-    };
     for (name, stored) in end.jobs().iter() {
         let own = tasks.get(&**name).into_iter().flatten().copied();
-        let phase = word(closing_phase(policy, &stored.record, own));
-        let enqueues = outcomes.get(&**name).is_some_and(|own| own.enqueued);
-        let known = if enqueues { "inqueue" } else { word(before(name)) };
-        if phase != known {
-            of_job(outcomes, name).phase = Some(phase.to_owned());
+        let phase = closing_phase(policy, &stored.record, own);
+        let is_known =
+            phase == stored.record.phase || phase == JobPhase::Pending && stored.record.phase == JobPhase::Unspecified;
+        if !is_known {
+            let word = wire_phase(phase).as_str_name().trim_start_matches("JOB_PHASE_");
+            of_job(outcomes, name).phase = Some(word.to_lowercase());
         }
+    }
+}
+
+/// Phase as records have it.
+pub(crate) fn wire_phase(phase: JobPhase) -> pb::JobPhase {
+    match phase {
+        JobPhase::Unspecified => pb::JobPhase::Unspecified,
+        JobPhase::Pending => pb::JobPhase::Pending,
+        JobPhase::Inqueue => pb::JobPhase::Inqueue,
+        JobPhase::Running => pb::JobPhase::Running,
+        JobPhase::Unknown => pb::JobPhase::Unknown,
+        JobPhase::Completed => pb::JobPhase::Completed,
     }
 }
 

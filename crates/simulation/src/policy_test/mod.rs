@@ -15,7 +15,7 @@ use clap::Args;
 use regex::Regex;
 use serde_json::json;
 
-use crate::cycle_outcome::{self, simulated_actions};
+use crate::cycle_outcome;
 use case::PolicyTestCase;
 use compare::{CaseMismatch, CaseResult};
 use pumice_console::not_evaluated::{self, UnevaluatedRow, UnevaluatedSet};
@@ -258,7 +258,7 @@ fn run_cycle(services: &dyn LocalServices, case: &PolicyTestCase) -> Result<Case
         Ok(policy) => policy,
         Err(rejection) => return Ok(CaseResult::Failed(rejection)),
     };
-    simulated_actions(&policy, &case.name);
+    cycle_outcome::note_unsimulated_actions(&policy, &case.name);
     let cluster = services.read_cluster(setup.cluster.clone(), policy.compatibility());
     let cluster = cluster.ok_or_else(|| CommandError::message("a record of the cluster is invalid"))?;
     match cycle_outcome::run(&policy, cluster) {

@@ -7,6 +7,7 @@ use prost_types::Timestamp;
 use serde::Serialize;
 
 use super::workload::Workload;
+use crate::cycle_outcome::wire_phase;
 use pumice_engine::actions::{CycleEvent, CycleReport, closing_phase};
 use pumice_engine::model::JobPhase;
 use pumice_engine::policy::Policy;
@@ -263,14 +264,7 @@ impl CycleTasks {
 
     /// Gives a job a phase. Returns true if it had another one.
     pub(super) fn set_phase(&mut self, name: &str, phase: JobPhase) -> bool {
-        let phase = match phase {
-            JobPhase::Unspecified => pb::JobPhase::Unspecified,
-            JobPhase::Pending => pb::JobPhase::Pending,
-            JobPhase::Inqueue => pb::JobPhase::Inqueue,
-            JobPhase::Running => pb::JobPhase::Running,
-            JobPhase::Unknown => pb::JobPhase::Unknown,
-            JobPhase::Completed => pb::JobPhase::Completed,
-        };
+        let phase = wire_phase(phase);
         let Some(job) = self.jobs.get_mut(name).filter(|job| job.record.phase() != phase) else {
             return false;
         };

@@ -18,7 +18,7 @@ use super::run::TIMELINE_POINTS;
 use super::standstill::{StandstillWatch, TaskStandstill};
 use super::usage::{count, requested_amounts};
 use super::workload::Workload;
-use crate::cycle_outcome::simulated_actions;
+use crate::cycle_outcome::{note_unsimulated_actions, simulated_actions};
 use pumice_console::{CommandError, LocalServices, output};
 use pumice_engine::PolicyInForce;
 use pumice_engine::actions::{CycleAction, CycleClaims, CycleEvent, CycleQuery, run_cycle_with};
@@ -113,8 +113,9 @@ pub(super) async fn run(
             timeline.insert((micros(cycle_rules.grace), TimedChange::Vanishes, name));
         }
     }
+    note_unsimulated_actions(&policy.policy, &candidate.name);
     let mut run = CycleRun {
-        actions: simulated_actions(&policy.policy, &candidate.name),
+        actions: simulated_actions(&policy.policy),
         cluster,
         candidate,
         policy,
