@@ -25,6 +25,9 @@ rustc="$(rustc --version)"
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
 
+# The C library copies and fills memory by other instructions on each processor; with these features off, by the same on all.
+export GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX2,-AVX2_Usable,-AVX_Fast_Unaligned_Load,-ERMS,-FSRM
+
 # Instructions of a path that is run a given number of times.
 instructions() {
   valgrind --tool=callgrind --callgrind-out-file="$folder/out" "$built" "$1" "$2" 2>"$folder/log" || {

@@ -166,12 +166,13 @@ async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
     print_change(&mut connection, before, reply, tried).await
 }
 
-/// Prints the sources whose labels the server waits for.
+/// Prints the sources that have to send their records again.
 fn note_awaited_sources(sources: &[String]) {
     if !sources.is_empty() {
         output::note(&format!(
-            "note: the policy reads labels that were not stored; until they come, its filters refuse. Sources that follow a \
-             cluster are asked for a full sync, and files have to be loaded again: {}",
+            "note: records were read for other policies, without labels that this one reads or with pods derived by another release; \
+             filters that read such labels refuse until the records come again. Sources that follow a cluster are asked for a full \
+             sync, and files have to be loaded again: {}",
             sources.join(", ")
         ));
     }

@@ -260,7 +260,7 @@ fn deletion_details(done: &DeletedPolicy) -> AuditDetails {
     ]
 }
 
-/// Warns of sources whose records lack labels that a policy in force reads.
+/// Warns of sources whose records have to be read otherwise for a policy in force.
 pub(super) fn warn_of_awaited_sources(policy: &str, sources: &[Arc<str>]) {
     if sources.is_empty() {
         return;
@@ -268,7 +268,8 @@ pub(super) fn warn_of_awaited_sources(policy: &str, sources: &[Arc<str>]) {
     let sources = sources.join(", ");
     tracing::warn!(
         policy, %sources,
-        "the policy reads labels that were not kept: filters refuse until the sources have sent their records again"
+        "records were read for other policies, without labels that this one reads or with pods derived by another release: filters that read \
+         such labels refuse until the sources have sent their records again"
     );
 }
 

@@ -470,10 +470,11 @@ type ReloadPolicyResponse struct {
 	// Unspecified in a dry run.
 	Durability Durability `protobuf:"varint,5,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
 	// Sources whose records lack labels that the policy reads, because no active
-	// policy read them when the records arrived. The server requests a full sync
-	// from LIVE sources (LABELS_NEEDED). Load a file again yourself. Until then
-	// Filter fails under this policy, and other results list its plugins in
-	// `not_evaluated`.
+	// policy read them when the records arrived, or whose pods were derived by the
+	// rules of another release. The server requests a full sync from LIVE sources
+	// (LABELS_NEEDED, RELEASE_CHANGED). Load a file again yourself. Without labels
+	// Filter fails under this policy until then, and other results list its plugins
+	// in `not_evaluated`. Amounts of pods stay as they were derived.
 	AwaitedSources []string `protobuf:"bytes,6,rep,name=awaited_sources,json=awaitedSources,proto3" json:"awaited_sources,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

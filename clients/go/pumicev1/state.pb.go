@@ -245,8 +245,13 @@ type Batch struct {
 	// not end the silence of the source: leases pause and the source becomes stale
 	// as without the batch.
 	ChangesMissing bool `protobuf:"varint,10,opt,name=changes_missing,json=changesMissing,proto3" json:"changes_missing,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Release by whose rules the source derived the requests of pods, as ReloadPolicy
+	// names it: for example "volcano-1.15.1". If policies follow a release that
+	// derives them otherwise, the server requests a resync (RELEASE_CHANGED). Empty:
+	// the source derives nothing, or sends `put.objects`, which the server derives.
+	PodRelease    string `protobuf:"bytes,11,opt,name=pod_release,json=podRelease,proto3" json:"pod_release,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Batch) Reset() {
@@ -347,6 +352,13 @@ func (x *Batch) GetChangesMissing() bool {
 		return x.ChangesMissing
 	}
 	return false
+}
+
+func (x *Batch) GetPodRelease() string {
+	if x != nil {
+		return x.PodRelease
+	}
+	return ""
 }
 
 // A record that its source could not read or convert.
@@ -697,10 +709,13 @@ func (x *BatchOutcome) GetWarnings() []*Problem {
 // A request to the source for a full sync.
 type Resync struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stable code: GAP, FENCED, SOURCE_UNKNOWN, EPOCH_CHANGED, LABELS_NEEDED.
+	// Stable code: GAP, FENCED, SOURCE_UNKNOWN, EPOCH_CHANGED, LABELS_NEEDED,
+	// RESOURCES_NEEDED, RELEASE_CHANGED.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Sentence for people.
-	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// Release by whose rules the source has to derive the requests of pods.
+	PodRelease    string `protobuf:"bytes,3,opt,name=pod_release,json=podRelease,proto3" json:"pod_release,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -745,6 +760,13 @@ func (x *Resync) GetReason() string {
 func (x *Resync) GetMessage() string {
 	if x != nil {
 		return x.Message
+	}
+	return ""
+}
+
+func (x *Resync) GetPodRelease() string {
+	if x != nil {
+		return x.PodRelease
 	}
 	return ""
 }
@@ -3647,7 +3669,7 @@ var File_pumice_v1_state_proto protoreflect.FileDescriptor
 
 const file_pumice_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x15pumice/v1/state.proto\x12\tpumice.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pumice/v1/types.proto\"\x8d\x03\n" +
+	"\x15pumice/v1/state.proto\x12\tpumice.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pumice/v1/types.proto\"\xae\x03\n" +
 	"\x05Batch\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12!\n" +
 	"\fsource_epoch\x18\x02 \x01(\x04R\vsourceEpoch\x12\x1a\n" +
@@ -3662,7 +3684,9 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\vsource_kind\x18\t \x01(\x0e2\x15.pumice.v1.SourceKindR\n" +
 	"sourceKind\x12'\n" +
 	"\x0fchanges_missing\x18\n" +
-	" \x01(\bR\x0echangesMissing\"\x95\x01\n" +
+	" \x01(\bR\x0echangesMissing\x12\x1f\n" +
+	"\vpod_release\x18\v \x01(\tR\n" +
+	"podRelease\"\x95\x01\n" +
 	"\x10UnreadableRecord\x12)\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x15.pumice.v1.RecordKindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -3689,10 +3713,12 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\v2\x13.pumice.v1.RevisionR\brevision\x12,\n" +
 	"\arefused\x18\x03 \x03(\v2\x12.pumice.v1.ProblemR\arefused\x12)\n" +
 	"\x06resync\x18\x04 \x01(\v2\x11.pumice.v1.ResyncR\x06resync\x12.\n" +
-	"\bwarnings\x18\x05 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\":\n" +
+	"\bwarnings\x18\x05 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\"[\n" +
 	"\x06Resync\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"6\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1f\n" +
+	"\vpod_release\x18\x03 \x01(\tR\n" +
+	"podRelease\"6\n" +
 	"\fApplyRequest\x12&\n" +
 	"\x05batch\x18\x01 \x01(\v2\x10.pumice.v1.BatchR\x05batch\"B\n" +
 	"\rApplyResponse\x121\n" +

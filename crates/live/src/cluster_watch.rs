@@ -24,7 +24,7 @@ use crate::resource_watch::{ListStep, ResourceWatch, WatchMessage};
 use crate::resources::{ResourceScope, scopes};
 use crate::times::paced;
 use pumice_kubernetes::claims::ClaimedDevices;
-use pumice_kubernetes::object::ObjectKind;
+use pumice_kubernetes::object::{AmountRules, ObjectKind};
 use pumice_protocol::ClientConnection;
 
 /// Pages of a list that are read ahead.
@@ -238,7 +238,8 @@ impl ClusterWatch {
         if let Some(devices) = std::mem::take(&mut self.reader).into_devices() {
             self.former_devices = Arc::new(devices);
         }
-        self.reader = ObjectReader::new(Arc::clone(&self.former_devices));
+        let rules = AmountRules::default().of_release(self.feed.pod_release());
+        self.reader = ObjectReader::new(rules, Arc::clone(&self.former_devices));
         let mut changes = ChangeBatches::default();
         let (mut starts, mut shown) = (Vec::new(), BTreeSet::new());
         for scope in scopes(&self.options.namespaces) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pumice_engine::model::ErrorCode;
+use pumice_engine::policy::{Compatibility, Release};
 use pumice_protocol::v1 as pb;
 use pumice_protocol::{ClientConnection, EncodedApply};
 use tokio::time::Instant;
@@ -42,6 +43,8 @@ pub(crate) struct SourceFeed {
     /// Number of the last part of the full sync that is being sent.
     part: u32,
     condition: Arc<ClusterCondition>,
+    /// Release by whose rules the amounts of pods are derived, as the server asked.
+    pod_release: Release,
 }
 
 impl SourceFeed {
@@ -58,7 +61,13 @@ impl SourceFeed {
             sequence: 0,
             part: 0,
             condition,
+            pod_release: Release::default(),
         }
+    }
+
+    /// Release by whose rules the amounts of pods have to be derived.
+    pub(crate) fn pod_release(&self) -> Release {
+        self.pod_release
     }
 
     /// The next part is the first one of a full sync.
@@ -102,6 +111,7 @@ impl SourceFeed {
             source_epoch: self.source_epoch,
             sequence: self.sequence,
             source_kind: pb::SourceKind::Live.into(),
+            pod_release: self.pod_release.name().to_owned(),
             ..batch
         };
         let outcome = self.apply(changes.into_apply(batch)).await?;
@@ -111,7 +121,12 @@ impl SourceFeed {
             Some(resync) if resync.reason == ErrorCode::Fenced.name() => {
                 Err(FeedError::Fenced(self.source.clone(), resync.message))
             }
-            Some(resync) => Err(FeedError::Resync(format!("{} ({})", resync.message, resync.reason))),
+            Some(resync) => {
+                if let Some(asked) = Compatibility::from_name(&resync.pod_release) {
+                    self.pod_release = asked.release();
+                }
+                Err(FeedError::Resync(format!("{} ({})", resync.message, resync.reason)))
+            }
         }
     }
 

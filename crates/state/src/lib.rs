@@ -23,7 +23,7 @@ use tokio::sync::mpsc::error::TrySendError;
 pub use clock::{Clock, SystemClock};
 pub use connection_share::{ConnectionShare, peer_of};
 pub use error::{LimitHolder, PolicyError, StateError};
-pub use intake::batch::{Batch, BatchKind, BatchRecord, RecordLocation, RejectedRecord, SourceKind};
+pub use intake::batch::{Batch, BatchKind, BatchRecord, RecordBasis, RecordLocation, RejectedRecord, SourceKind};
 pub use intake::batch_outcome::{BatchOutcome, ResyncReason, ResyncRequest};
 pub use intake::source_forgetting::{ForgetSource, ForgottenSource};
 pub use intake::source_status::SourceStatus;

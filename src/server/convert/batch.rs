@@ -13,11 +13,12 @@ use pumice_engine::policy::Compatibility;
 use pumice_kubernetes::claims::PodClaims;
 use pumice_kubernetes::object::{ObjectKind, ObjectRecord};
 use pumice_state::{
-    Batch, BatchKind, BatchOutcome, BatchRecord, RecordInterner, RecordLocation, RejectedRecord, ResourceNames,
-    ResyncRequest, SourceKind,
+    Batch, BatchKind, BatchOutcome, BatchRecord, RecordBasis, RecordInterner, RecordLocation, RejectedRecord,
+    ResourceNames, ResyncRequest, SourceKind,
 };
 
 use super::objects::{kinds_with_records, pod_rules, record_kind};
+use super::policy::read_compatibility;
 use super::reader::{ReadOptions, ReadProblems, ResourceInterner, WireReader};
 use super::wire::Wire;
 
@@ -127,6 +128,7 @@ pub(crate) fn read_batch(
         unreadable,
         source_kind,
         changes_missing,
+        pod_release,
     } = batch;
     check_source(&source, declared.limits.name_bytes)?;
     let (kind, source_kind) = read_kinds(kind, source_kind)?;
@@ -157,6 +159,10 @@ pub(crate) fn read_batch(
     for (i, record) in unreadable.into_iter().enumerate() {
         batch.rejected.push(read_unreadable(record, i, &declared.limits)?);
     }
+    let named_release = match pod_release.as_str() {
+        "" => None,
+        name => Some(read_compatibility("batch.pod_release", name)?.release()),
+    };
     let most = limit.saturating_sub(others);
     let offers = names.offers();
     let mut reader = WireReader::new(names, declared, compatibility).keeping(stored_labels);
@@ -164,8 +170,11 @@ pub(crate) fn read_batch(
         ClusterReadError::TooManyRecords(records) => too_large(records.saturating_add(others)),
         ClusterReadError::InvalidRules(rules) => invalid_rules("batch.put", rules),
     })?;
-    batch.dropped_labels = reader.dropped_labels;
-    batch.others_since = reader.has_others.then_some(offers);
+    batch.basis = RecordBasis {
+        dropped_labels: reader.dropped_labels,
+        others_since: reader.has_others.then_some(offers),
+        pod_release: named_release.or(reader.derived_by),
+    };
     Ok(batch)
 }
 
@@ -458,10 +467,17 @@ pub(crate) fn batch_outcome(outcome: BatchOutcome) -> pb::BatchOutcome {
         position: Some(position.write()),
         revision: Some(revision.write()),
         refused: problems(&refused),
-        resync: resync.map(|ResyncRequest { reason, message }| pb::Resync {
-            reason: reason.code().name().to_owned(),
-            message,
-        }),
+        resync: resync.map(
+            |ResyncRequest {
+                 reason,
+                 message,
+                 pod_release,
+             }| pb::Resync {
+                reason: reason.code().name().to_owned(),
+                message,
+                pod_release: pod_release.name().to_owned(),
+            },
+        ),
         warnings: problems(&warnings),
     }
 }

@@ -78,6 +78,9 @@ impl BatchFiller<'_, '_> {
             });
         }
         let PendingPods { owners, pods } = pending;
+        if !pods.is_empty() {
+            self.reader.derived_by = Some(self.reader.release);
+        }
         for (mut task, controller, place) in pods {
             owners.complete_if_known(&mut task, controller.as_ref());
             self.put(ObjectRecord::Task(task, None, PodClaims::default()), place);
@@ -227,6 +230,7 @@ impl WireReader<'_> {
             self.problem(ErrorCode::EnumInvalid, "pod_rules".to_owned(), message);
             return beside;
         };
+        self.derived_by = Some(self.release);
         let carried = CarriedObject {
             kind: ObjectKind::Pod,
             bytes: &bytes,

@@ -128,6 +128,8 @@ pub(super) struct WireReader<'a> {
     pub(super) keeps_negative: bool,
     /// Release by whose rules amounts of pods are derived.
     pub(super) release: Release,
+    /// The same, if amounts of a pod were derived.
+    pub(super) derived_by: Option<Release>,
     /// Kinds of records that keep all labels which plugins of the registry read.
     stored_labels: LabelKinds,
     /// Labels that were left out, although some plugin of the registry reads them.
@@ -164,6 +166,7 @@ impl<'a> WireReader<'a> {
             empty_texts: TextMap::default(),
             keeps_negative: compatibility.is_upstream(),
             release: compatibility.release(),
+            derived_by: None,
             stored_labels: LabelKinds::ALL,
             dropped_labels: LabelKinds::default(),
             named_by: ResourceNaming::Asked,

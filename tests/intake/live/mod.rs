@@ -6,6 +6,7 @@ mod credentials;
 mod devices;
 mod lies;
 mod names;
+mod releases;
 mod restarts;
 
 use std::sync::Arc;

@@ -210,6 +210,7 @@ codes! {
         SourceStale = "SOURCE_STALE", Precondition, "warning of a response (`metadata.warnings`): a source was silent for longer than `source_stale_ms`, and its records may be old", "check its process and `/readyz?verbose`; the warning ends with the next batch";
         SourceUnknown = "SOURCE_UNKNOWN", NotFound, "no source of that name is known; as a resync: a delta of a source that has sent no full sync since the server started", "`pumice state show` lists the sources; send a full sync";
         LabelsNeeded = "LABELS_NEEDED", Invalid, "resync: a policy reads labels that the server dropped from the source's records, because earlier policies did not read them", "send a full sync; the clients do so by themselves";
+        ReleaseChanged = "RELEASE_CHANGED", Invalid, "resync: amounts of the source's pods were derived by the rules of another release than the policies in force follow", "derive the pods by `resync.pod_release` and send a full sync; the clients do so by themselves, and a file has to be loaded again";
         ResourcesNeeded = "RESOURCES_NEEDED", Invalid, "resync: a node or queue has a resource for whose name there was no place when the source's records were read", "send a full sync; the clients do so by themselves";
         BatchMissing = "BATCH_MISSING", Invalid, "the batch is missing", "add it";
         BatchInvalid = "BATCH_INVALID", Invalid, "the batch contradicts itself", "see the message";

@@ -97,6 +97,19 @@ impl Release {
         })))
     }
 
+    /// True if the amounts of every pod are the same by both releases.
+    pub fn reads_pods_as(self, other: Self) -> bool {
+        let of_pods = |release: Self| {
+            let rules = release.rules();
+            (
+                rules.reads_pod_level_resources,
+                rules.resizes_pod_level,
+                rules.balances_pod_level_resources,
+            )
+        };
+        of_pods(self) == of_pods(other)
+    }
+
     /// Rules by which the release differs from the newest.
     pub fn rules(self) -> ReleaseRules {
         match self {

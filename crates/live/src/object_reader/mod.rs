@@ -22,6 +22,7 @@ use crate::resources::ResourceScope;
 /// Reader of objects. It stores the owners of pods, and slices and claims of devices.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectReader {
+    rules: AmountRules,
     names: ObjectNames,
     owners: PodOwners,
     /// True if all kinds of owners are watched.
@@ -51,8 +52,9 @@ const UNREADABLE_REPORTED: usize = 20;
 
 impl ObjectReader {
     /// Reader of lists, which expects all kinds of owners.
-    pub(crate) fn new(former_devices: Arc<ClaimedDevices>) -> Self {
+    pub(crate) fn new(rules: AmountRules, former_devices: Arc<ClaimedDevices>) -> Self {
         ObjectReader {
+            rules,
             has_owners: true,
             has_queues: true,
             former_devices,
@@ -112,7 +114,7 @@ impl ObjectReader {
 
     /// Adds the record of an object to changes.
     pub(crate) fn read(&mut self, kind: ObjectKind, is_deleted: bool, bytes: &[u8], changes: &mut ChangeBatches) {
-        let read = object::read_json_of(kind, bytes, AmountRules::default(), ObjectLimits::default());
+        let read = object::read_json_of(kind, bytes, self.rules, ObjectLimits::default());
         if is_deleted {
             self.remove(kind, &read, changes);
         } else {
@@ -141,8 +143,9 @@ impl ObjectReader {
         page: &[u8],
         changes: &mut ChangeBatches,
     ) -> Result<(), RequestError> {
+        let rules = self.rules;
         let mut put = |read| self.put(kind, read, changes);
-        let read = object::read_json_list(kind, page, AmountRules::default(), ObjectLimits::default(), &mut put);
+        let read = object::read_json_list(kind, page, rules, ObjectLimits::default(), &mut put);
         read.map_err(|error| RequestError::Unreadable(error.to_string()))
     }
 

@@ -30,7 +30,7 @@ fn the_last_change_of_a_name_counts() {
 #[test]
 fn lists_of_queues_get_those_that_volcano_makes_when_it_starts() {
     let listed = |queues: &[&str]| {
-        let mut reader = ObjectReader::new(Arc::default());
+        let mut reader = ObjectReader::new(AmountRules::default(), Arc::default());
         let mut changes = ChangeBatches::default();
         for queue in queues {
             reader.read(ObjectKind::Queue, false, queue.as_bytes(), &mut changes);
@@ -52,7 +52,7 @@ fn lists_of_queues_get_those_that_volcano_makes_when_it_starts() {
 
 #[test]
 fn the_first_queue_after_the_lists_brings_those_that_volcano_makes() {
-    let mut reader = ObjectReader::new(Arc::default());
+    let mut reader = ObjectReader::new(AmountRules::default(), Arc::default());
     reader.end_lists(&mut ChangeBatches::default());
     let mut put = |queue: &str| {
         let mut changes = ChangeBatches::default();
@@ -70,7 +70,7 @@ fn a_queue_that_a_group_got_during_a_list_goes_with_its_end() {
         .into_iter()
         .find(|scope| scope.resource.kind == ObjectKind::Queue);
     let queues = queues.unwrap();
-    let mut reader = ObjectReader::new(Arc::default());
+    let mut reader = ObjectReader::new(AmountRules::default(), Arc::default());
     reader.has_queues = false;
     let mut changes = ChangeBatches::default();
     reader.end_lists(&mut changes);
@@ -94,7 +94,7 @@ fn a_pod_group_without_any_queues_gets_one() {
         )
     };
     let read = |has_queues: bool, labels: &str| {
-        let mut reader = ObjectReader::new(Arc::default());
+        let mut reader = ObjectReader::new(AmountRules::default(), Arc::default());
         reader.has_queues = has_queues;
         let mut changes = ChangeBatches::default();
         reader.read(
@@ -132,7 +132,7 @@ fn an_object_that_cannot_be_read_is_named_and_removed_by_name() {
 
 #[test]
 fn an_owner_that_selects_otherwise_makes_its_namespace_stale_once() {
-    let mut reader = ObjectReader::new(Arc::default());
+    let mut reader = ObjectReader::new(AmountRules::default(), Arc::default());
     let mut changes = ChangeBatches::default();
     let service = r#"{"metadata":{"name":"s","namespace":"web"},"spec":{"selector":{"app":"front"}}}"#;
     reader.read(ObjectKind::Service, false, service.as_bytes(), &mut changes);
@@ -151,7 +151,7 @@ fn an_owner_that_selects_otherwise_makes_its_namespace_stale_once() {
 
 #[test]
 fn after_the_lists_nothing_has_to_be_read_again() {
-    let mut reader = ObjectReader::new(Arc::default());
+    let mut reader = ObjectReader::new(AmountRules::default(), Arc::default());
     let service = r#"{"metadata":{"name":"s","namespace":"web"},"spec":{"selector":{"app":"front"}}}"#;
     put(&mut reader, ObjectKind::Service, service);
     put(&mut reader, ObjectKind::ResourceSlice, SLICE);
@@ -192,7 +192,7 @@ fn counts(put: &pb::Cluster) -> Vec<(&str, u32)> {
 
 #[test]
 fn a_slice_makes_its_node_stale_until_the_node_is_read() {
-    let mut reader = ObjectReader::new(Arc::default());
+    let mut reader = ObjectReader::new(AmountRules::default(), Arc::default());
     let (records, _) = put(&mut reader, ObjectKind::ResourceSlice, SLICE);
     assert_eq!(records, pb::Cluster::default());
     let (records, _) = put(&mut reader, ObjectKind::Node, NODE);
@@ -206,7 +206,7 @@ fn a_slice_makes_its_node_stale_until_the_node_is_read() {
 
 #[test]
 fn a_claim_changes_the_pods_that_name_it_and_others_cost_nothing() {
-    let mut reader = ObjectReader::new(Arc::default());
+    let mut reader = ObjectReader::new(AmountRules::default(), Arc::default());
     put(&mut reader, ObjectKind::Pod, POD);
     assert_eq!(
         counts(&put(&mut reader, ObjectKind::Pod, &claiming("p", "")).0),
@@ -238,7 +238,7 @@ fn a_claim_changes_the_pods_that_name_it_and_others_cost_nothing() {
 
 #[test]
 fn the_record_of_a_pod_that_cannot_be_read_stays_as_it_is() {
-    let mut reader = ObjectReader::new(Arc::default());
+    let mut reader = ObjectReader::new(AmountRules::default(), Arc::default());
     put(&mut reader, ObjectKind::Pod, &claiming("p", ""));
     let (_, unreadable) = put(&mut reader, ObjectKind::Pod, &claiming("p", r#","priority":"high""#));
     assert_eq!(unreadable[0].name, "web/p");
@@ -261,7 +261,7 @@ fn the_record_of_a_pod_that_cannot_be_read_stays_as_it_is() {
 #[test]
 fn slices_that_cannot_be_read_count_on_over_lists() {
     let broken = SLICE.replace(r#""n""#, "7");
-    let mut reader = ObjectReader::new(Arc::default());
+    let mut reader = ObjectReader::new(AmountRules::default(), Arc::default());
     put(&mut reader, ObjectKind::ResourceSlice, SLICE);
     reader.end_lists(&mut ChangeBatches::default());
     put(&mut reader, ObjectKind::ResourceSlice, &broken);
@@ -272,14 +272,16 @@ fn slices_that_cannot_be_read_count_on_over_lists() {
         (count, &*messages[0]),
         (1, "ResourceSlice s: spec.nodeName: is a number, not a text")
     );
-    let mut reader = ObjectReader::new(Arc::new(reader.into_devices().unwrap()));
+    let mut reader = ObjectReader::new(AmountRules::default(), Arc::new(reader.into_devices().unwrap()));
     put(&mut reader, ObjectKind::ResourceSlice, &broken);
     assert!(devices(&mut reader).is_some());
     let mut changes = ChangeBatches::default();
     reader.read(ObjectKind::ResourceSlice, true, broken.as_bytes(), &mut changes);
     assert!(devices(&mut reader).is_none());
     assert!(
-        ObjectReader::new(Arc::default()).into_devices().is_none(),
+        ObjectReader::new(AmountRules::default(), Arc::default())
+            .into_devices()
+            .is_none(),
         "its lists have not ended"
     );
 }
@@ -326,12 +328,12 @@ fn large_records_come_in_many_batches() {
 #[test]
 fn claims_of_a_pod_that_cannot_be_read_count_on_over_lists() {
     let broken = claiming("p", r#","priority":"high""#);
-    let mut reader = ObjectReader::new(Arc::default());
+    let mut reader = ObjectReader::new(AmountRules::default(), Arc::default());
     put(&mut reader, ObjectKind::ResourceClaim, &claim(2));
     put(&mut reader, ObjectKind::Pod, &claiming("p", ""));
     put(&mut reader, ObjectKind::Pod, &claiming("q", ""));
     reader.end_lists(&mut ChangeBatches::default());
-    let mut reader = ObjectReader::new(Arc::new(reader.into_devices().unwrap()));
+    let mut reader = ObjectReader::new(AmountRules::default(), Arc::new(reader.into_devices().unwrap()));
     put(&mut reader, ObjectKind::ResourceClaim, &claim(2));
     put(&mut reader, ObjectKind::Pod, &broken);
     let (records, _) = put(&mut reader, ObjectKind::Pod, &claiming("q", ""));

@@ -1999,6 +1999,12 @@ pub struct Batch {
     /// as without the batch.
     #[prost(bool, tag = "10")]
     pub changes_missing: bool,
+    /// Release by whose rules the source derived the requests of pods, as ReloadPolicy
+    /// names it: for example "volcano-1.15.1". If policies follow a release that
+    /// derives them otherwise, the server requests a resync (RELEASE_CHANGED). Empty:
+    /// the source derives nothing, or sends `put.objects`, which the server derives.
+    #[prost(string, tag = "11")]
+    pub pod_release: ::prost::alloc::string::String,
 }
 impl ::prost::Name for Batch {
     const NAME: &'static str = "Batch";
@@ -2140,12 +2146,16 @@ impl ::prost::Name for BatchOutcome {
 /// A request to the source for a full sync.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resync {
-    /// Stable code: GAP, FENCED, SOURCE_UNKNOWN, EPOCH_CHANGED, LABELS_NEEDED.
+    /// Stable code: GAP, FENCED, SOURCE_UNKNOWN, EPOCH_CHANGED, LABELS_NEEDED,
+    /// RESOURCES_NEEDED, RELEASE_CHANGED.
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
     /// Sentence for people.
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
+    /// Release by whose rules the source has to derive the requests of pods.
+    #[prost(string, tag = "3")]
+    pub pod_release: ::prost::alloc::string::String,
 }
 impl ::prost::Name for Resync {
     const NAME: &'static str = "Resync";
@@ -5526,10 +5536,11 @@ pub struct ReloadPolicyResponse {
     #[prost(enumeration = "Durability", tag = "5")]
     pub durability: i32,
     /// Sources whose records lack labels that the policy reads, because no active
-    /// policy read them when the records arrived. The server requests a full sync
-    /// from LIVE sources (LABELS_NEEDED). Load a file again yourself. Until then
-    /// Filter fails under this policy, and other results list its plugins in
-    /// `not_evaluated`.
+    /// policy read them when the records arrived, or whose pods were derived by the
+    /// rules of another release. The server requests a full sync from LIVE sources
+    /// (LABELS_NEEDED, RELEASE_CHANGED). Load a file again yourself. Without labels
+    /// Filter fails under this policy until then, and other results list its plugins
+    /// in `not_evaluated`. Amounts of pods stay as they were derived.
     #[prost(string, repeated, tag = "6")]
     pub awaited_sources: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }

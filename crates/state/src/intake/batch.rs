@@ -8,6 +8,7 @@ use pumice_engine::model::{
     JobRecord, LabelKinds, NamespaceRecord, NodeRecord, PriorityClassRecord, Problem, QueueRecord, RecordKind,
     ResourceTable, TaskRecord, Uid,
 };
+use pumice_engine::policy::Release;
 
 /// Record that replaces the one of its kind and name.
 #[derive(Clone, Debug, PartialEq)]
@@ -158,12 +159,44 @@ pub struct Batch {
     pub names: Option<Arc<ResourceTable>>,
     /// Bytes of the records of a full sync, computed when it is staged.
     pub bytes: usize,
-    /// Labels that were left out of the records, because no policy read them.
-    pub dropped_labels: LabelKinds,
-    /// Resources of the records share one name, because there was no place for theirs: names that were offered then.
-    pub others_since: Option<u64>,
+    /// By what the records were read.
+    pub basis: RecordBasis,
     /// Connection that the batch came by; `None`: it came by none.
     pub connection: Option<ConnectionShare>,
+}
+
+/// By what records were read. Where that changes, the source has to send them again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordBasis {
+    /// Labels that were left out, because no policy read them.
+    pub dropped_labels: LabelKinds,
+    /// Resources share one name, because there was no place for theirs: names that were offered then.
+    pub others_since: Option<u64>,
+    /// Release by whose rules the amounts of pods were derived; `None`: no pods were derived.
+    pub pod_release: Option<Release>,
+}
+
+impl RecordBasis {
+    /// Basis of these records and later ones together.
+    #[must_use]
+    pub(crate) fn and(self, later: Self) -> Self {
+        Self {
+            dropped_labels: self.dropped_labels.union(later.dropped_labels),
+            others_since: self.others_since.into_iter().chain(later.others_since).min(),
+            pod_release: self.pod_release.or(later.pod_release),
+        }
+    }
+}
+
+/// By what records are read now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadingRules {
+    /// Labels that policies in force read.
+    pub(crate) labels: LabelKinds,
+    /// Resource names that became offered so far.
+    pub(crate) offers: u64,
+    /// Release by whose rules amounts of pods are derived.
+    pub(crate) pod_release: Release,
 }
 
 /// Record that could not be read.

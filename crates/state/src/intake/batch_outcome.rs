@@ -1,6 +1,7 @@
 //! Outcome of a batch.
 
 use pumice_engine::model::{ErrorCode, Problem};
+use pumice_engine::policy::Release;
 use pumice_engine::{Revision, SourcePosition};
 
 /// Reason why a source has to send a full sync.
@@ -18,6 +19,8 @@ pub enum ResyncReason {
     LabelsNeeded,
     /// A node offers a resource that records may ask for under a shared name.
     ResourcesNeeded,
+    /// Amounts of pods were derived by the rules of another release than policies follow.
+    ReleaseChanged,
 }
 
 impl ResyncReason {
@@ -36,6 +39,7 @@ impl ResyncReason {
             Self::EpochChanged => ErrorCode::EpochChanged,
             Self::LabelsNeeded => ErrorCode::LabelsNeeded,
             Self::ResourcesNeeded => ErrorCode::ResourcesNeeded,
+            Self::ReleaseChanged => ErrorCode::ReleaseChanged,
         }
     }
 }
@@ -47,6 +51,8 @@ pub struct ResyncRequest {
     pub reason: ResyncReason,
     /// Explanation for people.
     pub message: String,
+    /// Release by whose rules amounts of pods have to be derived.
+    pub pod_release: Release,
 }
 
 /// Outcome of a batch: the new position, rejected records, or a request for a full sync.

@@ -118,16 +118,10 @@ pub(crate) fn stage_part(
     staged.rejected.append(&mut batch.rejected);
     staged.warnings.append(&mut batch.warnings);
     staged.bytes += batch.bytes;
-    staged.dropped_labels = staged.dropped_labels.union(batch.dropped_labels);
-    staged.others_since = earlier(staged.others_since, batch.others_since);
+    staged.basis = staged.basis.and(batch.basis);
     (staged.sequence, staged.kind, staged.part) = (batch.sequence, batch.kind, batch.part);
     staged.connection = batch.connection;
     check_size(limits, staged, elsewhere)
-}
-
-/// The earlier of two moments that there may be.
-pub(super) fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    one.into_iter().chain(other).min()
 }
 
 fn check_size(limits: &StateLimits, batch: Batch, elsewhere: StagedElsewhere) -> Result<Batch, StateError> {

@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batch::{Batch, SourceKind};
+use super::batch::{Batch, RecordBasis, SourceKind};
 use super::batch_outcome::BatchOutcome;
 use super::source_status::SourceCondition;
 use pumice_engine::SourcePosition;
-use pumice_engine::model::LabelKinds;
 
 /// Epoch, last sequence and pending full sync of a source.
 #[derive(Debug, Default)]
@@ -29,10 +28,8 @@ pub(crate) struct SourceProgress {
     pub(super) kind: SourceKind,
     /// Bytes of the records in the state.
     pub(super) bytes: usize,
-    /// Labels that were left out of the records in the state.
-    pub(super) dropped_labels: LabelKinds,
-    /// Resources of the records in the state share one name: names that were offered when the records were read.
-    pub(super) others_since: Option<u64>,
+    /// By what the records in the state were read.
+    pub(super) basis: RecordBasis,
     /// Time at which the server stops waiting for the source, which had synced before the start.
     pub(super) awaited_until: Option<Duration>,
 }
@@ -46,8 +43,7 @@ impl SourceProgress {
             heard: Some(now),
             kind: batch.source_kind,
             bytes: self.bytes,
-            dropped_labels: self.dropped_labels,
-            others_since: self.others_since,
+            basis: self.basis,
             awaited_until: self.awaited_until,
             ..Self::default()
         };
@@ -70,7 +66,7 @@ impl SourceProgress {
             heard: self.heard,
             kind: self.kind,
             bytes: self.bytes,
-            dropped_labels: self.dropped_labels,
+            dropped_labels: self.basis.dropped_labels,
             awaited_until: self.awaited_until,
         }
     }
@@ -82,6 +78,12 @@ impl SourceProgress {
             source_epoch: self.epoch,
             sequence: self.sequence,
         }
+    }
+
+    /// Stored outcome of the batch of this number.
+    pub(super) fn outcome_of(&self, sequence: u64) -> Option<&BatchOutcome> {
+        let mut outcomes = self.outcomes.iter();
+        outcomes.find(|outcome| outcome.position.sequence == sequence)
     }
 
     /// Stores an outcome for a batch that is repeated. At most this many are stored.

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batch::{Batch, BatchKind, SourceKind};
+use super::batch::{Batch, BatchKind, ReadingRules, RecordBasis, SourceKind};
 use super::batch_outcome::{BatchOutcome, ResyncReason, ResyncRequest};
-use super::full_sync_staging::{StagedElsewhere, earlier, make_room, stage_part};
+use super::full_sync_staging::{StagedElsewhere, make_room, stage_part};
 use super::record_bytes::batch_bytes;
 use super::source_progress::SourceProgress;
 use super::source_status::SourceRegistry;
@@ -16,6 +16,7 @@ use crate::error::{StateError, limit_error};
 use crate::limits::StateLimits;
 use pumice_engine::Revision;
 use pumice_engine::model::{DroppedLabels, ErrorCode, LabelKinds, Problem};
+use pumice_engine::policy::Release;
 
 /// Maximum step of a source's epoch, unless it is a time.
 const MAX_EPOCH_STEP: u64 = 1_000_000;
@@ -97,47 +98,45 @@ impl SourceIntake {
         heard.map(|(name, _)| Arc::clone(name)).collect()
     }
 
-    /// Decides about a batch by its position in its source's sequence. `newest`: the revision that is visible now; `read`: the
-    /// labels that policies in force read; `offers`: the number of resource names that became offered so far.
+    /// Decides about a batch by its position in its source's sequence. `newest`: the revision that is visible now; `rules`: by
+    /// what records are read now.
     pub(crate) fn intake(
         &mut self,
         batch: Batch,
         newest: Revision,
-        read: LabelKinds,
-        offers: u64,
+        rules: ReadingRules,
     ) -> Result<IntakeResult, StateError> {
         let known = self.by_name.get(&batch.source).map_or(0, |source| source.epoch);
         check_epoch(batch.source_epoch, known, self.clock.wall())?;
-        let result = self.judge(batch, newest, read, offers);
+        let result = self.judge(batch, newest, rules);
         self.publish();
         result
     }
 
-    fn judge(
-        &mut self,
-        batch: Batch,
-        newest: Revision,
-        read: LabelKinds,
-        offers: u64,
-    ) -> Result<IntakeResult, StateError> {
+    fn judge(&mut self, batch: Batch, newest: Revision, rules: ReadingRules) -> Result<IntakeResult, StateError> {
         check_batch(&batch)?;
         let mut batch = batch.with_locations();
         let (now, limits) = (self.clock.monotonic(), &self.limits);
         let sources = &mut self.by_name;
         let name = Arc::clone(&batch.source);
-        let result = |source: &SourceProgress, resync| {
-            let outcome = BatchOutcome {
+        let result = |source: &SourceProgress, resync: Option<(ResyncReason, String)>| {
+            Ok(IntakeResult::Reply(BatchOutcome {
                 position: source.position(&name),
                 revision: newest,
+                resync: resync.map(|(reason, message)| ResyncRequest {
+                    reason,
+                    message,
+                    pod_release: rules.pod_release,
+                }),
                 ..BatchOutcome::default()
-            };
-            Ok(IntakeResult::Reply(BatchOutcome { resync, ..outcome }))
+            }))
         };
         if !sources.contains_key(&name) {
             // A source is remembered only from its first accepted batch, so that invented names do not fill the memory.
             let fresh = SourceProgress::default();
-            if let Some((reason, message)) = resync_reason(&fresh, &batch) {
-                return result(&fresh, Some(ResyncRequest { reason, message }));
+            let resync = resync_reason(&fresh, &batch).or_else(|| outdated_reason(&fresh, &batch, rules));
+            if resync.is_some() {
+                return result(&fresh, resync);
             }
             check_source_count(sources.len(), limits, &name)?;
         }
@@ -146,30 +145,23 @@ impl SourceIntake {
         if !resync.as_ref().is_some_and(|(reason, _)| reason.is_of_another_epoch()) {
             source.note_batch(&batch, now);
         }
-        if let Some((reason, message)) = resync {
-            if reason == ResyncReason::Gap {
+        if let Some((reason, _)) = &resync {
+            if *reason == ResyncReason::Gap {
                 (source.gap, source.staged) = (true, None);
             }
-            return result(source, Some(ResyncRequest { reason, message }));
+            return result(source, resync);
         }
         if batch.source_epoch == source.epoch && batch.sequence <= source.sequence {
-            let stored = source
-                .outcomes
-                .iter()
-                .find(|outcome| outcome.position.sequence == batch.sequence);
-            return match stored {
+            return match source.outcome_of(batch.sequence) {
                 Some(stored) => Ok(IntakeResult::Reply(stored.clone())),
                 None => result(source, None),
             };
         }
-        if batch.kind == BatchKind::Delta && source.dropped_labels.intersects(read) {
+        let outdated = outdated_reason(source, &batch, rules);
+        if outdated.is_some() {
             // The changes of the batch are missing until the full sync.
             source.gap = true;
-            return result(source, Some(labels_request()));
-        }
-        if batch.kind == BatchKind::Delta && source.others_since.is_some_and(|since| since != offers) {
-            source.gap = true;
-            return result(source, Some(resources_request()));
+            return result(source, outdated);
         }
         if batch.source_epoch > source.epoch {
             source.begin_epoch(&batch, now);
@@ -184,16 +176,8 @@ impl SourceIntake {
         accept(limits, sources.entry(name).or_default(), batch, newest, elsewhere)
     }
 
-    /// Records that a batch was applied, with its outcome, the bytes of the source's records now, and the labels and
-    /// resources that were left out of it.
-    pub(crate) fn applied(
-        &mut self,
-        kind: BatchKind,
-        outcome: &BatchOutcome,
-        bytes: usize,
-        dropped: LabelKinds,
-        others: Option<u64>,
-    ) {
+    /// Records that a batch was applied, with its outcome, the bytes of the source's records now, and by what it was read.
+    pub(crate) fn applied(&mut self, kind: BatchKind, outcome: &BatchOutcome, bytes: usize, basis: RecordBasis) {
         let Some(source) = self.by_name.get_mut(&outcome.position.source) else {
             return;
         };
@@ -202,12 +186,9 @@ impl SourceIntake {
             (source.complete, source.awaited_until) = (true, None);
         }
         (source.gap, source.bytes) = (false, bytes);
-        (source.dropped_labels, source.others_since) = match kind {
-            BatchKind::FullSyncLast => (dropped, others),
-            BatchKind::Delta | BatchKind::FullSyncPart => (
-                source.dropped_labels.union(dropped),
-                earlier(source.others_since, others),
-            ),
+        source.basis = match kind {
+            BatchKind::FullSyncLast => basis,
+            BatchKind::Delta | BatchKind::FullSyncPart => source.basis.and(basis),
         };
         source.store_outcome(outcome.clone(), self.limits.stored_outcomes);
         self.publish();
@@ -247,12 +228,22 @@ impl SourceIntake {
         let dropped = self
             .by_name
             .iter()
-            .filter(|(_, source)| !source.dropped_labels.is_empty());
+            .filter(|(_, source)| !source.basis.dropped_labels.is_empty());
         Arc::new(
             dropped
-                .map(|(name, source)| (Arc::clone(name), source.dropped_labels))
+                .map(|(name, source)| (Arc::clone(name), source.basis.dropped_labels))
                 .collect(),
         )
+    }
+
+    /// Sources whose records lack some of these labels, or have amounts of pods as this release does not derive them.
+    pub(crate) fn outdated(&self, labels: LabelKinds, release: Release) -> impl Iterator<Item = &Arc<str>> {
+        let outdated = self.by_name.iter().filter(move |(_, source)| {
+            let basis = &source.basis;
+            let derived = basis.pod_release;
+            basis.dropped_labels.intersects(labels) || derived.is_some_and(|derived| !derived.reads_pods_as(release))
+        });
+        outdated.map(|(name, _)| name)
     }
 
     /// Full syncs that are being sent.
@@ -312,24 +303,29 @@ fn accept(
     }
 }
 
-/// Request to a source whose records lack labels that a policy reads by now.
-fn labels_request() -> ResyncRequest {
-    ResyncRequest {
-        reason: ResyncReason::LabelsNeeded,
-        message:
-            "a policy reads labels that were left out of the records, because no policy read them before: send a full \
-                  sync"
-                .to_owned(),
+/// Reason why the source must send a full sync, if its records were read by what no longer applies.
+fn outdated_reason(source: &SourceProgress, batch: &Batch, rules: ReadingRules) -> Option<(ResyncReason, String)> {
+    let stored = (batch.kind == BatchKind::Delta).then_some(source.basis);
+    if stored.is_some_and(|stored| stored.dropped_labels.intersects(rules.labels)) {
+        let message = "a policy reads labels that were left out of the records, because no policy read them before: send a full sync";
+        return Some((ResyncReason::LabelsNeeded, message.to_owned()));
     }
-}
-
-fn resources_request() -> ResyncRequest {
-    ResyncRequest {
-        reason: ResyncReason::ResourcesNeeded,
-        message: "a node or a queue has a resource that was left out of the records, because there was no place for its name: send a \
-                  full sync"
-            .to_owned(),
+    let offered = stored.and_then(|stored| stored.others_since);
+    if offered.is_some_and(|offered| offered != rules.offers) {
+        let message = "a node or a queue has a resource that was left out of the records, because there was no place for its name: send a \
+                       full sync";
+        return Some((ResyncReason::ResourcesNeeded, message.to_owned()));
     }
+    let staged = source.staged.as_ref().filter(|_| batch.part > 1);
+    let all = [stored, staged.map(|staged| staged.basis), Some(batch.basis)];
+    let mut releases = all.into_iter().flatten().filter_map(|basis| basis.pod_release);
+    let derived = releases.find(|release| !release.reads_pods_as(rules.pod_release))?;
+    let message = format!(
+        "amounts of pods were derived by the rules of `{}`, and policies follow `{}`: derive them again, and send a full sync",
+        derived.name(),
+        rules.pod_release.name()
+    );
+    Some((ResyncReason::ReleaseChanged, message))
 }
 
 /// Reason why the source must send a full sync, if this batch cannot be accepted.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Writer;
 use super::relations::RelationChanges;
 use crate::error::StateError;
-use crate::intake::batch::{Batch, BatchKind, BatchRecord, RejectedRecord};
+use crate::intake::batch::{Batch, BatchKind, BatchRecord, ReadingRules, RejectedRecord};
 use crate::intake::batch_outcome::BatchOutcome;
 use crate::intake::outcome_problems::truncate_problems;
 use crate::intake::record_rules;
@@ -17,11 +17,11 @@ use pumice_engine::model::{Problem, RecordKind};
 impl Writer {
     /// Applies a batch. Later batches of the group are evaluated after it.
     pub(super) fn apply_to_source(&mut self, batch: Batch) -> BatchOutcome {
-        let (kind, dropped, others) = (batch.kind, batch.dropped_labels, batch.others_since);
+        let (kind, basis) = (batch.kind, batch.basis);
         let outcome = self.apply_batch(batch);
         self.changed = true;
         let bytes = self.source_bytes.of(&outcome.position.source);
-        self.sources.applied(kind, &outcome, bytes, dropped, others);
+        self.sources.applied(kind, &outcome, bytes, basis);
         self.show_dropped_labels();
         outcome
     }
@@ -29,8 +29,17 @@ impl Writer {
     pub(super) fn intake(&mut self, mut batch: Batch) -> Result<IntakeResult, StateError> {
         self.check_names(&batch)?;
         batch.names = None;
-        let (read, offers) = (self.next.read_labels(), self.names.current_table().offers());
-        self.sources.intake(batch, self.visible_revision(), read, offers)
+        self.sources
+            .intake(batch, self.visible_revision(), self.reading_rules())
+    }
+
+    /// By what records are read under the policies of the next snapshot.
+    pub(super) fn reading_rules(&self) -> ReadingRules {
+        ReadingRules {
+            labels: self.next.read_labels(),
+            offers: self.names.current_table().offers(),
+            pod_release: self.next.strictest_compatibility().release(),
+        }
     }
 
     /// Stores in the next snapshot which labels its records lack.
@@ -59,8 +68,7 @@ impl Writer {
             changes_missing: _,
             names: _,
             bytes: _,
-            dropped_labels: _,
-            others_since: _,
+            basis: _,
             connection: _,
         } = batch;
         self.next.state.set_resources(self.names.current_table());

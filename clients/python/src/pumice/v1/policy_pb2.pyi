@@ -279,10 +279,11 @@ class ReloadPolicyResponse(_message.Message):
     @_builtins.property
     def awaited_sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Sources whose records lack labels that the policy reads, because no active
-        policy read them when the records arrived. The server requests a full sync
-        from LIVE sources (LABELS_NEEDED). Load a file again yourself. Until then
-        Filter fails under this policy, and other results list its plugins in
-        `not_evaluated`.
+        policy read them when the records arrived, or whose pods were derived by the
+        rules of another release. The server requests a full sync from LIVE sources
+        (LABELS_NEEDED, RELEASE_CHANGED). Load a file again yourself. Without labels
+        Filter fails under this policy until then, and other results list its plugins
+        in `not_evaluated`. Amounts of pods stay as they were derived.
         """
 
     def __init__(

@@ -145,6 +145,7 @@ class Batch(_message.Message):
     UNREADABLE_FIELD_NUMBER: _builtins.int
     SOURCE_KIND_FIELD_NUMBER: _builtins.int
     CHANGES_MISSING_FIELD_NUMBER: _builtins.int
+    POD_RELEASE_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """Name of the source that owns the records, for example "volcano". A record
     that another source owns is rejected.
@@ -171,6 +172,12 @@ class Batch(_message.Message):
     the cluster is interrupted. The server applies the batch, but the batch does
     not end the silence of the source: leases pause and the source becomes stale
     as without the batch.
+    """
+    pod_release: _builtins.str
+    """Release by whose rules the source derived the requests of pods, as ReloadPolicy
+    names it: for example "volcano-1.15.1". If policies follow a release that
+    derives them otherwise, the server requests a resync (RELEASE_CHANGED). Empty:
+    the source derives nothing, or sends `put.objects`, which the server derives.
     """
     @_builtins.property
     def put(self) -> _types_pb2.Cluster:
@@ -204,10 +211,11 @@ class Batch(_message.Message):
         unreadable: _abc.Iterable[Global___UnreadableRecord] | None = ...,
         source_kind: Global___SourceKind.ValueType = ...,
         changes_missing: _builtins.bool = ...,
+        pod_release: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["put", b"put", "remove", b"remove"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes_missing", b"changes_missing", "kind", b"kind", "part", b"part", "put", b"put", "remove", b"remove", "sequence", b"sequence", "source", b"source", "source_epoch", b"source_epoch", "source_kind", b"source_kind", "unreadable", b"unreadable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes_missing", b"changes_missing", "kind", b"kind", "part", b"part", "pod_release", b"pod_release", "put", b"put", "remove", b"remove", "sequence", b"sequence", "source", b"source", "source_epoch", b"source_epoch", "source_kind", b"source_kind", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -414,19 +422,25 @@ class Resync(_message.Message):
 
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    POD_RELEASE_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Stable code: GAP, FENCED, SOURCE_UNKNOWN, EPOCH_CHANGED, LABELS_NEEDED."""
+    """Stable code: GAP, FENCED, SOURCE_UNKNOWN, EPOCH_CHANGED, LABELS_NEEDED,
+    RESOURCES_NEEDED, RELEASE_CHANGED.
+    """
     message: _builtins.str
     """Sentence for people."""
+    pod_release: _builtins.str
+    """Release by whose rules the source has to derive the requests of pods."""
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
         message: _builtins.str = ...,
+        pod_release: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "pod_release", b"pod_release", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
