@@ -99,6 +99,7 @@ impl WatchedCluster {
             namespaces: config.cluster.namespaces.clone(),
             heartbeat: config.limits.state.source_stale / 3,
             silence: config.limits.edge.watch_silence,
+            pod_release: edge.pod_release(),
             ends_if_fenced: false,
         };
         let watch = ClusterWatch::new(

@@ -28,7 +28,7 @@ pub(super) struct FilterArgs {
 
 /// Runs the command. A task without a node that passes: exit code 1.
 pub(super) async fn run(args: FilterArgs) -> Result<(), CommandError> {
-    let tasks = args.query.tasks()?;
+    let tasks = args.query.tasks(&args.client).await?;
     let request = pb::FilterRequest {
         against: Some(args.query.evaluation_ref()),
         tasks: tasks.clone(),

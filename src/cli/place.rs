@@ -84,7 +84,7 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
         (None, Some(file)) => {
             let read = imported.insert(import_files::read_for_query(
                 std::slice::from_ref(file),
-                args.derivation,
+                args.client.amount_rules(args.derivation).await?,
                 &ProgramServices,
             )?);
             gang_of(&args, file, std::mem::take(&mut read.cluster))?

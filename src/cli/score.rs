@@ -29,7 +29,7 @@ pub(super) struct ScoreArgs {
 
 /// Runs the command. A task without a node that passes Filter: exit code 1.
 pub(super) async fn run(args: ScoreArgs) -> Result<(), CommandError> {
-    let tasks = args.query.tasks()?;
+    let tasks = args.query.tasks(&args.client).await?;
     let request = pb::ScoreRequest {
         against: Some(args.query.evaluation_ref()),
         tasks: tasks.clone(),

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::local_services::ProgramServices;
 use pumice_console::args::amount_rules_parser;
-use pumice_console::full_sync::{LoadOutcome, send_full_sync_with};
-use pumice_console::import_files::{self, ImportedFiles};
+use pumice_console::full_sync::{LoadOutcome, pod_release, send_full_sync_with};
+use pumice_console::import_files::{ImportedFiles, ReleaseFiles};
 use pumice_console::{ClientArgs, CommandError, OutputFormat, output, state_check};
 use pumice_engine::model::ErrorCode;
 use pumice_kubernetes::import::AmountRules;
@@ -42,6 +42,9 @@ pub(super) struct LoadStateArgs {
 
 /// Runs the load and prints its outcome.
 pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
+    let files = ReleaseFiles::read(&args.files, args.derivation)?;
+    let mut connection = args.client.connect().await?;
+    let release = pod_release(&mut connection).await?;
     let ImportedFiles {
         cluster,
         rejected,
@@ -49,7 +52,7 @@ pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
         unreadable,
         mut warnings,
         ..
-    } = import_files::read(&args.files, args.derivation)?.checked(&ProgramServices);
+    } = ImportedFiles::clone(&*files.under(release)?).checked(&ProgramServices);
     let unread = UnreadObjects {
         lines: rejected,
         unnamed,
@@ -59,13 +62,12 @@ pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
         return Err(nothing_loaded(&unread.lines, &args.source));
     }
     let counts = record_counts(&cluster);
-    let mut connection = args.client.connect().await?;
     state_check::drop_known(&mut connection, Some(&args.source), &mut warnings, &ProgramServices).await?;
     if args.strict {
         state_check::report(&warnings);
         state_check::refuse_strict(true, warnings.len(), ": nothing was sent")?;
     }
-    let loaded = send_full_sync_with(&mut connection, &args.source, cluster, unreadable).await?;
+    let loaded = send_full_sync_with(&mut connection, &args.source, cluster, unreadable, Some(release)).await?;
     if args.client.output == OutputFormat::Json {
         let mut outcome = output::json_value("BatchOutcome", &loaded.outcome)?;
         if let Some(outcome) = outcome.as_object_mut() {

@@ -11,6 +11,7 @@ use crate::config::{KUBERNETES, namespaces};
 use crate::telemetry::{self, CollectorTls, LogFormat, LogOptions};
 use pumice_console::full_sync::next_epoch;
 use pumice_console::{CommandError, CredentialArgs, output};
+use pumice_engine::policy::Release;
 use pumice_live::{ClusterAccess, ClusterCondition, ClusterWatch, WatchOptions};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -78,6 +79,7 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
         namespaces,
         heartbeat,
         silence: pumice_live::SILENCE,
+        pod_release: Release::default(),
         ends_if_fenced: true,
     };
     let watch = ClusterWatch::new(access, options, connection, Arc::new(ClusterCondition::default()));

@@ -106,8 +106,11 @@ fn print_change(change: &RecordDiff, revision: u64, format: OutputFormat) -> Res
 /// Compares files with the state of the server. The same reader processes both sides, which leaves only real
 /// differences. For example, `1` and `1000m` are equal, and labels that the server does not store are ignored.
 pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
-    let mut imported = import_files::read(&args.files, args.derivation)?.checked(&ProgramServices);
     let mut connection = args.client.connect().await?;
+    let rules = args
+        .derivation
+        .of_release(full_sync::pod_release(&mut connection).await?);
+    let mut imported = import_files::read(&args.files, rules)?.checked(&ProgramServices);
     let info = connection.state.get_server_info(pb::GetServerInfoRequest {}).await?;
     let sources = info.into_inner().sources;
     let stored = LabelKinds {

@@ -57,7 +57,7 @@ use crate::telemetry::Metrics;
 use pumice_engine::decide::{VerdictCache, VerdictReuse};
 use pumice_engine::model::LabelKinds;
 use pumice_engine::plugins;
-use pumice_engine::policy::{Compatibility, Policy};
+use pumice_engine::policy::{Compatibility, Policy, Release};
 use pumice_state::SharedState;
 
 use convert::reader::ReadOptions;
@@ -174,6 +174,11 @@ impl ServerContext {
         let mut place = HeldShare::none(&self.waits, &connection);
         place.grow(1).map_err(|error| place.rejection(error))?;
         Ok(Some(place))
+    }
+
+    /// Release by whose rules sources have to derive the amounts of pods.
+    pub fn pod_release(&self) -> Release {
+        self.state.snapshot().strictest_compatibility().release()
     }
 
     /// Rules of active policies for batches: kinds of records that keep all labels, and the strictest compatibility.

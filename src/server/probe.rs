@@ -215,9 +215,8 @@ impl HealthProbe {
                 self.source_detail(status(name)),
             )
         });
-        let read = self.state.snapshot().read_labels();
         let is_shown =
-            |source: &&SourceStatus| source.stale || source.awaited.is_some() || source.dropped_labels.intersects(read);
+            |source: &&SourceStatus| source.stale || source.awaited.is_some() || self.outdated_detail(source).is_some();
         // A source that nobody expects, and that had not synced before the start, does not keep the server from being ready.
         let stale = known
             .iter()
@@ -257,14 +256,8 @@ impl HealthProbe {
             return "not heard yet".to_owned();
         };
         let batch = source.position.sequence;
-        if source.dropped_labels.intersects(self.state.snapshot().read_labels()) {
-            let detail =
-                "lacks labels that a policy reads, because none read them when the records came: filters refuse";
-            let remedy = match source.kind {
-                SourceKind::File => "until the file is loaded again",
-                SourceKind::Live => "until its next full sync, for which its next batch is asked",
-            };
-            return format!("{detail} {remedy}");
+        if let Some(detail) = self.outdated_detail(source) {
+            return detail;
         }
         match source.kind {
             SourceKind::File if source.synced => format!("synced, a file loaded {silence} s ago"),
@@ -275,6 +268,22 @@ impl HealthProbe {
             ),
             SourceKind::File | SourceKind::Live => "not synced".to_owned(),
         }
+    }
+
+    /// Why the source has to send its records again, if it has to, and until when.
+    fn outdated_detail(&self, source: &SourceStatus) -> Option<String> {
+        let snapshot = self.state.snapshot();
+        let detail = if source.basis.dropped_labels.intersects(snapshot.read_labels()) {
+            "lacks labels that a policy reads, because none read them when the records came: filters refuse".to_owned()
+        } else {
+            let release = snapshot.strictest_compatibility().release();
+            let (derived, release) = (source.basis.release_other_than(release)?.name(), release.name());
+            format!("amounts of pods were derived by `{derived}`, and policies follow `{release}`: they stay so")
+        };
+        Some(match source.kind {
+            SourceKind::File => format!("{detail} until the file is loaded again"),
+            SourceKind::Live => format!("{detail} until its next full sync, for which its next batch is asked"),
+        })
     }
 
     /// Router of the HTTP paths. Must be called on the runtime, on which the page of metrics is made.

@@ -112,6 +112,7 @@ impl ServerContext {
             policies: snapshot.policies.keys().map(ToString::to_string).collect(),
             node_table: Some(nodes.table_version()),
             store: Some(store_status(self.state.store_status())),
+            pod_release: snapshot.strictest_compatibility().release().name().to_owned(),
         })
     }
 
@@ -260,7 +261,7 @@ fn source_status(status: &SourceStatus) -> pb::SourceStatus {
         kind,
         stale,
         bytes: _,
-        dropped_labels,
+        basis,
         awaited: _,
     } = status;
     let kind = match kind {
@@ -273,7 +274,7 @@ fn source_status(status: &SourceStatus) -> pb::SourceStatus {
         synced: *synced,
         kind: kind.into(),
         stale: *stale,
-        without_node_labels: dropped_labels.nodes,
-        without_task_labels: dropped_labels.tasks,
+        without_node_labels: basis.dropped_labels.nodes,
+        without_task_labels: basis.dropped_labels.tasks,
     }
 }

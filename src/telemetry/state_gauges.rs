@@ -86,7 +86,7 @@ impl StateGauges {
             "1 if the source is synced and not stale, else 0",
             self.source_synced.clone(),
         );
-        let help = "1 if the source's records lack labels that a policy in force reads, else 0";
+        let help = "1 if the source has to send its records again for a policy in force, else 0";
         own.register("source_awaited", help, self.source_awaited.clone());
         let help = "Time since the last batch of the source";
         own.register_with_unit("source_silence", help, Unit::Seconds, self.source_silence.clone());
@@ -152,8 +152,12 @@ impl StateGauges {
             };
             self.source_synced.get_or_create(&label).set(source.synced.into());
             self.source_records.get_or_create(&label).set(count(source.bytes));
-            let awaited = source.dropped_labels.intersects(snapshot.read_labels()).into();
-            self.source_awaited.get_or_create(&label).set(awaited);
+            let basis = &source.basis;
+            let awaited = basis.dropped_labels.intersects(snapshot.read_labels())
+                || basis
+                    .release_other_than(snapshot.strictest_compatibility().release())
+                    .is_some();
+            self.source_awaited.get_or_create(&label).set(awaited.into());
             if let Some(silence) = source.silence {
                 self.source_silence.get_or_create(&label).set(silence.as_secs_f64());
             }

@@ -1275,7 +1275,10 @@ type GetServerInfoResponse struct {
 	// Latest node table.
 	NodeTable *NodeTableVersion `protobuf:"bytes,7,opt,name=node_table,json=nodeTable,proto3" json:"node_table,omitempty"`
 	// Store of durable state.
-	Store         *StoreStatus `protobuf:"bytes,8,opt,name=store,proto3" json:"store,omitempty"`
+	Store *StoreStatus `protobuf:"bytes,8,opt,name=store,proto3" json:"store,omitempty"`
+	// Release by whose rules sources have to derive the requests of pods, as
+	// Batch.pod_release names it.
+	PodRelease    string `protobuf:"bytes,9,opt,name=pod_release,json=podRelease,proto3" json:"pod_release,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1364,6 +1367,13 @@ func (x *GetServerInfoResponse) GetStore() *StoreStatus {
 		return x.Store
 	}
 	return nil
+}
+
+func (x *GetServerInfoResponse) GetPodRelease() string {
+	if x != nil {
+		return x.PodRelease
+	}
+	return ""
 }
 
 // Status of the store of durable state.
@@ -3743,7 +3753,7 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\aaddress\x18\x05 \x01(\tR\aaddress\x12\x1c\n" +
 	"\ttransport\x18\x06 \x01(\tR\ttransport\x12+\n" +
 	"\x11certificate_names\x18\a \x03(\tR\x10certificateNames\"\x16\n" +
-	"\x14GetServerInfoRequest\"\xfe\x02\n" +
+	"\x14GetServerInfoRequest\"\x9f\x03\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12/\n" +
 	"\brevision\x18\x02 \x01(\v2\x13.pumice.v1.RevisionR\brevision\x121\n" +
@@ -3753,7 +3763,9 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\bpolicies\x18\x06 \x03(\tR\bpolicies\x12:\n" +
 	"\n" +
 	"node_table\x18\a \x01(\v2\x1b.pumice.v1.NodeTableVersionR\tnodeTable\x12,\n" +
-	"\x05store\x18\b \x01(\v2\x16.pumice.v1.StoreStatusR\x05store\"\x83\x01\n" +
+	"\x05store\x18\b \x01(\v2\x16.pumice.v1.StoreStatusR\x05store\x12\x1f\n" +
+	"\vpod_release\x18\t \x01(\tR\n" +
+	"podRelease\"\x83\x01\n" +
 	"\vStoreStatus\x125\n" +
 	"\n" +
 	"durability\x18\x01 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +

@@ -8,6 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
 use crate::CommandError;
+use crate::full_sync::pod_release;
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::{ClientConnection, ClientTls, ConnectOptions};
 
@@ -114,6 +115,12 @@ impl ClientArgs {
     /// Connects to the server.
     pub async fn connect(&self) -> Result<ClientConnection, CommandError> {
         Ok(ClientConnection::open_with(&self.connect_options()?).await?)
+    }
+
+    /// Rules for the requests of pods in files, by the release that the server wants.
+    pub async fn amount_rules(&self, derivation: AmountRules) -> Result<AmountRules, CommandError> {
+        let release = pod_release(&mut self.connect().await?).await?;
+        Ok(derivation.of_release(release))
     }
 }
 

@@ -4,6 +4,7 @@ use prost::Message as _;
 
 use crate::{CommandError, output};
 use pumice_engine::model::ErrorCode;
+use pumice_engine::policy::{Compatibility, Release};
 use pumice_kubernetes::object;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -26,16 +27,18 @@ pub async fn send_full_sync(
     source: &str,
     cluster: pb::Cluster,
 ) -> Result<LoadOutcome, CommandError> {
-    send_full_sync_with(connection, source, cluster, Vec::new()).await
+    send_full_sync_with(connection, source, cluster, Vec::new(), None).await
 }
 
-/// Sends a full sync, and with it the records that could not be read: the server keeps their last good ones. The cluster
+/// Sends a full sync, and with it the records that could not be read: the server keeps their last good ones. Requests of pods
+/// were derived by the rules of `pod_release`, if by those of any. The cluster
 /// gets the queues that Volcano makes when it starts, unless another source of the server has them.
 pub async fn send_full_sync_with(
     connection: &mut ClientConnection,
     source: &str,
     mut cluster: pb::Cluster,
     unreadable: Vec<pb::UnreadableRecord>,
+    pod_release: Option<Release>,
 ) -> Result<LoadOutcome, CommandError> {
     let source_epoch = next_epoch(connection, source).await?;
     let mut made = object::missing_queues(&cluster);
@@ -64,6 +67,7 @@ pub async fn send_full_sync_with(
             unreadable: part.unreadable.clone(),
             source_kind: pb::SourceKind::File.into(),
             part: number,
+            pod_release: pod_release.map(Release::name).unwrap_or_default().to_owned(),
             ..pb::Batch::default()
         };
         let closed = || CommandError::message("error: the server ended the stream before the last part");
@@ -108,6 +112,13 @@ fn titles_of_refused(parts: &[SyncPart], refused: &[pb::Problem], made: &[String
         .iter()
         .filter(|problem| problem.reason != ErrorCode::UnreadableRecord.name() && !is_there(problem));
     reported.map(|problem| problem_title(parts, problem)).collect()
+}
+
+/// Release by whose rules a server wants the requests of pods to be derived; the newest if it does not say.
+pub async fn pod_release(connection: &mut ClientConnection) -> Result<Release, CommandError> {
+    let info = connection.state.get_server_info(pb::GetServerInfoRequest {}).await?;
+    let named = Compatibility::from_name(&info.into_inner().pod_release);
+    Ok(named.unwrap_or_default().release())
 }
 
 /// Next epoch of this source: one more than the server's last epoch, or 1 for a new source. A load always takes over

@@ -50,8 +50,13 @@ pub struct QueryArgs {
 
 impl QueryArgs {
     /// Tasks that the query is about.
-    pub fn tasks(&self) -> Result<Vec<pb::Task>, CommandError> {
-        self.task.tasks(self.derivation)
+    pub async fn tasks(&self, client: &ClientArgs) -> Result<Vec<pb::Task>, CommandError> {
+        let rules = if self.task.file.is_some() {
+            client.amount_rules(self.derivation).await?
+        } else {
+            self.derivation
+        };
+        self.task.tasks(rules)
     }
 
     /// Connects to the target of the query: the server, or a copy of its state with hypothetical records.

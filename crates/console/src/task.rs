@@ -47,7 +47,7 @@ pub struct TaskArgs {
         value_name = "FILE",
         conflicts_with_all = ["cpu", "memory", "request", "annotation", "selector", "affinity", "toleration", "host_port"]
     )]
-    file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
 }
 
 impl TaskArgs {

@@ -57,6 +57,7 @@ impl WhatIfArgs {
                 _copy: None,
             });
         }
+        let rules = rules.of_release(full_sync::pod_release(&mut connection).await?);
         let mut imported = import_files::read_for_query(&self.with, rules, services)?;
         let overlay = std::mem::take(&mut imported.cluster);
         if overlay == pb::Cluster::default() {

@@ -23,6 +23,7 @@ use crate::requests::RequestError;
 use crate::resource_watch::{ListStep, ResourceWatch, WatchMessage};
 use crate::resources::{ResourceScope, scopes};
 use crate::times::paced;
+use pumice_engine::policy::Release;
 use pumice_kubernetes::claims::ClaimedDevices;
 use pumice_kubernetes::object::{AmountRules, ObjectKind};
 use pumice_protocol::ClientConnection;
@@ -53,6 +54,8 @@ pub struct WatchOptions {
     pub heartbeat: Duration,
     /// Longest silence of a watch that counts as current. An API server sends a bookmark every minute.
     pub silence: Duration,
+    /// Release by whose rules the amounts of pods are derived, until the server asks for another.
+    pub pod_release: Release,
     /// True if the watch ends once another process feeds the source; false: it waits until the server forgets the source.
     pub ends_if_fenced: bool,
 }
@@ -120,6 +123,7 @@ impl ClusterWatch {
         let feed = SourceFeed::new(
             server,
             (options.source.clone(), options.source_epoch),
+            options.pod_release,
             Arc::clone(&condition),
         );
         ClusterWatch {

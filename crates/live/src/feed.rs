@@ -52,6 +52,7 @@ impl SourceFeed {
     pub(crate) fn new(
         server: ClientConnection,
         (source, source_epoch): (String, u64),
+        pod_release: Release,
         condition: Arc<ClusterCondition>,
     ) -> Self {
         SourceFeed {
@@ -61,7 +62,7 @@ impl SourceFeed {
             sequence: 0,
             part: 0,
             condition,
-            pod_release: Release::default(),
+            pod_release,
         }
     }
 

@@ -128,7 +128,7 @@ pub(super) struct WireReader<'a> {
     pub(super) keeps_negative: bool,
     /// Release by whose rules amounts of pods are derived.
     pub(super) release: Release,
-    /// The same, if amounts of a pod were derived.
+    /// This release, if amounts of a pod were derived.
     pub(super) derived_by: Option<Release>,
     /// Kinds of records that keep all labels which plugins of the registry read.
     stored_labels: LabelKinds,

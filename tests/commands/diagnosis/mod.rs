@@ -8,6 +8,7 @@ mod not_evaluated;
 mod policy_diff;
 mod policy_test;
 mod queries;
+mod releases;
 mod stock_cluster;
 mod watching;
 mod what_if;

@@ -77,6 +77,16 @@ fn objects_are_sent_again_when_a_policy_follows_a_release_that_derives_pods_othe
     wire.apply_batch(full_sync("empty", 1, nothing())).unwrap();
     assert_eq!(cpu(wire), "3");
     assert_eq!(follow(wire, "volcano-1.14.4"), ["s"]);
+    let (_, page) = server.page("/readyz?verbose");
+    assert!(
+        page.contains("derived by `upstream`, and policies follow `volcano-1.14.4`"),
+        "{page}"
+    );
+    let awaited = |source: &str| {
+        let (_, page) = server.page("/metrics");
+        page.contains(&format!("pumice_source_awaited{{source=\"{source}\"}} 1"))
+    };
+    assert_eq!((awaited("s"), awaited("empty")), (true, false));
     assert_eq!(wire.apply_batch(delta("empty", 2, nothing())).unwrap().resync, None);
     let resync = wire.apply_batch(delta("s", 2, nothing())).unwrap().resync.unwrap();
     assert_eq!(
@@ -89,7 +99,7 @@ fn objects_are_sent_again_when_a_policy_follows_a_release_that_derives_pods_othe
         resync.message
     );
     assert_eq!(wire.apply_batch(full_sync("s", 3, cluster())).unwrap().resync, None);
-    assert_eq!(cpu(wire), "1");
+    assert_eq!((cpu(wire).as_str(), awaited("s")), ("1", false));
     assert_eq!(wire.apply_batch(delta("s", 4, nothing())).unwrap().resync, None);
     // Where all policies follow no release, the newest one counts.
     assert_eq!(follow(wire, "corrected"), ["s"]);
@@ -102,7 +112,7 @@ fn objects_are_sent_again_when_a_policy_follows_a_release_that_derives_pods_othe
 }
 
 #[test]
-fn a_source_that_derives_pods_by_another_release_than_policies_follow_is_told_which() {
+fn a_source_of_another_release_than_policies_follow_learns_which_one() {
     let server = EmbeddedServer::start();
     let wire = &server.wire;
     let by = |release: &str, mut batch: pb::Batch| {

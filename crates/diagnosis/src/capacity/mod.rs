@@ -88,7 +88,10 @@ macro_rules! list {
 /// Runs the command. Nothing that fits anywhere: exit code 1.
 pub async fn run(args: CapacityArgs, services: &dyn LocalServices) -> Result<(), CommandError> {
     let shape = match (&args.shape, &args.file) {
-        (_, Some(file)) => GangShape::from_pods(task::pods(file, args.derivation)?)?,
+        (_, Some(file)) => {
+            let rules = args.client.amount_rules(args.derivation).await?;
+            GangShape::from_pods(task::pods(file, rules)?)?
+        }
         (Some(text), None) => GangShape::parse(text)?.constrained(args.constraints.constraints()),
         (None, None) => return Err(CommandError::Usage("error: give --shape or --file".to_owned())),
     };

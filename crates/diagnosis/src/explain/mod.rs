@@ -74,7 +74,7 @@ pub async fn run(args: ExplainArgs, services: &dyn LocalServices) -> Result<(), 
         (Some(file), ..) => {
             let read = imported.insert(import_files::read_for_query(
                 std::slice::from_ref(file),
-                args.derivation,
+                args.client.amount_rules(args.derivation).await?,
                 services,
             )?);
             file_target(file, std::mem::take(&mut read.cluster))?

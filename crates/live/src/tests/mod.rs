@@ -146,6 +146,7 @@ fn start(api: &ApiScript, source: &ScriptSource) -> (JoinSet<()>, Arc<ClusterCon
         namespaces: Vec::new(),
         heartbeat: paced(20_000),
         silence: SILENCE,
+        pod_release: pumice_engine::policy::Release::default(),
         ends_if_fenced: false,
     };
     let watch = ClusterWatch::new(

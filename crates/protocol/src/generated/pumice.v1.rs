@@ -2375,6 +2375,10 @@ pub struct GetServerInfoResponse {
     /// Store of durable state.
     #[prost(message, optional, tag = "8")]
     pub store: ::core::option::Option<StoreStatus>,
+    /// Release by whose rules sources have to derive the requests of pods, as
+    /// Batch.pod_release names it.
+    #[prost(string, tag = "9")]
+    pub pod_release: ::prost::alloc::string::String,
 }
 impl ::prost::Name for GetServerInfoResponse {
     const NAME: &'static str = "GetServerInfoResponse";

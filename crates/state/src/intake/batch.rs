@@ -177,6 +177,11 @@ pub struct RecordBasis {
 }
 
 impl RecordBasis {
+    /// Release by which amounts of pods were derived, if this one derives some of them otherwise.
+    pub fn release_other_than(&self, release: Release) -> Option<Release> {
+        self.pod_release.filter(|derived| !derived.reads_pods_as(release))
+    }
+
     /// Basis of these records and later ones together.
     #[must_use]
     pub(crate) fn and(self, later: Self) -> Self {

@@ -66,7 +66,7 @@ impl SourceProgress {
             heard: self.heard,
             kind: self.kind,
             bytes: self.bytes,
-            dropped_labels: self.basis.dropped_labels,
+            basis: self.basis,
             awaited_until: self.awaited_until,
         }
     }

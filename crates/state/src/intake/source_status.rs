@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use super::batch::SourceKind;
+use super::batch::{RecordBasis, SourceKind};
 use crate::clock::Clock;
 use pumice_engine::SourcePosition;
-use pumice_engine::model::LabelKinds;
 
 /// Status of a source: position, silence and staleness.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,8 +26,8 @@ pub struct SourceStatus {
     pub stale: bool,
     /// Bytes of its records.
     pub bytes: usize,
-    /// Labels that its records lack, because no policy read them.
-    pub dropped_labels: LabelKinds,
+    /// By what the records in the state were read.
+    pub basis: RecordBasis,
     /// Remaining time for which the server waits for the source, which had synced before the restart. `None`: the
     /// server does not wait.
     pub awaited: Option<Duration>,
@@ -39,7 +38,7 @@ pub struct SourceStatus {
 pub(crate) struct SourceCondition {
     pub(crate) epoch: u64,
     pub(crate) sequence: u64,
-    pub(crate) dropped_labels: LabelKinds,
+    pub(crate) basis: RecordBasis,
     /// True if a full sync of this epoch was applied and no batch is missing since.
     pub(crate) is_current: bool,
     pub(crate) heard: Option<Duration>,
@@ -129,7 +128,7 @@ impl SourceRegistry {
             kind: source.kind,
             stale: source.is_stale(now, self.stale_after),
             bytes: source.bytes,
-            dropped_labels: source.dropped_labels,
+            basis: source.basis,
             awaited: source
                 .awaited_until
                 .and_then(|until| until.checked_sub(now))

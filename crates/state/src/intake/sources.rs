@@ -240,8 +240,7 @@ impl SourceIntake {
     pub(crate) fn outdated(&self, labels: LabelKinds, release: Release) -> impl Iterator<Item = &Arc<str>> {
         let outdated = self.by_name.iter().filter(move |(_, source)| {
             let basis = &source.basis;
-            let derived = basis.pod_release;
-            basis.dropped_labels.intersects(labels) || derived.is_some_and(|derived| !derived.reads_pods_as(release))
+            basis.dropped_labels.intersects(labels) || basis.release_other_than(release).is_some()
         });
         outdated.map(|(name, _)| name)
     }
@@ -318,8 +317,8 @@ fn outdated_reason(source: &SourceProgress, batch: &Batch, rules: ReadingRules) 
     }
     let staged = source.staged.as_ref().filter(|_| batch.part > 1);
     let all = [stored, staged.map(|staged| staged.basis), Some(batch.basis)];
-    let mut releases = all.into_iter().flatten().filter_map(|basis| basis.pod_release);
-    let derived = releases.find(|release| !release.reads_pods_as(rules.pod_release))?;
+    let mut others = all.into_iter().flatten();
+    let derived = others.find_map(|basis| basis.release_other_than(rules.pod_release))?;
     let message = format!(
         "amounts of pods were derived by the rules of `{}`, and policies follow `{}`: derive them again, and send a full sync",
         derived.name(),

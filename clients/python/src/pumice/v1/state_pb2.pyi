@@ -719,8 +719,13 @@ class GetServerInfoResponse(_message.Message):
     POLICIES_FIELD_NUMBER: _builtins.int
     NODE_TABLE_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
+    POD_RELEASE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the program."""
+    pod_release: _builtins.str
+    """Release by whose rules sources have to derive the requests of pods, as
+    Batch.pod_release names it.
+    """
     @_builtins.property
     def revision(self) -> _types_pb2.Revision:
         """Latest revision."""
@@ -760,10 +765,11 @@ class GetServerInfoResponse(_message.Message):
         policies: _abc.Iterable[_builtins.str] | None = ...,
         node_table: _types_pb2.NodeTableVersion | None = ...,
         store: Global___StoreStatus | None = ...,
+        pod_release: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["node_table", b"node_table", "revision", b"revision", "store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "node_table", b"node_table", "plugins", b"plugins", "policies", b"policies", "revision", b"revision", "sources", b"sources", "store", b"store", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "node_table", b"node_table", "plugins", b"plugins", "pod_release", b"pod_release", "policies", b"policies", "revision", b"revision", "sources", b"sources", "store", b"store", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
