@@ -31,7 +31,7 @@ pub use compile::{
 };
 pub use diagnostics::{Diagnostic, DiagnosticReport, ErrorCode, PolicyRejectionKind, Severity, UnservedPlugin};
 pub use load::{LoadOptions, LoadedSpec, load};
-pub use release::{Release, ReleaseChange, ReleaseRules, ReleasedScheduler, TrialRules};
+pub use release::{PodRules, Release, ReleaseChange, ReleaseRules, ReleasedScheduler, TrialRules};
 pub use spec::{PluginSpec, PluginSwitches, PolicySpec};
 pub use switch::Switch;
 pub use unserved::{DecisionKind, UnservedEffect, unserved_effect};

@@ -99,15 +99,7 @@ impl Release {
 
     /// True if the amounts of every pod are the same by both releases.
     pub fn reads_pods_as(self, other: Self) -> bool {
-        let of_pods = |release: Self| {
-            let rules = release.rules();
-            (
-                rules.reads_pod_level_resources,
-                rules.resizes_pod_level,
-                rules.balances_pod_level_resources,
-            )
-        };
-        of_pods(self) == of_pods(other)
+        PodRules::from(self) == PodRules::from(other)
     }
 
     /// Rules by which the release differs from the newest.
@@ -125,6 +117,34 @@ impl Release {
                 rules
             }
         }
+    }
+}
+
+/// Rules of a release for the amounts of pods. Two releases with the same rules read every pod alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodRules {
+    /// Resources of the pod replace the sum over containers, and overhead is added after init containers.
+    pub reads_pod_level_resources: bool,
+    /// An in-place resize changes amounts at pod level.
+    pub resizes_pod_level: bool,
+    /// Balanced allocation reads pod-level resources of the task.
+    pub balances_pod_level_resources: bool,
+}
+
+impl From<Release> for PodRules {
+    fn from(release: Release) -> Self {
+        let rules = release.rules();
+        Self {
+            reads_pod_level_resources: rules.reads_pod_level_resources,
+            resizes_pod_level: rules.resizes_pod_level,
+            balances_pod_level_resources: rules.balances_pod_level_resources,
+        }
+    }
+}
+
+impl Default for PodRules {
+    fn default() -> Self {
+        Self::from(Release::default())
     }
 }
 

@@ -26,36 +26,8 @@ pub use volcano::{PodTaskStatus, volcano_task};
 
 use kubernetes::{KubernetesAmounts, NonzeroRequests};
 use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount_in, format_in};
-use pumice_engine::policy::Release;
+pub use pumice_engine::policy::PodRules;
 use volcano::VolcanoAmounts;
-
-/// Rules of a release for the amounts of pods. Two releases with the same rules read every pod alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PodRules {
-    /// Resources of the pod replace the sum over containers, and overhead is added after init containers.
-    pub reads_pod_level_resources: bool,
-    /// An in-place resize changes amounts at pod level.
-    pub resizes_pod_level: bool,
-    /// Balanced allocation reads pod-level resources of the task.
-    pub balances_pod_level_resources: bool,
-}
-
-impl From<Release> for PodRules {
-    fn from(release: Release) -> Self {
-        let rules = release.rules();
-        Self {
-            reads_pod_level_resources: rules.reads_pod_level_resources,
-            resizes_pod_level: rules.resizes_pod_level,
-            balances_pod_level_resources: rules.balances_pod_level_resources,
-        }
-    }
-}
-
-impl Default for PodRules {
-    fn default() -> Self {
-        Self::from(Release::default())
-    }
-}
 
 /// Derivation of a task's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 use super::cluster::{field_names, preemption_policy};
 use super::fields::{FieldError, get, list, namespaced, text, texts, time};
 use super::{constraints, devices};
-use crate::derive::{self, EffectiveTask, Pod, PodError, PodRules, PodTaskStatus, RequestDerivation};
+use crate::derive::{self, EffectiveTask, Pod, PodError, PodTaskStatus, RequestDerivation};
 use pumice_engine::model::resource_name::AmountError;
-use pumice_engine::policy::Release;
+use pumice_engine::policy::{PodRules, Release};
 use pumice_protocol::v1 as pb;
 
 /// Annotations that name the pod group of a pod. The first present annotation that is not empty applies.
