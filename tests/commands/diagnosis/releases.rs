@@ -59,9 +59,9 @@ fn commands_derive_pods_of_files_by_the_release_of_the_server() {
             ["explain", "task", "x/a", "--with", gang].as_slice(),
             &["explain", "--file", gang],
         ] {
-            let told = json(&server, asked);
-            assert_eq!(told["taskClasses"][0]["requests"]["cpu"], cpu, "{release}: {told}");
-            assert_eq!(told["verdict"]["code"] == "PLACEABLE", fits, "{release}: {told}");
+            let explained = json(&server, asked);
+            assert_eq!(explained["taskClasses"][0]["requests"]["cpu"], cpu, "{release}: {explained}");
+            assert_eq!(explained["verdict"]["code"] == "PLACEABLE", fits, "{release}: {explained}");
         }
     }
 }
