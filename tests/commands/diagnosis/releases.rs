@@ -60,8 +60,15 @@ fn commands_derive_pods_of_files_by_the_release_of_the_server() {
             &["explain", "--file", gang],
         ] {
             let explained = json(&server, asked);
-            assert_eq!(explained["taskClasses"][0]["requests"]["cpu"], cpu, "{release}: {explained}");
-            assert_eq!(explained["verdict"]["code"] == "PLACEABLE", fits, "{release}: {explained}");
+            assert_eq!(
+                explained["taskClasses"][0]["requests"]["cpu"], cpu,
+                "{release}: {explained}"
+            );
+            assert_eq!(
+                explained["verdict"]["code"] == "PLACEABLE",
+                fits,
+                "{release}: {explained}"
+            );
         }
     }
 }
