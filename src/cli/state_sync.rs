@@ -9,9 +9,8 @@ use clap::Args;
 use super::serve::shutdown_signal;
 use crate::config::{KUBERNETES, namespaces};
 use crate::telemetry::{self, CollectorTls, LogFormat, LogOptions};
-use pumice_console::full_sync::next_epoch;
+use pumice_console::full_sync::{next_epoch, pod_release};
 use pumice_console::{CommandError, CredentialArgs, output};
-use pumice_engine::policy::Release;
 use pumice_live::{ClusterAccess, ClusterCondition, ClusterWatch, WatchOptions};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -63,6 +62,7 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
     }
     let mut connection = ClientConnection::open_with(&args.credentials.read(&args.server)?).await?;
     let source_epoch = next_epoch(&mut connection, &args.source).await?;
+    let pod_release = pod_release(&mut connection).await?;
     let heartbeat = stale_time(&mut connection).await? / 3;
     let log = LogOptions {
         filter: &args.log,
@@ -79,7 +79,7 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
         namespaces,
         heartbeat,
         silence: pumice_live::SILENCE,
-        pod_release: Release::default(),
+        pod_release,
         ends_if_fenced: true,
     };
     let watch = ClusterWatch::new(access, options, connection, Arc::new(ClusterCondition::default()));

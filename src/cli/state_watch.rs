@@ -107,12 +107,11 @@ fn print_change(change: &RecordDiff, revision: u64, format: OutputFormat) -> Res
 /// differences. For example, `1` and `1000m` are equal, and labels that the server does not store are ignored.
 pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
     let mut connection = args.client.connect().await?;
-    let rules = args
-        .derivation
-        .of_release(full_sync::pod_release(&mut connection).await?);
-    let mut imported = import_files::read(&args.files, rules)?.checked(&ProgramServices);
     let info = connection.state.get_server_info(pb::GetServerInfoRequest {}).await?;
-    let sources = info.into_inner().sources;
+    let info = info.into_inner();
+    let rules = args.derivation.of_release(full_sync::pod_release_in(&info));
+    let mut imported = import_files::read(&args.files, rules)?.checked(&ProgramServices);
+    let sources = info.sources;
     let stored = LabelKinds {
         nodes: !sources.iter().any(|source| source.without_node_labels),
         tasks: !sources.iter().any(|source| source.without_task_labels),

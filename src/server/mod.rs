@@ -178,7 +178,7 @@ impl ServerContext {
 
     /// Release by whose rules sources have to derive the amounts of pods.
     pub fn pod_release(&self) -> Release {
-        self.state.snapshot().strictest_compatibility().release()
+        self.state.snapshot().pod_release()
     }
 
     /// Rules of active policies for batches: kinds of records that keep all labels, and the strictest compatibility.

@@ -215,8 +215,11 @@ impl HealthProbe {
                 self.source_detail(status(name)),
             )
         });
-        let is_shown =
-            |source: &&SourceStatus| source.stale || source.awaited.is_some() || self.outdated_detail(source).is_some();
+        let snapshot = self.state.snapshot();
+        let (labels, release) = (snapshot.read_labels(), snapshot.pod_release());
+        let is_shown = |source: &&SourceStatus| {
+            source.stale || source.awaited.is_some() || source.basis.is_outdated(labels, release)
+        };
         // A source that nobody expects, and that had not synced before the start, does not keep the server from being ready.
         let stale = known
             .iter()
@@ -276,7 +279,7 @@ impl HealthProbe {
         let detail = if source.basis.dropped_labels.intersects(snapshot.read_labels()) {
             "lacks labels that a policy reads, because none read them when the records came: filters refuse".to_owned()
         } else {
-            let release = snapshot.strictest_compatibility().release();
+            let release = snapshot.pod_release();
             let (derived, release) = (source.basis.release_other_than(release)?.name(), release.name());
             format!("amounts of pods were derived by `{derived}`, and policies follow `{release}`: they stay so")
         };

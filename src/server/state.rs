@@ -112,7 +112,7 @@ impl ServerContext {
             policies: snapshot.policies.keys().map(ToString::to_string).collect(),
             node_table: Some(nodes.table_version()),
             store: Some(store_status(self.state.store_status())),
-            pod_release: snapshot.strictest_compatibility().release().name().to_owned(),
+            pod_release: snapshot.pod_release().name().to_owned(),
         })
     }
 

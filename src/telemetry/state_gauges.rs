@@ -152,11 +152,7 @@ impl StateGauges {
             };
             self.source_synced.get_or_create(&label).set(source.synced.into());
             self.source_records.get_or_create(&label).set(count(source.bytes));
-            let basis = &source.basis;
-            let awaited = basis.dropped_labels.intersects(snapshot.read_labels())
-                || basis
-                    .release_other_than(snapshot.strictest_compatibility().release())
-                    .is_some();
+            let awaited = source.basis.is_outdated(snapshot.read_labels(), snapshot.pod_release());
             self.source_awaited.get_or_create(&label).set(awaited.into());
             if let Some(silence) = source.silence {
                 self.source_silence.get_or_create(&label).set(silence.as_secs_f64());

@@ -30,9 +30,9 @@ pub async fn send_full_sync(
     send_full_sync_with(connection, source, cluster, Vec::new(), None).await
 }
 
-/// Sends a full sync, and with it the records that could not be read: the server keeps their last good ones. Requests of pods
-/// were derived by the rules of `pod_release`, if by those of any. The cluster
-/// gets the queues that Volcano makes when it starts, unless another source of the server has them.
+/// Sends a full sync, and with it the records that could not be read: the server keeps their last good ones. The cluster
+/// gets the queues that Volcano makes when it starts, unless another source of the server has them. `pod_release`: the release by
+/// whose rules requests of pods were derived; `None`: nothing was derived, or the server does not have to know.
 pub async fn send_full_sync_with(
     connection: &mut ClientConnection,
     source: &str,
@@ -114,11 +114,17 @@ fn titles_of_refused(parts: &[SyncPart], refused: &[pb::Problem], made: &[String
     reported.map(|problem| problem_title(parts, problem)).collect()
 }
 
-/// Release by whose rules a server wants the requests of pods to be derived; the newest if it does not say.
+/// Release by whose rules a server wants the requests of pods to be derived.
 pub async fn pod_release(connection: &mut ClientConnection) -> Result<Release, CommandError> {
     let info = connection.state.get_server_info(pb::GetServerInfoRequest {}).await?;
-    let named = Compatibility::from_name(&info.into_inner().pod_release);
-    Ok(named.unwrap_or_default().release())
+    Ok(pod_release_in(info.get_ref()))
+}
+
+/// The same release, as the server says it; the newest if it does not.
+pub fn pod_release_in(info: &pb::GetServerInfoResponse) -> Release {
+    Compatibility::from_name(&info.pod_release)
+        .unwrap_or_default()
+        .release()
 }
 
 /// Next epoch of this source: one more than the server's last epoch, or 1 for a new source. A load always takes over

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::model::{ClusterState, LabelKinds};
 use super::plugin_state::PluginStates;
-use super::policy::{Compatibility, Policy, UnknownProfileError};
+use super::policy::{Compatibility, Policy, Release, UnknownProfileError};
 use super::short_lock::ShortLock;
 
 /// Revision of the state. Numbers of different epochs cannot be compared.
@@ -101,6 +101,11 @@ impl Snapshot {
             (Compatibility::Upstream(_), Compatibility::Upstream(_)) => all,
             _ => Compatibility::Corrected,
         })
+    }
+
+    /// Release by whose rules the amounts of pods are derived.
+    pub fn pod_release(&self) -> Release {
+        self.strictest_compatibility().release()
     }
 
     /// Plugin states of a policy for this state. The first caller computes them, if possible from the states of an

@@ -467,18 +467,21 @@ pub(crate) fn batch_outcome(outcome: BatchOutcome) -> pb::BatchOutcome {
         position: Some(position.write()),
         revision: Some(revision.write()),
         refused: problems(&refused),
-        resync: resync.map(
-            |ResyncRequest {
-                 reason,
-                 message,
-                 pod_release,
-             }| pb::Resync {
-                reason: reason.code().name().to_owned(),
-                message,
-                pod_release: pod_release.name().to_owned(),
-            },
-        ),
+        resync: resync.map(resync_request),
         warnings: problems(&warnings),
+    }
+}
+
+fn resync_request(request: ResyncRequest) -> pb::Resync {
+    let ResyncRequest {
+        reason,
+        message,
+        pod_release,
+    } = request;
+    pb::Resync {
+        reason: reason.code().name().to_owned(),
+        message,
+        pod_release: pod_release.name().to_owned(),
     }
 }
 

@@ -73,7 +73,7 @@ fn objects_are_sent_again_when_a_policy_follows_a_release_that_derives_pods_othe
     let wire = &server.wire;
     let nothing = || pb::Cluster::default();
     wire.apply_batch(full_sync("s", 1, cluster())).unwrap();
-    // What has no pods stays as it is under every release.
+    // A source without pods stays as it is under every release.
     wire.apply_batch(full_sync("empty", 1, nothing())).unwrap();
     assert_eq!(cpu(wire), "3");
     assert_eq!(follow(wire, "volcano-1.14.4"), ["s"]);

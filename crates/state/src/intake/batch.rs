@@ -177,6 +177,11 @@ pub struct RecordBasis {
 }
 
 impl RecordBasis {
+    /// True if records lack some of these labels, or this release derives amounts of their pods otherwise.
+    pub fn is_outdated(&self, labels: LabelKinds, release: Release) -> bool {
+        self.dropped_labels.intersects(labels) || self.release_other_than(release).is_some()
+    }
+
     /// Release by which amounts of pods were derived, if this one derives some of them otherwise.
     pub fn release_other_than(&self, release: Release) -> Option<Release> {
         self.pod_release.filter(|derived| !derived.reads_pods_as(release))

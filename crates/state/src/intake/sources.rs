@@ -238,10 +238,8 @@ impl SourceIntake {
 
     /// Sources whose records lack some of these labels, or have amounts of pods as this release does not derive them.
     pub(crate) fn outdated(&self, labels: LabelKinds, release: Release) -> impl Iterator<Item = &Arc<str>> {
-        let outdated = self.by_name.iter().filter(move |(_, source)| {
-            let basis = &source.basis;
-            basis.dropped_labels.intersects(labels) || basis.release_other_than(release).is_some()
-        });
+        let known = self.by_name.iter();
+        let outdated = known.filter(move |(_, source)| source.basis.is_outdated(labels, release));
         outdated.map(|(name, _)| name)
     }
 

@@ -38,7 +38,7 @@ impl Writer {
         ReadingRules {
             labels: self.next.read_labels(),
             offers: self.names.current_table().offers(),
-            pod_release: self.next.strictest_compatibility().release(),
+            pod_release: self.next.pod_release(),
         }
     }
 

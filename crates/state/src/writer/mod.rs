@@ -233,9 +233,7 @@ impl Writer {
                     let policy = &reloaded.version.in_force.policy;
                     reloaded.queue_problems =
                         truncate_problems(record_rules::policy_problems(policy, &self.next.state));
-                    let awaited = self
-                        .sources
-                        .outdated(policy.all_labels(), self.reading_rules().pod_release);
+                    let awaited = self.sources.outdated(policy.all_labels(), self.next.pod_release());
                     reloaded.awaited_sources = awaited.cloned().collect();
                 }
                 match installed {
