@@ -48,7 +48,7 @@ impl<'a> CardAsker<'a> {
 impl JobEntry {
     /// Amount of a card that is reserved for tasks that may use several.
     fn reserved_of_choices(&self, card: &str) -> i128 {
-        let singles = split_promised(&self.min, &self.allocated).inqueue;
+        let (singles, _) = split_promised(&self.min, &self.allocated);
         self.promise_and_rest().inqueue.card_or_zero(card) - singles.card_or_zero(card)
     }
 

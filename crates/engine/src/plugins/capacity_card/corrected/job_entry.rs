@@ -166,7 +166,8 @@ impl JobEntry {
 
     /// Amounts that it would still reserve, of choices by name; of those that its tasks use a card of, by that card.
     pub(super) fn rest(&self) -> QuotaAmounts {
-        self.on_cards(split_promised(&self.min, &self.allocated).inqueue, None)
+        let (left, _) = split_promised(&self.min, &self.allocated);
+        self.on_cards(left, None)
     }
 
     /// Amounts that a vote asks for, where the job would reserve `rest`: of a job behind gates those that it would need.
@@ -255,7 +256,7 @@ impl JobEntry {
     ///
     /// A promise is less what tasks that succeeded needed: it was fulfilled as far. What was promised when some had ended
     /// already stays: it does not fall below what the job still needs.
-    fn promised(&self) -> Option<JobContribution> {
+    fn promised(&self) -> Option<(QuotaAmounts, QuotaAmounts)> {
         let mut still = named_as(self.reserved.as_deref()?, &self.min);
         if !self.finished.is_zero() {
             let mut beyond_need = still.clone();
@@ -270,7 +271,8 @@ impl JobEntry {
 
     /// Amounts that its reservation still reserves; `None`: it has none.
     pub(super) fn reservation_rest(&self) -> Option<QuotaAmounts> {
-        Some(self.on_cards(self.promised()?.inqueue, self.given()))
+        let (left, _) = self.promised()?;
+        Some(self.on_cards(left, self.given()))
     }
 
     /// Contribution to its queue's account now.
@@ -289,18 +291,20 @@ impl JobEntry {
         if self.allocated.is_empty() && !self.admitted && self.reserved.is_none() {
             return JobContribution::default();
         }
-        let mut own = split_promised(&self.min, &self.allocated);
-        if !self.admitted {
-            own.inqueue = QuotaAmounts::default();
-        }
-        if let Some(promised) = self.promised() {
+        let (left, mut elastic) = split_promised(&self.min, &self.allocated);
+        let mut inqueue = if self.admitted { left } else { QuotaAmounts::default() };
+        if let Some((left, beyond)) = self.promised() {
             // One promise, told by two: by its phase and by the ledger. What is promised is not elastic.
-            own.inqueue = promised_once(own.inqueue, &promised.inqueue);
-            own.elastic.lower_to(&promised.elastic);
+            inqueue = promised_once(inqueue, &left);
+            elastic.lower_to(&beyond);
         }
-        own.inqueue = self.on_cards(own.inqueue, self.given());
-        own.claims = CardClaims::of(&self.queue, &own.inqueue, self.sizes.as_deref());
-        own
+        inqueue = self.on_cards(inqueue, self.given());
+        JobContribution {
+            claims: CardClaims::of(&self.queue, &inqueue, self.sizes.as_deref()),
+            inqueue,
+            elastic,
+            ..JobContribution::default()
+        }
     }
 }
 
@@ -324,9 +328,13 @@ fn promised_once(mut by_phase: QuotaAmounts, by_ledger: &QuotaAmounts) -> QuotaA
     by_phase
 }
 
-/// Contribution by a promise: what of it is not held yet, and what is held beyond it.
-pub(super) fn split_promised(promised: &QuotaAmounts, allocated: &QuotaAmounts) -> JobContribution {
+/// Parts of a promise and of what is held: what of the promise is not held yet, and what is held beyond it.
+pub(super) fn split_promised(promised: &QuotaAmounts, allocated: &QuotaAmounts) -> (QuotaAmounts, QuotaAmounts) {
     let (mut left, mut beyond) = (promised.clone(), allocated.clone());
+    if allocated.is_empty() {
+        left.drop_zero_cards();
+        return (left, beyond);
+    }
     let cpu = left.cpu.min(beyond.cpu).max(0);
     let memory = left.memory.min(beyond.memory).max(0);
     for counts in [&mut left, &mut beyond] {
@@ -335,7 +343,7 @@ pub(super) fn split_promised(promised: &QuotaAmounts, allocated: &QuotaAmounts) 
     }
     // Single cards first: what a choice can use is what they leave.
     for choices in [false, true] {
-        let named = |name: &Arc<str>| !allocated.is_empty() && name.contains(CARD_SEPARATOR) == choices;
+        let named = |name: &Arc<str>| name.contains(CARD_SEPARATOR) == choices;
         for (name, wanted) in promised.cards().filter(|(name, _)| named(name)) {
             let mut wanted = wanted;
             let mut set_against = |held: &Arc<str>, beyond: &mut QuotaAmounts| {
@@ -360,11 +368,7 @@ pub(super) fn split_promised(promised: &QuotaAmounts, allocated: &QuotaAmounts) 
     }
     left.drop_zero_cards();
     beyond.drop_zero_cards();
-    JobContribution {
-        inqueue: left,
-        elastic: beyond,
-        ..JobContribution::default()
-    }
+    (left, beyond)
 }
 
 /// Need of a task: on its node, or anywhere.
@@ -414,6 +418,6 @@ mod tests {
             }),
             ..JobEntry::default()
         };
-        assert_eq!(entry.promised().unwrap().inqueue, cards(&[("G|B", 3)]));
+        assert_eq!(entry.promised().unwrap().0, cards(&[("G|B", 3)]));
     }
 }

@@ -114,7 +114,7 @@ impl CapacityState {
             part.claims.join(&contribution.claims);
         }
         if let Some(own) = own.filter(|own| !own.allocated.is_empty()) {
-            let elastic = split_promised(&asks.min, &asks.allocated).elastic;
+            let (_, elastic) = split_promised(&asks.min, &asks.allocated);
             let no_longer = own.promise_and_rest().elastic.saturating_sub(&elastic);
             part.excluded.subtract(&no_longer);
         }

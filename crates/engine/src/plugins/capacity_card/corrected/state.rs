@@ -68,16 +68,19 @@ impl QueueAccount {
 
     /// Subtracts a job's contribution.
     fn subtract(&mut self, contribution: &JobContribution) {
-        self.allocated.subtract(&contribution.allocated);
         if !contribution.request.is_empty() {
             let request = Arc::make_mut(&mut self.request);
             request.subtract(&contribution.request);
             request.drop_zero_cards();
         }
-        self.elastic.subtract(&contribution.elastic);
-        self.inqueue.subtract(&contribution.inqueue);
         self.claims.leave(&contribution.claims);
-        for amounts in [&mut self.allocated, &mut self.elastic, &mut self.inqueue] {
+        let parts = [
+            (&mut self.allocated, &contribution.allocated),
+            (&mut self.elastic, &contribution.elastic),
+            (&mut self.inqueue, &contribution.inqueue),
+        ];
+        for (amounts, part) in parts.into_iter().filter(|(_, part)| !part.is_empty()) {
+            amounts.subtract(part);
             amounts.drop_zero_cards();
         }
     }
