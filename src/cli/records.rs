@@ -7,7 +7,7 @@ use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, ReflectMessage as
 use serde::Serialize;
 
 use pumice_console::CommandError;
-use pumice_console::schema::ProtocolSchema;
+use pumice_console::schema;
 use pumice_console::{output, pages};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -119,9 +119,8 @@ impl ClusterRecords {
     pub(super) fn fields(&self) -> Result<BTreeMap<(usize, String), RecordFields>, CommandError> {
         let mut all = BTreeMap::new();
         let cluster = &self.cluster;
-        let schema = ProtocolSchema::read()?;
         let kinds = ["Node", "Queue", "Job", "Task", "Namespace"];
-        let [node, queue, job, task, namespace] = kinds.map(|name| schema.message(name));
+        let [node, queue, job, task, namespace] = kinds.map(schema::message);
         let (node, queue, job, task, namespace) = (node?, queue?, job?, task?, namespace?);
         for one in &cluster.nodes {
             all.insert((0, one.name.clone()), fields(&node, &one.encode_to_vec())?);

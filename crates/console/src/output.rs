@@ -5,12 +5,12 @@ use std::sync::OnceLock;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
+use prost_reflect::{DynamicMessage, SerializeOptions};
 
 pub use crate::table::TextTable;
 use pumice_protocol::visible_text;
 
-use crate::{ColorMode, CommandError, table};
+use crate::{ColorMode, CommandError, schema, table};
 use pumice_engine::model::quantity::readable_bytes;
 use pumice_protocol::v1 as pb;
 
@@ -150,11 +150,7 @@ pub fn json_value<M: Message>(name: &str, message: &M) -> Result<serde_json::Val
 
 fn json_bytes<M: Message>(name: &str, message: &M) -> Result<Vec<u8>, CommandError> {
     let broken = |error: &dyn std::fmt::Display| CommandError::message(format!("error: {name} as JSON: {error}"));
-    let pool = DescriptorPool::decode(pumice_protocol::FILE_DESCRIPTOR_SET).map_err(|error| broken(&error))?;
-    let descriptor = pool
-        .get_message_by_name(&format!("pumice.v1.{name}"))
-        .ok_or_else(|| broken(&"no such message"))?;
-    let mut dynamic = DynamicMessage::new(descriptor);
+    let mut dynamic = DynamicMessage::new(schema::message(name)?);
     dynamic.transcode_from(message).map_err(|error| broken(&error))?;
     let options = SerializeOptions::new().stringify_64_bit_integers(true);
     let mut serializer = serde_json::Serializer::pretty(Vec::new());

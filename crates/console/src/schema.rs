@@ -1,24 +1,21 @@
 //! Descriptors of the protocol: names and types of the fields of records.
 
-use prost_reflect::{DescriptorPool, MessageDescriptor};
+use std::sync::LazyLock;
+
+use prost_reflect::{DescriptorError, DescriptorPool, MessageDescriptor};
 
 use crate::CommandError;
 
-/// The messages of `pumice.v1`.
-#[derive(Debug, Clone)]
-pub struct ProtocolSchema(DescriptorPool);
+/// Descriptors that the program was built with. A process reads them once: that takes longer than most of what a command does.
+static DESCRIPTORS: LazyLock<Result<DescriptorPool, DescriptorError>> =
+    LazyLock::new(|| DescriptorPool::decode(pumice_protocol::FILE_DESCRIPTOR_SET));
 
-impl ProtocolSchema {
-    /// Reads the descriptors that the program was built with.
-    pub fn read() -> Result<Self, CommandError> {
-        let pool = DescriptorPool::decode(pumice_protocol::FILE_DESCRIPTOR_SET);
-        pool.map(ProtocolSchema)
-            .map_err(|error| CommandError::message(format!("error: the protocol's descriptors: {error}")))
-    }
-
-    /// A message by its name in `pumice.v1`.
-    pub fn message(&self, name: &str) -> Result<MessageDescriptor, CommandError> {
-        let found = self.0.get_message_by_name(&format!("pumice.v1.{name}"));
-        found.ok_or_else(|| CommandError::message(format!("error: the protocol has no message {name}")))
-    }
+/// A message by its name in `pumice.v1`.
+pub fn message(name: &str) -> Result<MessageDescriptor, CommandError> {
+    let broken = |error| CommandError::message(format!("error: the protocol's descriptors: {error}"));
+    let found = DESCRIPTORS
+        .as_ref()
+        .map_err(broken)?
+        .get_message_by_name(&format!("pumice.v1.{name}"));
+    found.ok_or_else(|| CommandError::message(format!("error: the protocol has no message {name}")))
 }

@@ -13,7 +13,7 @@ use super::query::CaseQuery;
 use super::yaml::{self, CaseFileError, CaseFileResult, MapFields};
 use pumice_console::CommandError;
 use pumice_console::import_files::ReleaseFiles;
-use pumice_console::schema::ProtocolSchema;
+use pumice_console::schema;
 use pumice_console::state_check::StateWarning;
 use pumice_engine::model::ErrorCode;
 use pumice_engine::policy::{
@@ -124,11 +124,10 @@ fn limits() -> YamlLimits {
 /// # Errors
 /// Outer: the protocol's own descriptors cannot be read. Inner: the first error of the file.
 pub(super) fn read_cases(file: &Path, text: &str) -> Result<CaseFileResult<Vec<PolicyTestCase>>, CommandError> {
-    let schema = ProtocolSchema::read()?;
     let shapes = CaseSchema {
-        cluster: schema.message("Cluster")?,
-        task: schema.message("Task")?,
-        job: schema.message("Job")?,
+        cluster: schema::message("Cluster")?,
+        task: schema::message("Task")?,
+        job: schema::message("Job")?,
     };
     let file = file.to_owned();
     let reader = CaseReader {

@@ -10,7 +10,7 @@ use prost_reflect::{
 use super::yaml::short_enum_names;
 use crate::cycle_outcome::CycleOutcomes;
 use pumice_console::CommandError;
-use pumice_console::schema::ProtocolSchema;
+use pumice_console::schema;
 use pumice_engine::policy::emit::to_yaml;
 use pumice_engine::policy::{YamlNode, YamlValue};
 use pumice_protocol::v1 as pb;
@@ -32,7 +32,7 @@ impl WitnessFile {
             title: title.to_owned(),
             document: document.to_owned(),
             cluster: cluster.clone(),
-            schema: ProtocolSchema::read()?.message("Cluster")?,
+            schema: schema::message("Cluster")?,
             cases: Vec::new(),
         })
     }
@@ -88,7 +88,7 @@ pub type RecordField = [String; 3];
 
 /// Fields that the records of a cluster set, but for their names.
 pub fn record_fields(cluster: &pb::Cluster) -> Result<Vec<RecordField>, CommandError> {
-    let message = dynamic(ProtocolSchema::read()?.message("Cluster")?, cluster)?;
+    let message = dynamic(schema::message("Cluster")?, cluster)?;
     let mut fields = Vec::new();
     for (list, items) in message.fields() {
         for record in items.as_list().into_iter().flatten().filter_map(Wire::as_message) {
@@ -102,7 +102,7 @@ pub fn record_fields(cluster: &pb::Cluster) -> Result<Vec<RecordField>, CommandE
 
 /// The cluster without a field of a record.
 pub fn without_field(cluster: &pb::Cluster, [list, record, field]: &RecordField) -> Result<pb::Cluster, CommandError> {
-    let mut message = dynamic(ProtocolSchema::read()?.message("Cluster")?, cluster)?;
+    let mut message = dynamic(schema::message("Cluster")?, cluster)?;
     let items = message.get_field_by_name_mut(list).and_then(Wire::as_list_mut);
     let records = items.into_iter().flatten().filter_map(Wire::as_message_mut);
     for own in records.filter(|own| name_of(own) == *record) {
