@@ -61,7 +61,7 @@ fn job_account(summary: &JobQuotaSummary) -> PluginAccount {
 }
 
 /// Account of a queue. `limits_own_cards`: it may hold no card that its quota does not name.
-fn queue_account(account: &QueueAccount, limits_own_cards: bool) -> PluginAccount {
+pub(super) fn queue_account(account: &QueueAccount, limits_own_cards: bool) -> PluginAccount {
     let (limits, share) = (&account.limits, account.dominant_share());
     let mut capability = amounts(&limits.capability, limits.cpu_limited, limits.memory_limited);
     if limits_own_cards {
@@ -110,6 +110,6 @@ fn amounts(counts: &QuotaAmounts, with_cpu: bool, with_memory: bool) -> AccountA
     plain.chain(cards).collect()
 }
 
-fn all_amounts(counts: &QuotaAmounts) -> AccountAmounts {
+pub(super) fn all_amounts(counts: &QuotaAmounts) -> AccountAmounts {
     amounts(counts, true, true)
 }

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use super::account::QueueTotals;
-use crate::model::ResourceTable;
-use crate::plugin::{AccountAmounts, QueueGauge};
+use crate::plugin::{AccountAmounts, PluginAccount, QueueGauge};
 
 /// Names of an amount's three gauges: cpu, memory, other resources.
 type QuotaGaugeNames = [&'static str; 3];
@@ -36,36 +34,48 @@ const REAL_CAPACITY: QuotaGaugeNames = [
 ];
 const SHARE: &str = "volcano_queue_share";
 
-/// Gauges of these queues.
-pub(crate) fn account_gauges<'a>(
-    names: &ResourceTable,
-    accounts: impl Iterator<Item = (&'a Arc<str>, &'a Arc<QueueTotals>)>,
-) -> Vec<QueueGauge> {
-    let mut gauges = Vec::new();
-    for (queue, account) in accounts {
-        let shown = account.shown(names);
-        push_gauges(&mut gauges, queue, DESERVED, &shown.deserved);
-        push_gauges(&mut gauges, queue, ALLOCATED, &shown.allocated);
-        push_gauges(&mut gauges, queue, REQUEST, &shown.request);
-        push_gauges(&mut gauges, queue, CAPACITY, &shown.capability);
-        push_gauges(&mut gauges, queue, REAL_CAPACITY, &shown.real_capability);
-        gauges.push(gauge(SHARE, queue, None, account.share));
-    }
-    gauges
+/// Sentence about a metric of a name, with its unit.
+type GaugeHelp = fn(&str) -> String;
+
+/// Adds the gauges of a queue's amounts, those of its account as listings show it, and of its share.
+pub(crate) fn push_account(gauges: &mut Vec<QueueGauge>, queue: &Arc<str>, account: &PluginAccount, help: GaugeHelp) {
+    push_amounts(gauges, queue, account, help);
+    gauges.push(gauge(SHARE, queue, None, account.share, help));
 }
 
-fn push_gauges(gauges: &mut Vec<QueueGauge>, queue: &Arc<str>, names: QuotaGaugeNames, amounts: &AccountAmounts) {
-    let [cpu, memory, scalars] = names;
-    for (resource, amount) in amounts {
-        gauges.push(match &**resource {
-            "cpu" => gauge(cpu, queue, None, *amount),
-            "memory" => gauge(memory, queue, None, *amount),
-            _ => gauge(scalars, queue, Some(("resource", Arc::clone(resource))), *amount),
+/// Adds the gauges of a queue's amounts. Cpu and memory are the first two amounts, if they are there.
+pub(crate) fn push_amounts(gauges: &mut Vec<QueueGauge>, queue: &Arc<str>, account: &PluginAccount, help: GaugeHelp) {
+    push_gauges(gauges, queue, DESERVED, &account.deserved, help);
+    push_gauges(gauges, queue, ALLOCATED, &account.allocated, help);
+    push_gauges(gauges, queue, REQUEST, &account.request, help);
+    push_gauges(gauges, queue, CAPACITY, &account.capability, help);
+    push_gauges(gauges, queue, REAL_CAPACITY, &account.real_capability, help);
+}
+
+fn push_gauges(
+    gauges: &mut Vec<QueueGauge>,
+    queue: &Arc<str>,
+    [cpu, memory, scalars]: QuotaGaugeNames,
+    amounts: &AccountAmounts,
+    help: GaugeHelp,
+) {
+    for (place, (resource, amount)) in amounts.iter().enumerate() {
+        gauges.push(match (place, &**resource) {
+            (0, "cpu") => gauge(cpu, queue, None, *amount, help),
+            (0 | 1, "memory") => gauge(memory, queue, None, *amount, help),
+            _ => gauge(scalars, queue, Some(("resource", Arc::clone(resource))), *amount, help),
         });
     }
 }
 
-fn gauge(name: &'static str, queue: &Arc<str>, label: Option<(&'static str, Arc<str>)>, value: f64) -> QueueGauge {
+/// Gauge of a queue, with another label and its value.
+pub(crate) fn gauge(
+    name: &'static str,
+    queue: &Arc<str>,
+    label: Option<(&'static str, Arc<str>)>,
+    value: f64,
+    help: GaugeHelp,
+) -> QueueGauge {
     QueueGauge {
         name,
         help,
@@ -75,12 +85,13 @@ fn gauge(name: &'static str, queue: &Arc<str>, label: Option<(&'static str, Arc<
     }
 }
 
-/// Sentence about a metric, with its unit.
-fn help(name: &str) -> String {
+/// Sentence about a metric, with its unit. `scalars`: that of resources other than cpu and memory.
+pub(crate) fn help(name: &str, scalars: &str) -> String {
     let unit = match name.rsplit('_').next() {
         Some("cpu") => "milli-cores",
         Some("bytes") => "bytes of memory",
-        Some("resources") => "thousandths of a resource, or pods",
+        Some("resources") => scalars,
+        _ if name.starts_with("volcano_queue_card_") => "cards",
         _ => return "Largest ratio of a queue's allocated to its deserved amount over all resources".to_owned(),
     };
     let what = match name {

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::account::{QueueTotals, shown_amounts};
 use super::admission::{missing_amount, sum_with, unknown_queue};
 use super::all_accounts::{QueueAccounts, reference_panics};
-use super::gauges::account_gauges;
+use super::gauges::{help, push_account};
 use super::integer_amounts::IntegerAmounts;
 use crate::held_bytes::HeldMemory;
 use crate::model::{ClusterState, ErrorCode, JobRecord, Problem, Reservation, ResourceVector, StateDiff, TaskRecord};
@@ -245,7 +245,12 @@ impl<S: QuotaState> PluginAccounts for S {
 
     fn queue_gauges(&self, _: &ClusterState) -> Vec<QueueGauge> {
         let accounts = self.queue_accounts();
-        account_gauges(&accounts.resources, accounts.by_queue.iter())
+        let mut gauges = Vec::new();
+        for (queue, account) in accounts.by_queue.iter() {
+            let shown = account.shown(&accounts.resources);
+            push_account(&mut gauges, queue, &shown, |name| help(name, "thousandths of a resource, or pods"));
+        }
+        gauges
     }
 
     fn remaining_reservation(&self, reservation: &Reservation) -> Option<AccountAmounts> {
