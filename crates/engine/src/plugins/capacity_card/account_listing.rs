@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
-use super::card_accounts::JobQuotaSummary;
 use super::card_rules::CardRules;
 use super::corrected::CapacityState;
 use super::metrics;
@@ -20,7 +19,7 @@ macro_rules! list_accounts {
     ($($state:ty),+) => {
         $(impl PluginAccounts for $state {
             fn job_account(&self, cluster_state: &ClusterState, job: &JobRecord) -> Option<PluginAccount> {
-                Some(job_account(&self.job_quota_summary(cluster_state, job)))
+                Some(self.listed_job(cluster_state, job))
             }
 
             fn queue_account(&self, queue: &str) -> Option<PluginAccount> {
@@ -49,20 +48,10 @@ macro_rules! list_accounts {
 
 list_accounts!(CapacityState, UpstreamCapacityState);
 
-fn job_account(summary: &JobQuotaSummary) -> PluginAccount {
-    PluginAccount {
-        allocated: all_amounts(&summary.allocated),
-        request: all_amounts(&summary.card_request),
-        inqueue: all_amounts(&summary.inqueue),
-        elastic: all_amounts(&summary.elastic),
-        min_resources: all_amounts(&summary.min_resources),
-        ..PluginAccount::default()
-    }
-}
-
 /// Account of a queue. `limits_own_cards`: it may hold no card that its quota does not name.
 pub(super) fn queue_account(account: &QueueAccount, limits_own_cards: bool) -> PluginAccount {
-    let (limits, share) = (&account.limits, account.dominant_share());
+    let limits = &account.limits;
+    let (share, dominant_resource) = account.dominant_share();
     let mut capability = amounts(&limits.capability, limits.cpu_limited, limits.memory_limited);
     if limits_own_cards {
         capability.extend(unnamed_cards(account));
@@ -77,8 +66,8 @@ pub(super) fn queue_account(account: &QueueAccount, limits_own_cards: bool) -> P
         capability,
         real_capability: all_amounts(&limits.real_capability),
         min_resources: Vec::new(),
-        share: share.value,
-        dominant_resource: share.dominant,
+        share,
+        dominant_resource,
     }
 }
 

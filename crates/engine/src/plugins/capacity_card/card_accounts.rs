@@ -39,21 +39,6 @@ held_bytes! {
     }
 }
 
-/// A job in figures.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct JobQuotaSummary {
-    /// Cards that it asks for.
-    pub card_request: QuotaAmounts,
-    /// Amounts that its tasks hold.
-    pub allocated: QuotaAmounts,
-    /// The least that it needs.
-    pub min_resources: QuotaAmounts,
-    /// Amounts that its queue reserves for it.
-    pub inqueue: QuotaAmounts,
-    /// Amounts that it holds beyond the least.
-    pub elastic: QuotaAmounts,
-}
-
 /// Change that a session makes to the resources of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskEvent<'a> {

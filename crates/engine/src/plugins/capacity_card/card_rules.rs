@@ -2,11 +2,11 @@
 //! it is compiled.
 
 use super::amounts::QuotaAmounts;
-use super::card_accounts::{CardAccounts, HoldingChange, JobQuotaSummary};
+use super::card_accounts::{CardAccounts, HoldingChange};
 use super::config::CapacityConfig;
 use super::quota_verdict::QuotaVerdict;
 use crate::model::{ClusterState, JobRecord, Problem, Reservation, TaskClass, TaskRecord};
-use crate::plugin::{NodeFilter, NodeScorer, PluginContext, Shortfall, VictimQuery};
+use crate::plugin::{NodeFilter, NodeScorer, PluginAccount, PluginContext, Shortfall, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState};
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub(super) trait CardRules: PluginState + Sized {
     fn follow(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Vec<Arc<str>>;
 
     /// A job as listings show it.
-    fn job_quota_summary(&self, cluster_state: &ClusterState, job: &JobRecord) -> JobQuotaSummary;
+    fn listed_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> PluginAccount;
 
     /// Amounts that are still reserved by the reservation of a job.
     fn reservation_rest(&self, reservation: &Reservation) -> QuotaAmounts;

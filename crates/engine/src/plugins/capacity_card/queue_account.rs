@@ -28,33 +28,17 @@ pub struct QueueAccount {
 
 held_bytes! { QueueAccount { limits, request, allocated, inqueue, elastic, claims; job_count } }
 
-/// A share, and what sets it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct QueueShare {
-    /// The largest allocated/deserved.
-    pub value: f64,
-    /// Resource or card that decides the share; empty: the share is 0.
-    pub dominant: Arc<str>,
-}
-
 impl QueueAccount {
     /// The largest allocated/deserved over what is deserved at all.
     pub fn share(&self) -> f64 {
         self.ratios().map(|(_, ratio)| ratio).fold(0.0, f64::max)
     }
 
-    /// The share with the resource or card that sets it, the first of equal ones.
-    pub fn dominant_share(&self) -> QueueShare {
-        let mut share = QueueShare::default();
-        for (name, ratio) in self.ratios() {
-            if ratio > share.value {
-                share = QueueShare {
-                    value: ratio,
-                    dominant: Arc::from(name),
-                };
-            }
-        }
-        share
+    /// The share with the resource or card that sets it, the first of equal ones; an empty name: the share is 0.
+    pub(super) fn dominant_share(&self) -> (f64, Arc<str>) {
+        let larger = |largest: (f64, _), (name, ratio)| if ratio > largest.0 { (ratio, name) } else { largest };
+        let (share, name) = self.ratios().fold((0.0, ""), larger);
+        (share, Arc::from(name))
     }
 
     /// How often an amount of cpu and memory fits beside what is held.

@@ -16,11 +16,11 @@ use crate::model::{
     ClusterState, JobRecord, Problem, Reservation, ResourceId, SortedTable, StoredRecord, TableHandle, TaskClass,
     TaskRecord, find_text,
 };
-use crate::plugin::{NodeFilter, NodeScorer, PluginAccounts, PluginContext, Shortfall, VictimQuery};
+use crate::plugin::{NodeFilter, NodeScorer, PluginAccount, PluginAccounts, PluginContext, Shortfall, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 use crate::plugins::capacity_card::{
-    CARD_SEPARATOR, CapacityConfig, CardAccounts, CardRules, HoldingChange, JobQuotaSummary, QueueAccount,
-    QuotaAmounts, QuotaVerdict, TaskEvent, apply_events, normalize_choice,
+    CARD_SEPARATOR, CapacityConfig, CardAccounts, CardRules, HoldingChange, QueueAccount,
+    QuotaAmounts, QuotaVerdict, TaskEvent, all_amounts, apply_events, normalize_choice,
 };
 use crate::policy::Compatibility;
 
@@ -417,17 +417,18 @@ impl CardRules for CapacityState {
         Vec::new()
     }
 
-    fn job_quota_summary(&self, cluster_state: &ClusterState, job: &JobRecord) -> JobQuotaSummary {
+    fn listed_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> PluginAccount {
         let entry = self.job_entry(cluster_state, job, self.jobs.get(&job.name));
-        let JobContribution { inqueue, elastic, .. } = entry.contribution();
+        let promised = entry.promise_and_rest();
         let mut card_request = QuotaAmounts::clone(&entry.min);
         (card_request.cpu, card_request.memory) = (0, 0);
-        JobQuotaSummary {
-            card_request,
-            allocated: entry.allocated.clone(),
-            min_resources: QuotaAmounts::clone(&entry.min),
-            inqueue,
-            elastic,
+        PluginAccount {
+            allocated: all_amounts(&entry.allocated),
+            request: all_amounts(&card_request),
+            inqueue: all_amounts(&promised.inqueue),
+            elastic: all_amounts(&promised.elastic),
+            min_resources: all_amounts(&entry.min),
+            ..PluginAccount::default()
         }
     }
 

@@ -13,11 +13,11 @@ use crate::model::{
     ClusterState, ErrorCode, JobPhase, JobRecord, Problem, Reservation, SortedTable, StateDiff, TaskClass, TaskRecord,
     TaskStatus, find_text,
 };
-use crate::plugin::{NodeScorer, PluginAccounts, PluginContext};
+use crate::plugin::{NodeScorer, PluginAccount, PluginAccounts, PluginContext};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 use crate::plugins::capacity_card::{
-    CapacityConfig, CardAccounts, CardRequestError, CardRules, HoldingChange, JobQuotaSummary, QueueAccount,
-    QuotaAmounts, QuotaVerdict, TaskEvent, apply_events,
+    CapacityConfig, CardAccounts, CardRequestError, CardRules, HoldingChange, QueueAccount,
+    QuotaAmounts, QuotaVerdict, TaskEvent, all_amounts, apply_events,
 };
 use crate::policy::Compatibility;
 
@@ -278,14 +278,15 @@ impl CardRules for UpstreamCapacityState {
         moved
     }
 
-    fn job_quota_summary(&self, cluster_state: &ClusterState, job: &JobRecord) -> JobQuotaSummary {
+    fn listed_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> PluginAccount {
         let measurements = self.current_job_amounts(cluster_state, job);
-        JobQuotaSummary {
-            inqueue: measurements.inqueue(job),
-            card_request: measurements.card_request,
-            allocated: measurements.allocated,
-            min_resources: measurements.min_resources,
-            elastic: measurements.elastic,
+        PluginAccount {
+            allocated: all_amounts(&measurements.allocated),
+            request: all_amounts(&measurements.card_request),
+            inqueue: all_amounts(&measurements.inqueue(job)),
+            elastic: all_amounts(&measurements.elastic),
+            min_resources: all_amounts(&measurements.min_resources),
+            ..PluginAccount::default()
         }
     }
 
