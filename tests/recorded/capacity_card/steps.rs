@@ -7,9 +7,10 @@ use serde_json::{Value as Json, json};
 use super::case::{counts, texts};
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_engine::model::{ClusterState, ErrorCode, JobRecord, Problem, TaskRecord, find_text};
+use pumice_engine::plugin_state::{PlacementEvent, PluginState as _, PluginStateChange, TaskTransition};
 use pumice_engine::plugins::capacity_card::rejection::QUEUE_NOT_OPEN;
 use pumice_engine::plugins::capacity_card::{
-    QuotaAmounts, QuotaRequester, QuotaVerdict, TaskEvent, UpstreamCapacityState, annotations, check_card, node_order,
+    QuotaAmounts, QuotaRequester, QuotaVerdict, UpstreamCapacityState, annotations, check_card, node_order,
 };
 use pumice_engine::policy::Compatibility;
 
@@ -59,26 +60,24 @@ pub(super) fn run(
             Ok(json!({"allocatable": verdict.is_permitted(), "events": events(&verdict, &object, &task.name)}))
         }
         "allocate" => {
-            let node = step["node"].as_str().unwrap();
-            apply_event(
-                task(cluster_state, &step["task"]),
-                cluster_state,
-                state,
-                TaskEvent::Allocate { node, card: "" },
-            )
+            let task = task(cluster_state, &step["task"]);
+            let after = TaskRecord {
+                node: step["node"].as_str().unwrap().into(),
+                ..task.clone()
+            };
+            let moved = TaskTransition::new(task, &after, "");
+            apply_event(cluster_state, state, PlacementEvent::Allocate(moved))
         }
-        "pipeline" => apply_event(
-            task(cluster_state, &step["task"]),
-            cluster_state,
-            state,
-            TaskEvent::Pipeline { node: "", card: "" },
-        ),
-        "deallocate" => apply_event(
-            task(cluster_state, &step["task"]),
-            cluster_state,
-            state,
-            TaskEvent::Deallocate,
-        ),
+        "pipeline" => {
+            let task = task(cluster_state, &step["task"]);
+            let moved = TaskTransition::new(task, task, "");
+            apply_event(cluster_state, state, PlacementEvent::Pipeline(moved))
+        }
+        "deallocate" => {
+            let task = task(cluster_state, &step["task"]);
+            let moved = TaskTransition::new(task, task, "");
+            apply_event(cluster_state, state, PlacementEvent::Deallocate(moved))
+        }
         "node_order" => {
             let name =
                 find_text(&task(cluster_state, &step["task"]).annotations, CARD_NAME_ANNOTATION).unwrap_or_default();
@@ -128,13 +127,13 @@ fn enqueue(job: &JobRecord, cluster_state: &ClusterState, state: &mut UpstreamCa
 }
 
 fn apply_event(
-    task: &TaskRecord,
     cluster_state: &ClusterState,
     state: &mut UpstreamCapacityState,
-    step: TaskEvent<'_>,
+    event: PlacementEvent<'_>,
 ) -> Result<Json, Problem> {
-    state.apply_task_event(cluster_state, task, step)?;
-    let queue = &cluster_state.jobs().get(&task.job).unwrap().record.queue;
+    state.apply(&PluginStateChange::Events(cluster_state, &[event]))?;
+    let (moved, _) = event.moved_task().unwrap();
+    let queue = &cluster_state.jobs().get(&moved.after.job).unwrap().record.queue;
     let account = state.account(queue).unwrap();
     Ok(json!({"queue_allocated_after": counts(&account.allocated), "queue_share_after": account.share()}))
 }

@@ -11,7 +11,7 @@ use super::queue_account::QueueAccount;
 use super::queue_limits::{CardQuota, QueueLimits};
 use crate::held_bytes::held_bytes;
 use crate::model::{
-    ClusterState, ErrorCode, NodeChange, Problem, QueueRecord, RecordChange, SortedTable, TaskRecord, TaskStatus,
+    ClusterState, ErrorCode, NodeChange, Problem, QueueRecord, RecordChange, SortedTable, TaskRecord,
 };
 use crate::policy::Compatibility;
 
@@ -36,62 +36,6 @@ pub struct CardAccounts {
 held_bytes! {
     CardAccounts {
         cards, total_guaranteed, guaranteed_by, tasks_by_job, accounts; config, compatibility, opening_state
-    }
-}
-
-/// Change that a session makes to the resources of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaskEvent<'a> {
-    /// The task was given room on a node.
-    Allocate {
-        /// Name of the node that gets the task.
-        node: &'a str,
-        /// The card that it uses there; empty: the first acceptable one that the node has.
-        card: &'a str,
-    },
-    /// The task was promised room that is being released.
-    Pipeline {
-        /// Name of the node that the task waits for.
-        node: &'a str,
-        /// The card that the task is to use there; empty: the first acceptable one that the node has.
-        card: &'a str,
-    },
-    /// The task no longer holds anything.
-    Deallocate,
-}
-
-impl<'a> TaskEvent<'a> {
-    /// Node that the task holds resources on now, and the card; `None`: it holds none.
-    pub(super) fn node_and_card(self) -> Option<(&'a str, &'a str)> {
-        match self {
-            Self::Allocate { node, card } | Self::Pipeline { node, card } => Some((node, card)),
-            Self::Deallocate => None,
-        }
-    }
-}
-
-/// Task that gets the amounts that it holds, or gives them back.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HoldingChange<'a> {
-    /// Task that moves.
-    pub(super) task: &'a TaskRecord,
-    /// Change of the resources that it holds.
-    pub(super) event: TaskEvent<'a>,
-    /// True if the task waits afterwards.
-    pub(super) waits: bool,
-    /// Number of such tasks, if each holds the same and no name tells them apart.
-    pub(super) repeated: Option<u64>,
-}
-
-impl<'a> HoldingChange<'a> {
-    /// Change of a task by an event.
-    pub(super) fn of(task: &'a TaskRecord, event: TaskEvent<'a>) -> Self {
-        Self {
-            task,
-            event,
-            waits: event == TaskEvent::Deallocate && task.status == TaskStatus::Pending,
-            repeated: None,
-        }
     }
 }
 

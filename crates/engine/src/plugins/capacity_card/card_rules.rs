@@ -2,7 +2,7 @@
 //! it is compiled.
 
 use super::amounts::QuotaAmounts;
-use super::card_accounts::{CardAccounts, HoldingChange};
+use super::card_accounts::CardAccounts;
 use super::config::CapacityConfig;
 use super::quota_verdict::QuotaVerdict;
 use crate::model::{ClusterState, JobRecord, Problem, Reservation, TaskClass, TaskRecord};
@@ -36,12 +36,8 @@ pub(super) trait CardRules: PluginState + Sized {
     /// Number of tasks like this permitted task that are permitted in a row; `None`: each must be asked about.
     fn repeated_admit_limit(&self, cluster_state: &ClusterState, queue: &str, task: &TaskRecord) -> Option<u64>;
 
-    /// Follows changes of tasks of one job.
-    fn move_tasks<'m>(
-        &mut self,
-        cluster_state: &ClusterState,
-        changes: impl Iterator<Item = HoldingChange<'m>>,
-    ) -> Result<(), Problem>;
+    /// Follows events that move tasks of one job.
+    fn move_tasks(&mut self, cluster_state: &ClusterState, moves: &[PlacementEvent<'_>]) -> Result<(), Problem>;
 
     /// Follows an event that moves no task. The queues whose accounts changed.
     fn follow(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Vec<Arc<str>>;

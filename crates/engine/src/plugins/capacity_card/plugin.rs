@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::super::effective_values::value_map;
 use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
 use super::annotations::{QUOTA, REQUEST};
-use super::card_accounts::{HoldingChange, TaskEvent};
 use super::card_rules::CardRules;
 use super::config::CapacityConfig;
 use super::corrected::CapacityState;
@@ -15,7 +14,7 @@ use super::record_rules::CardRecordRules;
 use super::upstream::UpstreamCapacityState;
 use crate::cards::CARD_NAME_ANNOTATION;
 use crate::model::{
-    ClusterState, ErrorCode, JobRecord, NamedAmounts, Problem, TaskClass, TaskRecord, TaskStatus, find_text,
+    ClusterState, ErrorCode, JobRecord, NamedAmounts, Problem, TaskClass, TaskRecord, find_text,
 };
 use crate::plugin::{
     AdmitOpinion, NodeFilter, NodeScorer, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook,
@@ -240,29 +239,10 @@ pub(super) fn apply_events<S: CardRules>(
 ) -> Result<Vec<Arc<str>>, Problem> {
     let mut queues = Vec::new();
     for of_job in events.chunk_by(PlacementEvent::moves_same_job) {
-        state.move_tasks(cluster_state, of_job.iter().filter_map(holding_change))?;
-        for event in of_job.iter().filter(|event| event.moved_task().is_none()) {
-            queues.append(&mut state.follow(cluster_state, event));
+        match of_job {
+            [event] if event.moved_task().is_none() => queues.append(&mut state.follow(cluster_state, event)),
+            moves => state.move_tasks(cluster_state, moves)?,
         }
     }
     Ok(queues)
-}
-
-/// Change of what a task holds by an event.
-fn holding_change<'a>(event: &PlacementEvent<'a>) -> Option<HoldingChange<'a>> {
-    let (moved, _) = event.moved_task()?;
-    let (node, card) = (&*moved.after.node, moved.card);
-    let (task, change) = match event {
-        PlacementEvent::Allocate(_) => (moved.after, TaskEvent::Allocate { node, card }),
-        PlacementEvent::Pipeline(_) => (moved.after, TaskEvent::Pipeline { node, card }),
-        PlacementEvent::Deallocate(_)
-        | PlacementEvent::Enqueue(_)
-        | PlacementEvent::Dequeue(_)
-        | PlacementEvent::Reserve(_) => (moved.before, TaskEvent::Deallocate),
-    };
-    Some(HoldingChange {
-        waits: change == TaskEvent::Deallocate && moved.after.status == TaskStatus::Pending,
-        repeated: moved.repeated,
-        ..HoldingChange::of(task, change)
-    })
 }

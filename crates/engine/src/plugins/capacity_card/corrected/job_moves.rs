@@ -8,7 +8,8 @@ use super::job_minimum::JobMinimum;
 use super::state::CapacityState;
 use super::task_need::{CardDemand, NeedContext, TaskNeed, choices_of, holds_resources};
 use crate::model::{ClusterState, TableCursor, TaskRecord, TaskShape, TaskStatus};
-use crate::plugins::capacity_card::{HoldingChange, QuotaAmounts};
+use crate::plugin_state::PlacementEvent;
+use crate::plugins::capacity_card::QuotaAmounts;
 
 /// Changes of what the tasks of a job hold and wait for.
 #[derive(Clone, Debug, Default)]
@@ -56,30 +57,26 @@ struct TemplateHolding {
 impl CapacityState {
     /// Follows tasks of one job. Sums are exact, so that what the account takes step by step comes
     /// to what it takes at once. A task counts once, even if it is reported several times.
-    pub(super) fn follow_moves<'m>(
-        &mut self,
-        cluster_state: &ClusterState,
-        changes: impl Iterator<Item = HoldingChange<'m>>,
-    ) {
-        let mut changes = changes.peekable();
-        let Some(first) = changes.peek() else { return };
+    pub(super) fn follow_moves(&mut self, cluster_state: &ClusterState, moves: &[PlacementEvent<'_>]) {
+        let mut moves = moves.iter().filter_map(PlacementEvent::moved_task).peekable();
+        let Some((first, _)) = moves.peek() else { return };
         if let Some(times) = first.repeated {
-            return self.hold_repeated(first.task, times);
+            return self.hold_repeated(first.after, times);
         }
-        let job = Arc::clone(&first.task.job);
+        let job = Arc::clone(&first.after.job);
         let Some(entry) = self.jobs.get(&job).cloned() else {
             return;
         };
         let (mut all, mut any, mut changes_minimum) = (JobMoves::default(), false, entry.has_request_errors);
         let (mut known, mut nears) = (None, [TableCursor::default(); 2]);
-        while let Some(HoldingChange { task, event, waits, .. }) = changes.next() {
+        while let Some((moved, is_given)) = moves.next() {
+            let task = if is_given { moved.after } else { moved.before };
             let before = self.holding_status_near(&task.name, &mut nears);
-            let is_row = changes
-                .peek()
-                .is_some_and(|next| Arc::ptr_eq(&next.task.shape, &task.shape));
-            let holds = event
-                .node_and_card()
-                .map(|on| self.holding_on_node(cluster_state, task, on, is_row, &mut known));
+            let next = moves.peek();
+            let is_row = next.is_some_and(|(next, _)| Arc::ptr_eq(&next.after.shape, &task.shape));
+            let on_node = (&*moved.after.node, moved.card);
+            let holds = is_given.then(|| self.holding_on_node(cluster_state, task, on_node, is_row, &mut known));
+            let waits = !is_given && moved.after.status == TaskStatus::Pending;
             let after = HoldingStatus { holds, waits };
             if before == after {
                 continue;

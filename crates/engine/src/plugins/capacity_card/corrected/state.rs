@@ -19,8 +19,8 @@ use crate::model::{
 use crate::plugin::{NodeFilter, NodeScorer, PluginAccount, PluginAccounts, PluginContext, Shortfall, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 use crate::plugins::capacity_card::{
-    CARD_SEPARATOR, CapacityConfig, CardAccounts, CardRules, HoldingChange, QueueAccount,
-    QuotaAmounts, QuotaVerdict, TaskEvent, all_amounts, apply_events, normalize_choice,
+    CARD_SEPARATOR, CapacityConfig, CardAccounts, CardRules, QueueAccount,
+    QuotaAmounts, QuotaVerdict, all_amounts, apply_events, normalize_choice,
 };
 use crate::policy::Compatibility;
 
@@ -274,11 +274,6 @@ impl CapacityState {
         }
     }
 
-    /// Follows what happened to a task.
-    pub fn apply_task_event(&mut self, cluster_state: &ClusterState, task: &TaskRecord, event: TaskEvent<'_>) {
-        self.follow_moves(cluster_state, std::iter::once(HoldingChange::of(task, event)));
-    }
-
     /// Changes the accounts of a queue and, with `cardHierarchy`, of those above it. Queues that are not there have none:
     /// when they come, all is summed again.
     fn update_accounts(&mut self, queue: &Arc<str>, change: impl Fn(usize, &mut QueueAccount)) {
@@ -398,12 +393,8 @@ impl CardRules for CapacityState {
         Some(room.unwrap_or(u64::MAX))
     }
 
-    fn move_tasks<'m>(
-        &mut self,
-        cluster_state: &ClusterState,
-        changes: impl Iterator<Item = HoldingChange<'m>>,
-    ) -> Result<(), Problem> {
-        self.follow_moves(cluster_state, changes);
+    fn move_tasks(&mut self, cluster_state: &ClusterState, moves: &[PlacementEvent<'_>]) -> Result<(), Problem> {
+        self.follow_moves(cluster_state, moves);
         Ok(())
     }
 

@@ -16,8 +16,8 @@ use crate::model::{
 use crate::plugin::{NodeScorer, PluginAccount, PluginAccounts, PluginContext};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 use crate::plugins::capacity_card::{
-    CapacityConfig, CardAccounts, CardRequestError, CardRules, HoldingChange, QueueAccount,
-    QuotaAmounts, QuotaVerdict, TaskEvent, all_amounts, apply_events,
+    CapacityConfig, CardAccounts, CardRequestError, CardRules, QueueAccount,
+    QuotaAmounts, QuotaVerdict, all_amounts, apply_events,
 };
 use crate::policy::Compatibility;
 
@@ -118,18 +118,21 @@ impl UpstreamCapacityState {
         task_request(&self.cards, self.config.unlimited_cpu_memory, self.task_pod(task))
     }
 
-    /// Follows what happened to a task.
+    /// Follows an event that moves a task.
     ///
     /// # Errors
     /// The reference panics here, because more would be given back than was ever charged.
-    pub fn apply_task_event(
-        &mut self,
-        cluster_state: &ClusterState,
-        task: &TaskRecord,
-        event: TaskEvent<'_>,
-    ) -> Result<(), Problem> {
-        if let TaskEvent::Allocate { node, .. } = event {
-            self.pod_nodes.insert(Arc::clone(&task.name), Arc::from(node));
+    fn move_task(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<(), Problem> {
+        let Some((moved, is_given)) = event.moved_task() else {
+            return Ok(());
+        };
+        if let Some(times) = moved.repeated {
+            self.hold_repeated(cluster_state, moved.after, times);
+            return Ok(());
+        }
+        let task = if is_given { moved.after } else { moved.before };
+        if let PlacementEvent::Allocate(_) = event {
+            self.pod_nodes.insert(Arc::clone(&task.name), Arc::clone(&task.node));
         }
         let Some(job) = cluster_state.jobs().get(&task.job) else {
             return Ok(());
@@ -141,7 +144,7 @@ impl UpstreamCapacityState {
         let Some(account) = self.accounts.get_mut(queue).map(Arc::make_mut) else {
             return Ok(());
         };
-        if event != TaskEvent::Deallocate {
+        if is_given {
             account.allocated.add(&request);
             return Ok(());
         }
@@ -246,18 +249,9 @@ impl CardRules for UpstreamCapacityState {
         Some(account.plain_headroom(&wanted))
     }
 
-    fn move_tasks<'m>(
-        &mut self,
-        cluster_state: &ClusterState,
-        mut changes: impl Iterator<Item = HoldingChange<'m>>,
-    ) -> Result<(), Problem> {
-        changes.try_for_each(|change| match change.repeated {
-            Some(times) => {
-                self.hold_repeated(cluster_state, change.task, times);
-                Ok(())
-            }
-            None => self.apply_task_event(cluster_state, change.task, change.event),
-        })
+    fn move_tasks(&mut self, cluster_state: &ClusterState, moves: &[PlacementEvent<'_>]) -> Result<(), Problem> {
+        let mut moves = moves.iter();
+        moves.try_for_each(|event| self.move_task(cluster_state, event))
     }
 
     /// The reservation of a job that is no longer admitted stays, as in the reference.
