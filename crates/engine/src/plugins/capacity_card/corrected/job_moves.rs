@@ -3,47 +3,44 @@
 use std::sync::Arc;
 
 use super::holding_status::HoldingStatus;
-use super::job_entry::{JobEntry, current_need};
+use super::job_entry::{JobAmounts, current_need};
 use super::job_minimum::JobMinimum;
 use super::state::CapacityState;
-use super::task_need::{CardDemand, NeedContext, TaskNeed, choices_of, holds_resources};
+use super::task_need::{NeedContext, TaskNeed, choices_of, holds_resources};
 use crate::model::{ClusterState, TableCursor, TaskRecord, TaskShape, TaskStatus};
 use crate::plugin_state::PlacementEvent;
 use crate::plugins::capacity_card::QuotaAmounts;
 
-/// Changes of what the tasks of a job hold and wait for.
-#[derive(Clone, Debug, Default)]
-struct JobMoves {
-    held: QuotaAmounts,
-    pending: QuotaAmounts,
-    /// Tasks with choices: these, what they hold, and whether they hold it now or no longer do.
-    choices: Vec<(Vec<CardDemand>, Arc<QuotaAmounts>, bool)>,
-}
-
-impl JobMoves {
-    /// Adds the change of one task's status.
-    fn add(&mut self, context: NeedContext<'_>, task: &TaskRecord, before: &HoldingStatus, after: &HoldingStatus) {
+impl JobAmounts {
+    /// Takes over the change of one task's status.
+    fn change_holding(
+        &mut self,
+        context: NeedContext<'_>,
+        task: &TaskRecord,
+        before: &HoldingStatus,
+        after: &HoldingStatus,
+    ) {
         if before.waits != after.waits {
             let need = TaskNeed::of(context, task).amounts();
+            let pending = Arc::make_mut(&mut self.pending);
             if after.waits {
-                self.pending.add(&need);
+                pending.add(&need);
             } else {
-                self.pending.subtract(&need);
+                pending.subtract(&need);
+                pending.drop_zero_cards();
             }
         }
-        let with_cards = |own: &&Arc<QuotaAmounts>| own.has_cards();
-        let any = before.holds.iter().chain(&after.holds).any(|own| with_cards(&own));
-        let choices = if any { choices_of(context, task) } else { Vec::new() };
-        for (holds, now) in [(&before.holds, false), (&after.holds, true)] {
-            let Some(holds) = holds else { continue };
-            if now {
-                self.held.add(holds);
-            } else {
-                self.held.subtract(holds);
-            }
-            if !choices.is_empty() {
-                self.choices.push((choices.clone(), Arc::clone(holds), now));
-            }
+        let mut holdings = before.holds.iter().chain(&after.holds);
+        let uses_cards = holdings.any(|holds| holds.has_cards());
+        let choices = if uses_cards { choices_of(context, task) } else { Vec::new() };
+        if let Some(held) = &before.holds {
+            self.allocated.subtract(held);
+            self.allocated.drop_zero_cards();
+            self.update_card_use(&choices, held, false);
+        }
+        if let Some(held) = &after.holds {
+            self.allocated.add(held);
+            self.update_card_use(&choices, held, true);
         }
     }
 }
@@ -64,10 +61,10 @@ impl CapacityState {
             return self.hold_repeated(first.after, times);
         }
         let job = Arc::clone(&first.after.job);
-        let Some(entry) = self.jobs.get(&job).cloned() else {
+        let Some(mut entry) = self.jobs.get(&job).cloned() else {
             return;
         };
-        let (mut all, mut any, mut changes_minimum) = (JobMoves::default(), false, entry.has_request_errors);
+        let (mut any, mut changes_minimum) = (false, entry.has_request_errors);
         let (mut known, mut nears) = (None, [TableCursor::default(); 2]);
         while let Some((moved, is_given)) = moves.next() {
             let task = if is_given { moved.after } else { moved.before };
@@ -90,18 +87,18 @@ impl CapacityState {
             match of_template {
                 // Without cards it waited for what it holds now.
                 Some(known) if before.holds.is_none() && after.holds.is_some() && !waits => {
-                    all.held.add(&known.holding);
+                    entry.allocated.add(&known.holding);
                     if before.waits {
-                        all.pending.subtract(&known.holding);
+                        Arc::make_mut(&mut entry.pending).subtract(&known.holding);
                     }
                 }
-                _ => all.add(self.need_context(cluster_state), task, &before, &after),
+                _ => entry.change_holding(self.need_context(cluster_state), task, &before, &after),
             }
             let [near, _] = &mut nears;
             self.task_holdings.insert_with_cursor(&task.name, after, near);
         }
         if any {
-            self.move_job(&job, entry, &all);
+            self.replace_job(&job, Some(entry));
         }
         if any && changes_minimum {
             self.renew_minimum(cluster_state, &job);
@@ -153,21 +150,6 @@ impl CapacityState {
     /// Amounts that a task holds, as it is counted now; `None`: it does not count.
     pub(super) fn task_holding(&self, task: &str) -> Option<Arc<QuotaAmounts>> {
         self.holding_status_near(task, &mut Default::default()).holds
-    }
-
-    /// A job holds and waits for something else than before; its queue's account follows.
-    fn move_job(&mut self, job: &Arc<str>, mut entry: JobEntry, moved: &JobMoves) {
-        entry.allocated.add(&moved.held);
-        entry.allocated.drop_zero_cards();
-        if !moved.pending.is_zero() {
-            let pending = Arc::make_mut(&mut entry.pending);
-            pending.add(&moved.pending);
-            pending.drop_zero_cards();
-        }
-        for (choices, held, holds) in &moved.choices {
-            entry.update_card_use(choices, held, *holds);
-        }
-        self.replace_job(job, Some(entry));
     }
 
     /// Computes again what a job needs at least, from its tasks as they are now; what it holds stays.
