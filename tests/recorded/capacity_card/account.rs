@@ -89,9 +89,9 @@ impl Asked {
 
     /// Asks, and keeps the permit.
     pub(super) fn admit(&mut self, job: &str) -> bool {
-        let (verdict, record) = (self.ask(job), self.record(job));
+        let record = self.record(job);
+        let verdict = self.state.permit(&self.cluster_state, &record).unwrap();
         if verdict.is_permitted() {
-            self.state.reserve(&self.cluster_state, &record, &verdict);
             self.state.confirm_permit(&self.cluster_state, &record.name);
         }
         verdict.is_permitted()

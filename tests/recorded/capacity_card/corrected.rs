@@ -111,10 +111,9 @@ impl CardScenario {
 
     /// Admits a job, and counts the permit.
     fn admit(&mut self, job: &str) -> Vec<&'static str> {
-        let verdict = self.check_job(job);
+        let record = self.job_record(job);
+        let verdict = self.state.permit(&self.cluster_state, &record).unwrap();
         if verdict.is_permitted() {
-            let record = self.job_record(job);
-            self.state.reserve(&self.cluster_state, &record, &verdict);
             self.state.confirm_permit(&self.cluster_state, &record.name);
         }
         codes(&verdict)
@@ -492,9 +491,8 @@ fn s20_a_permit_ends_unless_it_is_stored_and_counts_once() {
         .open();
     let record = asked.job_record("j");
     for _ in 0..2 {
-        let verdict = asked.check_job("j");
+        let verdict = asked.state.permit(&asked.cluster_state, &record).unwrap();
         assert!(verdict.is_permitted());
-        asked.state.reserve(&asked.cluster_state, &record, &verdict);
         assert_eq!(asked.inqueue("A"), 2000);
     }
     asked.state.end_tentative();

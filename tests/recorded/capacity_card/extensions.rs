@@ -48,9 +48,8 @@ fn tree(queues: &[(&str, &str, &str)], jobs: &[(&str, &str)]) -> ClusterState {
 
 fn ask(state: &mut CapacityState, cluster_state: &ClusterState, job: usize) -> QuotaVerdict {
     let record = &cluster_state.jobs().get(&format!("ns/j{job}")).unwrap().record;
-    let verdict = state.vote_job(cluster_state, record).unwrap();
+    let verdict = state.permit(cluster_state, record).unwrap();
     if verdict.is_permitted() {
-        state.reserve(cluster_state, record, &verdict);
         state.confirm_permit(cluster_state, &record.name);
     }
     verdict

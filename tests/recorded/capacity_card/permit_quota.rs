@@ -39,12 +39,11 @@ proptest! {
         let mut left = quota;
         for (number, (set, cards)) in jobs.iter().enumerate() {
             let record = &cluster_state.jobs().get(&format!("ns/j{number}")).unwrap().record;
-            let verdict = state.vote_job(&cluster_state, record).unwrap();
+            let verdict = state.permit(&cluster_state, record).unwrap();
             // Each in turn takes the first of its cards that has as many left.
             let first = (0..3).find(|card| set >> card & 1 == 1 && left[*card] >= *cards);
             prop_assert_eq!(verdict.is_permitted(), first.is_some(), "{:?}", verdict.rejections);
             if let Some(first) = first {
-                state.reserve(&cluster_state, record, &verdict);
                 left[first] -= cards;
             }
             let inqueue = &state.account("q").unwrap().inqueue;

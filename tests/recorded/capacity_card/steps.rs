@@ -114,10 +114,7 @@ pub(super) fn run(
 }
 
 fn enqueue(job: &JobRecord, cluster_state: &ClusterState, state: &mut UpstreamCapacityState) -> Result<Json, Problem> {
-    let verdict = state.vote_job(cluster_state, job)?;
-    if verdict.is_permitted() {
-        state.reserve(&job.queue, &verdict.min_amounts)?;
-    }
+    let verdict = state.permit(cluster_state, job)?;
     let inqueue = &state.account(&job.queue).unwrap().inqueue;
     Ok(json!({
         "permitted": verdict.is_permitted(), "vote": if verdict.is_permitted() { 1 } else { -1 },

@@ -22,11 +22,9 @@ pub struct QueueAccount {
     pub elastic: QuotaAmounts,
     /// Under `corrected`: claims of admitted jobs on choices of cards that are not made yet.
     pub(super) claims: CardClaims,
-    /// Number of its jobs; under `upstream` a queue without any has no account.
-    pub job_count: u32,
 }
 
-held_bytes! { QueueAccount { limits, request, allocated, inqueue, elastic, claims; job_count } }
+held_bytes! { QueueAccount { limits, request, allocated, inqueue, elastic, claims } }
 
 impl QueueAccount {
     /// The largest allocated/deserved over what is deserved at all.

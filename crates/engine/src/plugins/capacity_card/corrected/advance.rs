@@ -67,7 +67,7 @@ impl CapacityState {
         let cluster_state = changes.new;
         for &job in jobs {
             if let Some(row) = self.detached_reservations.remove(job).filter(|_| book) {
-                self.uncharge(&row.queue, &row.contribution());
+                self.uncharge(&row);
             }
             let entry = cluster_state
                 .jobs()

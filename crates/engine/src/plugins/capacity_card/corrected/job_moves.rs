@@ -173,12 +173,10 @@ impl CapacityState {
         let Some(each) = self.cards.node_independent_holding(task) else {
             return;
         };
-        if let Some(mut entry) = self.jobs.get(&task.job).cloned() {
+        if let Some(known) = self.jobs.find(&task.job) {
             let times = i128::from(times);
-            entry
-                .allocated
-                .add(&QuotaAmounts::new(each.cpu * times, each.memory * times));
-            self.replace_job(&task.job, Some(entry));
+            let all = QuotaAmounts::new(each.cpu * times, each.memory * times);
+            self.change_job(known, |entry| entry.allocated.add(&all));
         }
     }
 }

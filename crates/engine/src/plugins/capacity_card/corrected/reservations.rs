@@ -32,20 +32,22 @@ impl CapacityState {
     pub(super) fn update_reservation(&mut self, cluster_state: &ClusterState, job: &Arc<str>) -> Vec<Arc<str>> {
         let mut moved = Vec::new();
         let row = cluster_state.reservations().get(job);
-        let own = self.jobs.get(job).cloned();
-        if own.as_ref().is_none_or(|own| own.has_detached_reservation)
+        let known = self.jobs.find(job);
+        let own = known.and_then(|known| self.jobs.at(known));
+        if own.is_none_or(|own| own.has_detached_reservation)
             && let Some(old) = self.detached_reservations.remove(job)
         {
-            self.uncharge(&old.queue, &old.contribution());
+            self.uncharge(&old);
             moved.push(Arc::clone(&old.queue));
         }
         let mut taken = false;
-        if let Some(mut own) = own {
-            if own.set_reservation(row) {
-                moved.push(Arc::clone(&own.queue));
-            }
-            taken = own.reserved.is_some();
-            self.replace_job(job, Some(own));
+        if let Some(known) = known {
+            self.change_job(known, |own| {
+                if own.set_reservation(row) {
+                    moved.push(Arc::clone(&own.queue));
+                }
+                taken = own.reserved.is_some();
+            });
         }
         if let Some(row) = row.filter(|_| !taken) {
             moved.extend(self.add_detached_reservation(cluster_state, row));
@@ -80,7 +82,7 @@ impl CapacityState {
             admitted: true,
             ..JobEntry::default()
         };
-        self.charge(&entry.queue, &entry.contribution());
+        self.charge(&entry);
         self.detached_reservations.insert(Arc::clone(&row.job), entry);
         Some(Arc::clone(&row.queue))
     }

@@ -119,9 +119,8 @@ impl CapacityState {
         }
         for (_, entry) in self.jobs.iter() {
             let contribution = entry.contribution();
-            for (level, queue) in self.queue_chain(&entry.queue).0.into_iter().enumerate() {
+            for queue in self.queue_chain(&entry.queue).0 {
                 if let Some(account) = accounts.get_mut(queue) {
-                    account.job_count += u32::from(level == 0);
                     account.add(&contribution);
                 }
             }
@@ -191,164 +190,134 @@ impl CapacityState {
         Cow::Owned(computed)
     }
 
-    /// Reserves what a permitted job needs; once more for the same job: instead of the former.
-    pub fn reserve(&mut self, cluster_state: &ClusterState, job: &JobRecord, verdict: &QuotaVerdict) {
-        self.reserve_at(cluster_state, job, self.jobs.find(&job.name), verdict);
-    }
-
-    /// Reserves for a job whose figures are at a handle.
-    pub(super) fn reserve_at(
-        &mut self,
-        cluster_state: &ClusterState,
-        job: &JobRecord,
-        known: Option<TableHandle>,
-        verdict: &QuotaVerdict,
-    ) {
+    /// Reserves what a permitted job needs, whose figures are at a handle if they are kept; once more for the same job:
+    /// instead of the former.
+    pub(super) fn reserve(&mut self, job: &Arc<str>, known: Option<TableHandle>, verdict: &QuotaVerdict) {
         let existing = known.and_then(|known| self.jobs.at(known));
-        let entry = match &verdict.entry {
-            Some(entry) => entry.clone(),
-            None => self.job_entry(cluster_state, job, existing).into_owned(),
-        };
-        let (admitted, was) = existing.map_or((false, false), |own| (own.admitted, own.tentative));
-        let tentative = was || !admitted;
-        if tentative && !was {
-            Arc::make_mut(&mut self.tentative_jobs).push(Arc::clone(&job.name));
+        if existing.is_none_or(|own| !own.tentative && !own.admitted) {
+            Arc::make_mut(&mut self.tentative_jobs).push(Arc::clone(job));
         }
-        let chooses = entry.min.choices().next().is_some();
-        let admitted = JobEntry {
-            admitted: true,
-            tentative,
-            chosen: chooses.then(|| Arc::clone(&verdict.min_amounts)),
-            ..entry
+        let permit = |entry: &mut JobEntry| {
+            if let Some(figures) = &verdict.figures {
+                entry.amounts = Arc::clone(figures);
+            }
+            let chooses = entry.min.choices().next().is_some();
+            entry.tentative |= !entry.admitted;
+            entry.admitted = true;
+            entry.chosen = chooses.then(|| Arc::clone(&verdict.min_amounts));
         };
-        match known {
-            Some(known) => self.replace_known_job(known, &admitted),
-            None => self.replace_job(&job.name, Some(admitted)),
+        if let Some(known) = known {
+            return self.change_job(known, permit);
         }
+        let mut entry = JobEntry::default();
+        permit(&mut entry);
+        self.replace_job(job, Some(entry));
     }
 
     /// The permit of a job stays: it is enqueued. That is true without a permit, too; then its cards are chosen now.
-    pub fn confirm_permit(&mut self, cluster_state: &ClusterState, job: &Arc<str>) {
-        self.clear_tentative(job);
-        let Some(entry) = self.jobs.get(job).filter(|entry| !entry.admitted) else {
+    pub fn confirm_permit(&mut self, cluster_state: &ClusterState, job: &str) {
+        let Some(known) = self.jobs.find(job) else { return };
+        if self.jobs.at(known).is_some_and(|entry| entry.tentative)
+            && let Some(entry) = self.jobs.at_mut(known)
+        {
+            entry.tentative = false;
+        }
+        let Some(entry) = self.jobs.at(known).filter(|entry| !entry.admitted) else {
             return;
         };
-        let mut admitted = entry.clone();
-        admitted.admitted = true;
         let stored = entry.stored.as_ref().filter(|_| entry.min.choices().next().is_some());
         let verdict = stored.and_then(|stored| self.vote_job(cluster_state, &stored.record).ok());
-        admitted.chosen = verdict
-            .filter(QuotaVerdict::is_permitted)
-            .map(|verdict| verdict.min_amounts);
-        self.replace_job(job, Some(admitted));
+        let verdict = verdict.filter(QuotaVerdict::is_permitted);
+        self.change_job(known, |entry| {
+            entry.admitted = true;
+            entry.chosen = verdict.map(|verdict| verdict.min_amounts);
+        });
     }
 
     /// Ends permits that were not kept.
     pub fn end_tentative(&mut self) {
         for job in std::mem::take(&mut self.tentative_jobs).iter() {
-            if self.clear_tentative(job) {
-                self.revoke_admission(job);
+            let known = self.jobs.find(job);
+            let tentative = known.filter(|known| self.jobs.at(*known).is_some_and(|entry| entry.tentative));
+            if let Some(known) = tentative {
+                self.change_job(known, |entry| {
+                    (entry.admitted, entry.tentative, entry.chosen) = (false, false, None);
+                });
             }
         }
     }
 
-    /// Whatever permit a job has no longer ends by itself; true if one would have.
-    fn clear_tentative(&mut self, job: &str) -> bool {
-        let Some(spot) = self.jobs.find(job) else { return false };
-        let was = self.jobs.at(spot).is_some_and(|entry| entry.tentative);
-        if was && let Some(entry) = self.jobs.at_mut(spot) {
-            entry.tentative = false;
-        }
-        was
-    }
-
     /// A job is no longer admitted, and has no card that none of its tasks uses.
-    pub(super) fn revoke_admission(&mut self, job: &Arc<str>) {
-        if let Some(entry) = self.jobs.get(job).filter(|entry| entry.admitted) {
-            let waiting = JobEntry {
-                admitted: false,
-                chosen: None,
-                ..entry.clone()
-            };
-            self.replace_job(job, Some(waiting));
+    pub(super) fn revoke_admission(&mut self, job: &str) {
+        let known = self.jobs.find(job);
+        let admitted = known.filter(|known| self.jobs.at(*known).is_some_and(|entry| entry.admitted));
+        if let Some(known) = admitted {
+            self.change_job(known, |entry| (entry.admitted, entry.chosen) = (false, None));
         }
     }
 
     /// Changes the accounts of a queue and, with `cardHierarchy`, of those above it. Queues that are not there have none:
     /// when they come, all is summed again.
-    fn update_accounts(&mut self, queue: &Arc<str>, change: impl Fn(usize, &mut QueueAccount)) {
+    fn update_accounts(&mut self, queue: &Arc<str>, change: impl Fn(&mut QueueAccount)) {
         let line: SmallVec<[Arc<str>; 1]> = self.queue_chain(queue).0.into_iter().map(Arc::clone).collect();
-        for (level, queue) in line.into_iter().enumerate() {
+        for queue in line {
             if let Some(account) = self.accounts.get_mut(&queue) {
-                change(level, Arc::make_mut(account));
+                change(Arc::make_mut(account));
             }
         }
     }
 
-    /// Adds a contribution to the accounts of a queue's line.
-    pub(super) fn charge(&mut self, queue: &Arc<str>, contribution: &JobContribution) {
-        self.update_accounts(queue, |_, account| account.add(contribution));
+    /// Adds the contribution of a job, or of a reservation, to the accounts of its queue's line.
+    pub(super) fn charge(&mut self, entry: &JobEntry) {
+        let contribution = entry.contribution();
+        self.update_accounts(&entry.queue, |account| account.add(&contribution));
     }
 
-    /// Takes a contribution out of the accounts of a queue's line.
-    pub(super) fn uncharge(&mut self, queue: &Arc<str>, contribution: &JobContribution) {
-        self.update_accounts(queue, |_, account| account.subtract(contribution));
+    /// Takes the contribution of a job, or of a reservation, out of the accounts of its queue's line.
+    pub(super) fn uncharge(&mut self, entry: &JobEntry) {
+        let contribution = entry.contribution();
+        self.update_accounts(&entry.queue, |account| account.subtract(&contribution));
     }
 
     /// Puts a job's figures in the place of the former ones, or removes them (`None`); the accounts of its queues follow.
     pub(super) fn replace_job(&mut self, job: &Arc<str>, next: Option<JobEntry>) {
         match (self.jobs.find(job), next) {
-            (Some(known), Some(next)) => self.replace_known_job(known, &next),
-            (Some(_), None) => {
-                if let Some(old) = self.jobs.remove(job) {
-                    self.uncharge_job(&old);
-                }
-            }
+            (Some(known), Some(next)) => self.change_job(known, |entry| *entry = next),
             (None, Some(next)) => {
-                self.charge_job(&next);
+                self.charge(&next);
                 self.jobs.insert(Arc::clone(job), next);
             }
-            (None, None) => {}
+            (_, None) => {
+                if let Some(old) = self.jobs.remove(job) {
+                    self.uncharge(&old);
+                }
+            }
         }
     }
 
-    /// Puts figures in the place of those that are there; the accounts of the job's queues follow.
-    fn replace_known_job(&mut self, known: TableHandle, next: &JobEntry) {
+    /// Changes figures of a job that are there; the accounts of the job's queues follow.
+    pub(super) fn change_job(&mut self, known: TableHandle, change: impl FnOnce(&mut JobEntry)) {
         let Some(entry) = self.jobs.at_mut(known) else { return };
-        let old = std::mem::replace(entry, next.clone());
-        if next.queue != old.queue {
-            self.uncharge_job(&old);
-            return self.charge_job(next);
+        let old = entry.clone();
+        change(entry);
+        if entry.queue != old.queue {
+            let next = entry.clone();
+            self.uncharge(&old);
+            return self.charge(&next);
         }
         // A permit changes nothing but what is reserved.
-        let contribution = if Arc::ptr_eq(&next.amounts, &old.amounts) {
+        let contribution = if Arc::ptr_eq(&entry.amounts, &old.amounts) {
             JobEntry::promise_and_rest
         } else {
             JobEntry::contribution
         };
-        let (mut added, mut taken) = (contribution(next), contribution(&old));
+        let (mut added, mut taken) = (contribution(entry), contribution(&old));
         if added.request == taken.request {
             (added.request, taken.request) = Default::default();
         }
-        self.update_accounts(&next.queue, |_, account| {
+        self.update_accounts(&old.queue, |account| {
             account.subtract(&taken);
             account.add(&added);
-        });
-    }
-
-    fn charge_job(&mut self, entry: &JobEntry) {
-        let contribution = entry.contribution();
-        self.update_accounts(&entry.queue, |level, account| {
-            account.job_count += u32::from(level == 0);
-            account.add(&contribution);
-        });
-    }
-
-    fn uncharge_job(&mut self, entry: &JobEntry) {
-        let contribution = entry.contribution();
-        self.update_accounts(&entry.queue, |level, account| {
-            account.job_count = account.job_count.saturating_sub(u32::from(level == 0));
-            account.subtract(&contribution);
         });
     }
 }
@@ -400,7 +369,7 @@ impl CardRules for CapacityState {
 
     fn follow(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Vec<Arc<str>> {
         match event {
-            PlacementEvent::Enqueue(job) => self.confirm_permit(cluster_state, &Arc::from(*job)),
+            PlacementEvent::Enqueue(job) => self.confirm_permit(cluster_state, job),
             PlacementEvent::Dequeue(job) => self.revoke_admission(job),
             PlacementEvent::Reserve(job) => return self.update_reservation(cluster_state, job),
             PlacementEvent::Allocate(_) | PlacementEvent::Pipeline(_) | PlacementEvent::Deallocate(_) => {}

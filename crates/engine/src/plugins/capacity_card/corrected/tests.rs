@@ -14,7 +14,7 @@ use crate::model::{
 };
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, TaskTransition};
 use crate::plugins::capacity_card::annotations::{QUOTA, REQUEST};
-use crate::plugins::capacity_card::{CapacityConfig, CardAccounts, UpstreamCapacityState};
+use crate::plugins::capacity_card::{CapacityConfig, CardAccounts, QuotaVerdict, UpstreamCapacityState};
 
 const NODES: u32 = 5;
 const STATUSES: [TaskStatus; 6] = [
@@ -258,9 +258,8 @@ fn vote_on_a_stored_job_ignores_other_records_of_its_name() {
     let cluster_state = &snapshot.cluster_state;
     let mut state = CapacityState::of(cluster_state, CapacityConfig::default());
     assert!(!state.vote_job(cluster_state, &stored).unwrap().is_permitted());
-    let verdict = state.vote_job(cluster_state, &other).unwrap();
+    let verdict = state.permit(cluster_state, &other).unwrap();
     assert!(verdict.is_permitted());
-    state.reserve(cluster_state, &other, &verdict);
     assert!(!state.vote_job(cluster_state, &stored).unwrap().is_permitted());
     assert_eq!(state.vote_job(cluster_state, &other).unwrap(), verdict);
 }
@@ -295,9 +294,10 @@ fn tentative_jobs(state: &CapacityState) -> BTreeSet<Arc<str>> {
 }
 
 proptest! {
-    /// A permit in one go is a vote and a reservation, and a copy of the state knows nothing of it.
+    /// A permit answers as a vote and leaves accounts that equal the sums over all jobs; a copy of the state knows nothing of
+    /// it.
     #[test]
-    fn permit_equals_vote_and_reserve(
+    fn permits_keep_accounts_equal_to_sums(
         events in prop::collection::vec(record_event(), 10..50),
         steps in prop::collection::vec(permit_step(), 1..20),
         hierarchy in any::<bool>(),
@@ -309,9 +309,9 @@ proptest! {
             snapshot.apply_event(event);
         }
         let cluster_state = &snapshot.cluster_state;
-        let mut at_once = CapacityState::of(cluster_state, config);
-        let (mut in_steps, opened) = (at_once.clone(), describe_state(&at_once, cluster_state));
-        let (carried, mut ends) = (at_once.clone(), BTreeSet::new());
+        let mut state = CapacityState::of(cluster_state, config);
+        let (carried, opened) = (state.clone(), describe_state(&state, cluster_state));
+        let mut ends = BTreeSet::new();
         for step in steps {
             match step {
                 PermitStep::Vote(job, other) => {
@@ -320,39 +320,31 @@ proptest! {
                     if let Some(cpu) = other {
                         record.min_resources = Some(ResourceAmounts::from_iter([(ResourceId::CPU, cpu)]));
                     }
-                    let admitted = in_steps.jobs.get(&record.name).is_some_and(|entry| entry.admitted);
-                    let verdict = in_steps.vote_job(cluster_state, &record);
-                    if let Some(verdict) = verdict.as_ref().ok().filter(|verdict| verdict.is_permitted()) {
-                        in_steps.reserve(cluster_state, &record, verdict);
-                        if !admitted {
-                            ends.insert(Arc::clone(&record.name));
-                        }
+                    let admitted = state.jobs.get(&record.name).is_some_and(|entry| entry.admitted);
+                    let verdict = state.vote_job(cluster_state, &record);
+                    if verdict.as_ref().is_ok_and(QuotaVerdict::is_permitted) && !admitted {
+                        ends.insert(Arc::clone(&record.name));
                     }
-                    prop_assert_eq!(at_once.permit(cluster_state, &record), verdict);
+                    prop_assert_eq!(state.permit(cluster_state, &record), verdict);
                 }
                 PermitStep::Confirm(job) => {
-                    let job: Arc<str> = format!("j{job}").into();
-                    for state in [&mut at_once, &mut in_steps] {
-                        state.confirm_permit(cluster_state, &job);
-                    }
-                    ends.remove(&job);
+                    let job = format!("j{job}");
+                    state.confirm_permit(cluster_state, &job);
+                    ends.remove(&*job);
                 }
                 PermitStep::Revoke(job) => {
-                    let job = format!("j{job}").into();
-                    for state in [&mut at_once, &mut in_steps] {
-                        state.revoke_admission(&job);
-                    }
+                    state.revoke_admission(&format!("j{job}"));
                 }
                 PermitStep::EndTentative => {
-                    at_once.end_tentative();
-                    for job in std::mem::take(&mut ends) {
-                        in_steps.revoke_admission(&job);
-                    }
-                    in_steps.end_tentative();
+                    state.end_tentative();
+                    let admitted = |job: &Arc<str>| state.jobs.get(job).is_some_and(|entry| entry.admitted);
+                    prop_assert!(!std::mem::take(&mut ends).iter().any(admitted));
                 }
             }
-            prop_assert_eq!(describe_state(&at_once, cluster_state), describe_state(&in_steps, cluster_state));
-            prop_assert_eq!(tentative_jobs(&at_once), ends.clone());
+            let mut summed = state.clone();
+            summed.sum_accounts(cluster_state);
+            prop_assert_eq!(describe_state(&state, cluster_state), describe_state(&summed, cluster_state));
+            prop_assert_eq!(tentative_jobs(&state), ends.clone());
         }
         prop_assert_eq!(describe_state(&carried, cluster_state), opened);
     }

@@ -17,7 +17,7 @@ use crate::plugins::capacity_card::{
 
 impl CapacityState {
     /// The vote on a job: every reason against it, or the cards that it is given. Its own reservation is
-    /// excluded. Nothing is reserved by asking; see [`Self::reserve`].
+    /// excluded. Nothing is reserved by asking; see [`Self::permit`].
     ///
     /// # Errors
     /// The job's queue is not there.
@@ -74,9 +74,9 @@ impl CapacityState {
         Ok(QuotaVerdict {
             rejections,
             min_amounts,
-            entry: match entry {
+            figures: match entry {
                 Cow::Borrowed(_) => None,
-                Cow::Owned(entry) => Some(entry),
+                Cow::Owned(entry) => Some(entry.amounts),
             },
             ..QuotaVerdict::default()
         })
@@ -153,7 +153,7 @@ impl CapacityState {
         Some(CardRequestError::UnknownCard { card: name.to_string() })
     }
 
-    /// The vote on a job; what a permitted one needs is reserved, as by [`Self::reserve`].
+    /// The vote on a job; what a permitted one needs is reserved.
     ///
     /// # Errors
     /// The errors of [`Self::vote_job`].
@@ -161,7 +161,7 @@ impl CapacityState {
         let known = self.jobs.find(&job.name);
         let verdict = self.vote_beside(cluster_state, job, known.and_then(|known| self.jobs.at(known)))?;
         if verdict.is_permitted() {
-            self.reserve_at(cluster_state, job, known, &verdict);
+            self.reserve(&job.name, known, &verdict);
         }
         Ok(verdict)
     }

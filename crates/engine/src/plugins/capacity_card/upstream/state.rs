@@ -69,7 +69,6 @@ impl UpstreamCapacityState {
             let (account, request) = accounts
                 .entry(Arc::clone(&job.queue))
                 .or_insert_with(|| (self.empty_account(&queue.record), QuotaAmounts::default()));
-            account.job_count += 1;
             // The reference reads the option only after this: here cpu and memory always count.
             let measurements = self.job_amounts(cluster_state, job, false);
             account.allocated.add(&measurements.allocated);
@@ -163,7 +162,7 @@ impl UpstreamCapacityState {
     ///
     /// # Errors
     /// The queue is not there.
-    pub fn reserve(&mut self, queue: &Arc<str>, min_amounts: &QuotaAmounts) -> Result<(), Problem> {
+    pub(super) fn reserve(&mut self, queue: &Arc<str>, min_amounts: &QuotaAmounts) -> Result<(), Problem> {
         let mut account = self.account_or_default(queue)?.into_owned();
         Arc::make_mut(&mut account).inqueue.add(min_amounts);
         self.accounts.insert(Arc::clone(queue), account);
