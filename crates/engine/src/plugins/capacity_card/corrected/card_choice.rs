@@ -48,7 +48,7 @@ impl<'a> CardAsker<'a> {
 impl JobEntry {
     /// Amount of a card that is reserved for tasks that may use several.
     fn reserved_of_choices(&self, card: &str) -> i128 {
-        let (singles, _) = split_promised(&self.min, &self.allocated);
+        let (singles, _) = split_promised(&self.minimum.min, &self.allocated);
         self.promise_and_rest().inqueue.card_or_zero(card) - singles.card_or_zero(card)
     }
 
@@ -98,7 +98,7 @@ impl CapacityState {
             }
         }
         let each = demand.max_amount();
-        let amount = amount_of(&job.min, choice).max(each);
+        let amount = amount_of(&job.minimum.min, choice).max(each);
         let by_quota = path.is_configured();
         let held = path.usage_for_task();
         let fits = |card: &str| !by_quota || held.card_headroom(card) >= amount;

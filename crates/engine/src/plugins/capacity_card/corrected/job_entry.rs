@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::card_claims::{CardClaims, Sizes};
+use super::card_claims::CardClaims;
 use super::job_minimum::JobMinimum;
 use super::matching::{key_of, merged, named_as, set_off, share};
 use super::task_need::{CardDemand, NeedContext, TaskNeed, choices_of, holds_resources};
 use crate::held_bytes::held_bytes;
 use crate::model::{JobPhase, JobRecord, StoredRecord, TaskRecord, TaskStatus};
-use crate::plugins::capacity_card::{CARD_SEPARATOR, JobProblem, QuotaAmounts};
+use crate::plugins::capacity_card::{CARD_SEPARATOR, QuotaAmounts};
 
 /// A job in figures, and what becomes of it. It reads, and is changed, as if its figures were its own; permits change
 /// nothing of these, so that they stay shared.
@@ -36,18 +36,8 @@ held_bytes! { JobEntry { amounts, chosen; admitted, tentative } }
 pub struct JobAmounts {
     /// Name of the queue that is charged.
     pub queue: Arc<str>,
-    /// The least that it needs, cards by choice.
-    pub min: Arc<QuotaAmounts>,
-    /// Amounts that those of its tasks that succeeded needed.
-    pub(super) finished: Arc<QuotaAmounts>,
-    /// With `mixedCards`: sizes of its tasks that wait for choices.
-    pub(super) sizes: Option<Arc<Sizes>>,
-    /// Why nothing can be promised to it.
-    pub annotation_error: Option<Arc<JobProblem>>,
-    /// The request of one of its tasks cannot be evaluated: whether that matters changes with any of its tasks.
-    pub(super) has_request_errors: bool,
-    /// Of a job whose unfinished tasks all have a gate: the least of these, which is asked about and not reserved.
-    pub(super) behind_gates: Option<Arc<QuotaAmounts>>,
+    /// The least that it needs.
+    pub(super) minimum: Arc<JobMinimum>,
     /// Amounts that its tasks hold.
     pub allocated: QuotaAmounts,
     /// Number of its tasks by choice, its cards sorted, and the card of it that they use.
@@ -66,8 +56,7 @@ pub struct JobAmounts {
 
 held_bytes! {
     JobAmounts {
-        min, finished, sizes, behind_gates, allocated, in_use, pending, reserved; queue, annotation_error,
-        has_request_errors, has_detached_reservation, stored, is_of_stored
+        minimum, allocated, in_use, pending, reserved; queue, has_detached_reservation, stored, is_of_stored
     }
 }
 
@@ -101,16 +90,6 @@ pub struct JobContribution {
 }
 
 impl JobAmounts {
-    /// Takes over the least that a job needs.
-    pub(super) fn set_minimum(&mut self, minimum: JobMinimum) {
-        self.min = Arc::new(minimum.min);
-        self.finished = Arc::new(minimum.finished);
-        self.sizes = minimum.sizes.map(Arc::new);
-        self.annotation_error = minimum.problem.map(Arc::new);
-        self.has_request_errors = minimum.has_request_errors;
-        self.behind_gates = minimum.behind_gates.map(Arc::new);
-    }
-
     /// A task with these choices now holds this, or no longer.
     pub(super) fn update_card_use(&mut self, choices: &[CardDemand], held: &QuotaAmounts, holds: bool) {
         for demand in choices {
@@ -143,9 +122,9 @@ impl JobEntry {
         let tasks: Vec<&TaskRecord> = tasks.collect();
         let mut amounts = JobAmounts {
             queue: Arc::clone(&job.queue),
+            minimum: Arc::new(JobMinimum::of(context, job, &tasks)),
             ..JobAmounts::default()
         };
-        amounts.set_minimum(JobMinimum::of(context, job, &tasks));
         let mut pending = QuotaAmounts::default();
         for task in tasks {
             if holds_resources(task.status) {
@@ -166,13 +145,13 @@ impl JobEntry {
 
     /// Amounts that it would still reserve, of choices by name; of those that its tasks use a card of, by that card.
     pub(super) fn rest(&self) -> QuotaAmounts {
-        let (left, _) = split_promised(&self.min, &self.allocated);
+        let (left, _) = split_promised(&self.minimum.min, &self.allocated);
         self.on_cards(left, None)
     }
 
     /// Amounts that a vote asks for, where the job would reserve `rest`: of a job behind gates those that it would need.
     pub(super) fn asked<'a>(&'a self, rest: &'a QuotaAmounts) -> &'a QuotaAmounts {
-        self.behind_gates.as_deref().unwrap_or(rest)
+        self.minimum.behind_gates.as_deref().unwrap_or(rest)
     }
 
     /// Amounts of the least that it needs on the cards that its permit or its reservation gave it.
@@ -182,7 +161,7 @@ impl JobEntry {
 
     /// The one card that it was given of a choice, without `mixedCards`.
     pub(super) fn given_card<'c>(&self, choice: &'c str) -> Option<&'c str> {
-        card_of(self.given()?, &self.min, choice)
+        card_of(self.given()?, &self.minimum.min, choice)
     }
 
     /// Amounts by single cards: of a choice by the card that the job's tasks use, else by those that it was given.
@@ -204,10 +183,10 @@ impl JobEntry {
                 named.card_or_zero(card)
             };
             let cards = || choice.split(CARD_SEPARATOR);
-            if self.sizes.is_none() {
+            if self.minimum.sizes.is_none() {
                 let key = key_of(choice);
                 let used = cards().find(|card| self.uses(&key, card));
-                let card = used.or_else(|| card_of(given?, &self.min, choice));
+                let card = used.or_else(|| card_of(given?, &self.minimum.min, choice));
                 if let Some(card) = card {
                     put(card, amount);
                 }
@@ -230,9 +209,9 @@ impl JobEntry {
     /// The least that it needs by single cards, if what it does not hold of it (`rest`) is on these cards (`given`).
     pub(super) fn min_on_cards(&self, rest: &QuotaAmounts, given: &QuotaAmounts) -> QuotaAmounts {
         let mut min = given.clone();
-        (min.cpu, min.memory) = (self.min.cpu, self.min.memory);
+        (min.cpu, min.memory) = (self.minimum.min.cpu, self.minimum.min.memory);
         // The part of the least that the job holds, under the names by which the job needs it.
-        let mut held = QuotaAmounts::clone(&self.min);
+        let mut held = QuotaAmounts::clone(&self.minimum.min);
         set_off(&mut held, rest);
         for (name, amount) in held.cards() {
             let mut left = amount;
@@ -257,13 +236,13 @@ impl JobEntry {
     /// A promise is less what tasks that succeeded needed: it was fulfilled as far. What was promised when some had ended
     /// already stays: it does not fall below what the job still needs.
     fn promised(&self) -> Option<(QuotaAmounts, QuotaAmounts)> {
-        let mut still = named_as(self.reserved.as_deref()?, &self.min);
-        if !self.finished.is_zero() {
+        let mut still = named_as(self.reserved.as_deref()?, &self.minimum.min);
+        if !self.minimum.finished.is_zero() {
             let mut beyond_need = still.clone();
-            set_off(&mut beyond_need, &self.min);
+            set_off(&mut beyond_need, &self.minimum.min);
             let mut needed = still.clone();
             set_off(&mut needed, &beyond_need);
-            set_off(&mut still, &self.finished);
+            set_off(&mut still, &self.minimum.finished);
             still.raise_to(&needed);
         }
         Some(split_promised(&still, &self.allocated))
@@ -291,7 +270,7 @@ impl JobEntry {
         if self.allocated.is_empty() && !self.admitted && self.reserved.is_none() {
             return JobContribution::default();
         }
-        let (left, mut elastic) = split_promised(&self.min, &self.allocated);
+        let (left, mut elastic) = split_promised(&self.minimum.min, &self.allocated);
         let mut inqueue = if self.admitted { left } else { QuotaAmounts::default() };
         if let Some((left, beyond)) = self.promised() {
             // One promise, told by two: by its phase and by the ledger. What is promised is not elastic.
@@ -300,7 +279,7 @@ impl JobEntry {
         }
         inqueue = self.on_cards(inqueue, self.given());
         JobContribution {
-            claims: CardClaims::of(&self.queue, &inqueue, self.sizes.as_deref()),
+            claims: CardClaims::of(&self.queue, &inqueue, self.minimum.sizes.as_ref()),
             inqueue,
             elastic,
             ..JobContribution::default()
@@ -411,8 +390,11 @@ mod tests {
     fn a_promise_keeps_what_is_needed_under_any_name() {
         let entry = JobEntry {
             amounts: Arc::new(JobAmounts {
-                min: Arc::new(cards(&[("B", 2), ("G|B", 1)])),
-                finished: Arc::new(cards(&[("B", 2)])),
+                minimum: Arc::new(JobMinimum {
+                    min: Arc::new(cards(&[("B", 2), ("G|B", 1)])),
+                    finished: cards(&[("B", 2)]),
+                    ..JobMinimum::default()
+                }),
                 reserved: Some(Arc::new(cards(&[("G|B", 3)]))),
                 ..JobAmounts::default()
             }),

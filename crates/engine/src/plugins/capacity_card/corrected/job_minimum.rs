@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::card_claims::Sizes;
 use super::matching::{merged, set_off};
 use super::task_need::{NeedContext, TaskNeed, holds_resources};
+use crate::held_bytes::held_bytes;
 use crate::model::{JobRecord, ResourceAmounts, ResourceId, TaskRecord, TaskStatus};
 use crate::plugins::capacity_card::{
     CARD_SEPARATOR, ClusterCards, JobProblem, QuotaAmounts, REQUEST, annotations, cards_milli,
@@ -17,21 +18,24 @@ use crate::plugins::capacity_card::{
 use crate::policy::Compatibility;
 
 /// The least that a job needs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct JobMinimum {
     /// Cards by choice.
-    pub(super) min: QuotaAmounts,
+    pub(super) min: Arc<QuotaAmounts>,
     /// Amounts that tasks that succeeded needed.
     pub(super) finished: QuotaAmounts,
     /// With `mixedCards`: sizes of the tasks that wait.
     pub(super) sizes: Option<Sizes>,
     /// Why nothing can be promised.
     pub(super) problem: Option<JobProblem>,
-    /// The request of a needed task cannot be evaluated: a problem while not all needed tasks hold what they need.
+    /// The request of a needed task cannot be evaluated: a problem while not all needed tasks hold what they need, so that
+    /// the least changes with any task.
     pub(super) has_request_errors: bool,
     /// Of a job whose unfinished tasks all have a gate: the least of these, which is asked about and not reserved.
-    pub(super) behind_gates: Option<QuotaAmounts>,
+    pub(super) behind_gates: Option<Arc<QuotaAmounts>>,
 }
+
+held_bytes! { JobMinimum { min, finished, sizes, behind_gates; problem, has_request_errors } }
 
 /// Tasks of a job by what becomes of them.
 #[derive(Default)]
@@ -154,7 +158,7 @@ fn by_gates(context: NeedContext<'_>, job: &JobRecord, tasks: &[&TaskRecord], op
     };
     (min.cpu, min.memory) = plain(context, job, is_card_job, &of_tasks, &done);
     minimum.problem = problem.map(JobProblem::Annotation).or(minimum.problem);
-    (minimum.min, minimum.finished) = (min, sorted.finished);
+    (minimum.min, minimum.finished) = (Arc::new(min), sorted.finished);
     minimum
 }
 

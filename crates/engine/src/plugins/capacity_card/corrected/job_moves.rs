@@ -64,7 +64,7 @@ impl CapacityState {
         let Some(mut entry) = self.jobs.get(&job).cloned() else {
             return;
         };
-        let (mut any, mut changes_minimum) = (false, entry.has_request_errors);
+        let (mut any, mut changes_minimum) = (false, entry.minimum.has_request_errors);
         let (mut known, mut nears) = (None, [TableCursor::default(); 2]);
         while let Some((moved, is_given)) = moves.next() {
             let task = if is_given { moved.after } else { moved.before };
@@ -154,17 +154,15 @@ impl CapacityState {
 
     /// Computes again what a job needs at least, from its tasks as they are now; what it holds stays.
     fn renew_minimum(&mut self, cluster_state: &ClusterState, job: &Arc<str>) {
-        let Some(entry) = self.jobs.get(job).cloned() else {
-            return;
-        };
-        let Some(stored) = entry.stored.clone().filter(|_| entry.is_of_stored) else {
+        let Some(known) = self.jobs.find(job) else { return };
+        let own = self.jobs.at(known).filter(|entry| entry.is_of_stored);
+        let Some((own, stored)) = own.and_then(|entry| Some((entry, entry.stored.as_ref()?))) else {
             return;
         };
         let tasks: Vec<&TaskRecord> = self.job_tasks(cluster_state, job).collect();
-        let mut next = entry.clone();
-        next.set_minimum(JobMinimum::of(self.need_context(cluster_state), &stored.record, &tasks));
-        if next != entry {
-            self.replace_job(job, Some(next));
+        let next = JobMinimum::of(self.need_context(cluster_state), &stored.record, &tasks);
+        if next != *own.minimum {
+            self.change_job(known, |entry| entry.minimum = Arc::new(next));
         }
     }
 

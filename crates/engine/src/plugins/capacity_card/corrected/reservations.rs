@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::job_entry::{JobAmounts, JobEntry, split_promised};
+use super::job_minimum::JobMinimum;
 use super::path_usage::OwnPart;
 use super::state::CapacityState;
 use crate::model::reservation::same_incarnation;
@@ -73,8 +74,11 @@ impl CapacityState {
         }
         let measurements = JobAmounts {
             queue: Arc::clone(&row.queue),
-            min: Arc::new(QuotaAmounts::of_reservation(row)),
-            sizes: self.config.mixed_cards.then(Arc::default),
+            minimum: Arc::new(JobMinimum {
+                min: Arc::new(QuotaAmounts::of_reservation(row)),
+                sizes: self.config.mixed_cards.then(Vec::new),
+                ..JobMinimum::default()
+            }),
             ..JobAmounts::default()
         };
         let entry = JobEntry {
@@ -116,7 +120,7 @@ impl CapacityState {
             part.claims.join(&contribution.claims);
         }
         if let Some(own) = own.filter(|own| !own.allocated.is_empty()) {
-            let (_, elastic) = split_promised(&asks.min, &asks.allocated);
+            let (_, elastic) = split_promised(&asks.minimum.min, &asks.allocated);
             let no_longer = own.promise_and_rest().elastic.saturating_sub(&elastic);
             part.excluded.subtract(&no_longer);
         }

@@ -201,7 +201,7 @@ impl CapacityState {
             if let Some(figures) = &verdict.figures {
                 entry.amounts = Arc::clone(figures);
             }
-            let chooses = entry.min.choices().next().is_some();
+            let chooses = entry.minimum.min.choices().next().is_some();
             entry.tentative |= !entry.admitted;
             entry.admitted = true;
             entry.chosen = chooses.then(|| Arc::clone(&verdict.min_amounts));
@@ -225,7 +225,7 @@ impl CapacityState {
         let Some(entry) = self.jobs.at(known).filter(|entry| !entry.admitted) else {
             return;
         };
-        let stored = entry.stored.as_ref().filter(|_| entry.min.choices().next().is_some());
+        let stored = entry.stored.as_ref().filter(|_| entry.minimum.min.choices().next().is_some());
         let verdict = stored.and_then(|stored| self.vote_job(cluster_state, &stored.record).ok());
         let verdict = verdict.filter(QuotaVerdict::is_permitted);
         self.change_job(known, |entry| {
@@ -380,14 +380,14 @@ impl CardRules for CapacityState {
     fn listed_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> PluginAccount {
         let entry = self.job_entry(cluster_state, job, self.jobs.get(&job.name));
         let promised = entry.promise_and_rest();
-        let mut card_request = QuotaAmounts::clone(&entry.min);
+        let mut card_request = QuotaAmounts::clone(&entry.minimum.min);
         (card_request.cpu, card_request.memory) = (0, 0);
         PluginAccount {
             allocated: all_amounts(&entry.allocated),
             request: all_amounts(&card_request),
             inqueue: all_amounts(&promised.inqueue),
             elastic: all_amounts(&promised.elastic),
-            min_resources: all_amounts(&entry.min),
+            min_resources: all_amounts(&entry.minimum.min),
             ..PluginAccount::default()
         }
     }

@@ -36,14 +36,14 @@ impl CapacityState {
         let entry = self.job_entry(cluster_state, job, existing);
         let own = self.own_part(cluster_state, job, existing, &entry);
         let mut rejections = path.closed_rejections();
-        if let Some(problem) = &entry.annotation_error {
+        if let Some(problem) = &entry.minimum.problem {
             rejections.push(rejection::request_failed(&job.queue, problem));
         }
         // What it holds in another queue, or held as another incarnation, is no part of what it asks for here.
         let rest = if own.held_here {
             entry.rest()
         } else {
-            QuotaAmounts::clone(&entry.min)
+            QuotaAmounts::clone(&entry.minimum.min)
         };
         let asked = entry.asked(&rest);
         let mut given = Cow::Borrowed(asked);
@@ -60,16 +60,16 @@ impl CapacityState {
                 given = Cow::Owned(self.give_cards(cluster_state, job, &entry, &mut usage, asked, &mut rejections));
             }
         }
-        if entry.annotation_error.is_none() {
+        if entry.minimum.problem.is_none() {
             let short = |card: &str| rejections.iter().any(|own| *own.reason.resource == *card);
             let unknown = self.nowhere(asked, short);
             rejections.extend(unknown.map(|problem| rejection::request_failed(&job.queue, &problem)));
         }
-        let is_given = entry.behind_gates.is_none() && entry.min.choices().next().is_some();
+        let is_given = entry.minimum.behind_gates.is_none() && entry.minimum.min.choices().next().is_some();
         let min_amounts = if is_given {
             Arc::new(entry.min_on_cards(&rest, &given))
         } else {
-            Arc::clone(&entry.min)
+            Arc::clone(&entry.minimum.min)
         };
         Ok(QuotaVerdict {
             rejections,
@@ -102,7 +102,7 @@ impl CapacityState {
             let gang = Gang::of(self, cluster_state, &job.name, choice);
             let mut open = QuotaAmounts::default();
             open.add_card(choice, amount);
-            let claims = CardClaims::of(&job.queue, &open, entry.sizes.as_deref());
+            let claims = CardClaims::of(&job.queue, &open, entry.minimum.sizes.as_ref());
             let mut no_room: Option<(i128, i128)> = None;
             for claim in claims.iter() {
                 let mut left = claim.count;
@@ -128,7 +128,7 @@ impl CapacityState {
                 }
             }
             if let Some((size, left)) = no_room {
-                let split = entry.sizes.as_ref().map(|_| usage.reject_split(choice, amount, left));
+                let split = entry.minimum.sizes.as_ref().map(|_| usage.reject_split(choice, amount, left));
                 match split.filter(|split| !split.is_empty()) {
                     Some(split) => rejections.extend(split),
                     None => rejections.extend(usage.reject_choice(choice, size)),
