@@ -120,12 +120,8 @@ impl CardAccounts {
         }
         match self.opening_state.queues().get(queue) {
             Some(stored) => Ok(Cow::Owned(Arc::new(self.empty_account(&stored.record)))),
-            None => Err(Self::queue_unknown(queue)),
+            None => Err(queue_unknown(queue)),
         }
-    }
-
-    fn queue_unknown(queue: &str) -> Problem {
-        Problem::new(ErrorCode::QueueUnknown, "", format!("there is no queue `{queue}`"))
     }
 
     pub(super) fn job_tasks<'a>(
@@ -145,7 +141,7 @@ impl CardAccounts {
     /// The queue is not there.
     pub fn order_key(&self, queue: &str) -> Result<[f64; 2], Problem> {
         let stored = self.opening_state.queues().get(queue);
-        let stored = stored.ok_or_else(|| Self::queue_unknown(queue))?;
+        let stored = stored.ok_or_else(|| queue_unknown(queue))?;
         let share = self.account(queue).map_or(0.0, |account| account.share());
         Ok([-f64::from(stored.record.priority), share])
     }
@@ -209,6 +205,11 @@ impl CardAccounts {
             }
         }
     }
+}
+
+/// Problem of a queue that is not there.
+pub(super) fn queue_unknown(queue: &str) -> Problem {
+    Problem::new(ErrorCode::QueueUnknown, "", format!("there is no queue `{queue}`"))
 }
 
 fn group_tasks_by_job(cluster_state: &ClusterState) -> SortedTable<Arc<Vec<Arc<str>>>> {

@@ -26,7 +26,7 @@ use amounts::CARD_SEPARATOR;
 pub use amounts::QuotaAmounts;
 use annotations::{REQUEST, normalize_choice};
 pub use card_accounts::CardAccounts;
-use card_accounts::CardChanges;
+use card_accounts::queue_unknown;
 use card_rules::CardRules;
 pub use cluster_cards::ClusterCards;
 pub use config::CapacityConfig;

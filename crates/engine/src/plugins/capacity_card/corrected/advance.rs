@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::state::CapacityState;
-use crate::model::{Problem, StateDiff};
+use crate::model::{ClusterState, Problem, StateDiff};
 use crate::plugin_state::PluginStateChange;
-use crate::plugins::capacity_card::CardChanges;
 
 impl CapacityState {
     /// Follows the step to a newer cluster state, if this is the state of the older one, as it was worked out.
@@ -37,23 +36,19 @@ impl CapacityState {
         }
         let rows = changed_reservations(changes);
         moved.extend(&rows);
-        if queues.is_empty() {
-            self.advance_limits(changes, cards);
-            self.advance_jobs(changes, &moved, true);
-        } else {
-            self.advance_jobs(changes, &moved, false);
+        self.advance_jobs(changes.new, &moved);
+        if !queues.is_empty() {
             self.sum_accounts(changes.new);
+        } else if cards.total {
+            self.advance_limits(changes.new);
         }
         Ok(())
     }
 
     /// Limits follow the cluster's total.
-    fn advance_limits(&mut self, changes: &StateDiff<'_>, cards: CardChanges) {
-        if !cards.total {
-            return;
-        }
+    fn advance_limits(&mut self, cluster_state: &ClusterState) {
         let found = Arc::clone(&self.cards);
-        for (name, _) in changes.new.queues().iter() {
+        for (name, _) in cluster_state.queues().iter() {
             let guaranteed = self.guaranteed_beside(name).clone();
             if let Some(account) = self.accounts.get_mut(name) {
                 let limits = &mut Arc::make_mut(account).limits;
@@ -62,24 +57,14 @@ impl CapacityState {
         }
     }
 
-    /// Computes the figures of these jobs again; with `book` their queues' accounts follow.
-    fn advance_jobs(&mut self, changes: &StateDiff<'_>, jobs: &BTreeSet<&Arc<str>>, book: bool) {
-        let cluster_state = changes.new;
+    /// Computes the figures of these jobs again; their queues' accounts follow.
+    fn advance_jobs(&mut self, cluster_state: &ClusterState, jobs: &BTreeSet<&Arc<str>>) {
         for &job in jobs {
-            if let Some(row) = self.detached_reservations.remove(job).filter(|_| book) {
+            if let Some(row) = self.detached_reservations.remove(job) {
                 self.uncharge(&row);
             }
-            let entry = cluster_state
-                .jobs()
-                .get(job)
-                .map(|stored| self.stored_job_entry(cluster_state, stored));
-            if !book {
-                match entry {
-                    Some(entry) => drop(self.jobs.insert(Arc::clone(job), entry)),
-                    None => drop(self.jobs.remove(job)),
-                }
-                continue;
-            }
+            let stored = cluster_state.jobs().get(job);
+            let entry = stored.map(|stored| self.stored_job_entry(cluster_state, stored));
             self.replace_job(job, entry);
             if let Some(row) = cluster_state.reservations().get(job) {
                 self.add_detached_reservation(cluster_state, row);

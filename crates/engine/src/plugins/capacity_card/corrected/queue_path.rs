@@ -1,6 +1,5 @@
 //! Path of a queue: its account and, with `cardHierarchy`, the accounts of the queues above it.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -8,7 +7,7 @@ use smallvec::SmallVec;
 use super::path_usage::{OwnPart, PathUsage};
 use super::state::CapacityState;
 use crate::model::Problem;
-use crate::plugins::capacity_card::{QueueAccount, QuotaRejection, rejection};
+use crate::plugins::capacity_card::{QueueAccount, QuotaRejection, queue_unknown, rejection};
 
 /// Most queues between a queue and the root.
 const MAX_DEPTH: usize = 64;
@@ -19,7 +18,7 @@ const ROOT: &str = "root";
 #[derive(Clone, Debug)]
 pub(super) struct QueueLevel<'a> {
     pub(super) queue: &'a Arc<str>,
-    pub(super) account: Cow<'a, Arc<QueueAccount>>,
+    pub(super) account: &'a QueueAccount,
     /// True if the queue's quota of cards applies: where one is set; if no queue has one, the first queue may hold none.
     pub(super) limits_cards: bool,
 }
@@ -65,12 +64,11 @@ impl CapacityState {
     pub(super) fn queue_path<'a>(&'a self, queue: &'a Arc<str>) -> Result<QueuePath<'a>, Problem> {
         let (line, broken_reason) = self.queue_chain(queue);
         let level = |queue: &'a Arc<str>| {
-            let account = self.account_or_default(queue)?;
-            let limits_cards = account.limits.cards_configured;
+            let account = self.account(queue).ok_or_else(|| queue_unknown(queue))?;
             Ok(QueueLevel {
                 queue,
                 account,
-                limits_cards,
+                limits_cards: account.limits.cards_configured,
             })
         };
         let levels: Result<SmallVec<[_; 1]>, Problem> = line.into_iter().map(level).collect();

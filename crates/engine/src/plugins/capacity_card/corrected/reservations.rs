@@ -67,10 +67,8 @@ impl CapacityState {
             return None;
         }
         // A queue that is not there has no account; its rows come in with it.
-        let stored = self.opening_state.queues().get(&row.queue)?;
-        if !self.accounts.contains(&row.queue) {
-            let account = self.empty_account(&stored.record);
-            self.accounts.insert(Arc::clone(&row.queue), Arc::new(account));
+        if !self.opening_state.queues().contains(&row.queue) {
+            return None;
         }
         let measurements = JobAmounts {
             queue: Arc::clone(&row.queue),
