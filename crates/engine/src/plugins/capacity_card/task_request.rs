@@ -1,11 +1,15 @@
 //! Request of a task, as far as cards depend on it.
 
 use crate::cards::whole_units;
-use crate::model::{ResourceAmounts, ResourceId, TaskRecord, TextMap};
+use crate::model::{ResourceAmounts, ResourceId, TaskClass, TaskRecord, TextMap};
 
 /// Request of a task, as far as cards depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskRequest<'a> {
+    /// Name of the task's job; empty: none.
+    pub job: &'a str,
+    /// Card that the record names; empty: none.
+    pub card: &'a str,
     /// Texts by key, of which `volcano.sh/card.name` is read.
     pub annotations: &'a TextMap,
     /// Effective requests; `pods` is at least 1.
@@ -17,6 +21,8 @@ pub struct TaskRequest<'a> {
 impl<'a> From<&'a TaskRecord> for TaskRequest<'a> {
     fn from(task: &'a TaskRecord) -> Self {
         Self {
+            job: &task.job,
+            card: &task.card,
             annotations: &task.annotations,
             requests: &task.requests,
             limits: task.limits.as_deref(),
@@ -25,6 +31,18 @@ impl<'a> From<&'a TaskRecord> for TaskRequest<'a> {
 }
 
 impl<'a> TaskRequest<'a> {
+    /// Request of any task of a class; `None`: nobody says whose it is.
+    pub(super) fn of_class(class: &'a TaskClass) -> Option<Self> {
+        let charge = class.charge.as_ref()?;
+        Some(Self {
+            job: &charge.job,
+            card: &charge.card,
+            annotations: &class.annotations,
+            requests: &charge.requests,
+            limits: charge.limits.as_deref(),
+        })
+    }
+
     /// Resources that it names anywhere; may repeat.
     pub(super) fn requested_resources(self) -> impl Iterator<Item = ResourceId> + use<'a> {
         let limits = self.limits.into_iter().flat_map(ResourceAmounts::iter);

@@ -14,36 +14,8 @@ use super::path_usage::OwnPart;
 use super::queue_path::QueuePath;
 use super::state::CapacityState;
 use super::task_need::{CardDemand, TaskNeed};
-use crate::model::{ClusterState, ResourceAmounts, TaskClass, TaskRecord};
-
-/// A task that is to be given a card.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CardAsker<'a> {
-    job: &'a str,
-    /// The card that its record names; empty: none.
-    named: &'a str,
-    requests: &'a ResourceAmounts,
-}
-
-impl<'a> CardAsker<'a> {
-    pub(super) fn of(task: &'a TaskRecord) -> Self {
-        Self {
-            job: &task.job,
-            named: &task.card,
-            requests: &task.requests,
-        }
-    }
-
-    /// Any task of a class; `None`: nobody says whose it is.
-    pub(super) fn of_class(class: &'a TaskClass) -> Option<Self> {
-        let charge = class.charge.as_ref()?;
-        Some(Self {
-            job: &charge.job,
-            named: &charge.card,
-            requests: &charge.requests,
-        })
-    }
-}
+use crate::model::ClusterState;
+use crate::plugins::capacity_card::TaskRequest;
 
 impl JobEntry {
     /// Amount of a card that is reserved for tasks that may use several.
@@ -65,7 +37,7 @@ impl CapacityState {
     pub(super) fn keep_to_given_cards(
         &self,
         cluster_state: &ClusterState,
-        task: CardAsker<'_>,
+        task: TaskRequest<'_>,
         need: &mut TaskNeed,
         path: &QueuePath<'_>,
     ) {
@@ -86,7 +58,7 @@ impl CapacityState {
     fn keep_to_chosen_card(
         &self,
         cluster_state: &ClusterState,
-        (task, job): (CardAsker<'_>, &JobEntry),
+        (task, job): (TaskRequest<'_>, &JobEntry),
         choice: &str,
         demand: &mut CardDemand,
         path: &QueuePath<'_>,
@@ -102,7 +74,7 @@ impl CapacityState {
         let by_quota = path.is_configured();
         let held = path.usage_for_task();
         let fits = |card: &str| !by_quota || held.card_headroom(card) >= amount;
-        if demand.retain_any(|card| card == task.named && fits(card)) {
+        if demand.retain_any(|card| card == task.card && fits(card)) {
             return;
         }
         let own = OwnPart::default();

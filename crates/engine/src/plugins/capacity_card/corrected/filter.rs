@@ -2,11 +2,10 @@
 
 use pumice_kernels::selection::equal_mask;
 
-use super::card_choice::CardAsker;
 use super::path_usage::PathUsage;
 use super::state::CapacityState;
 use super::task_need::TaskNeed;
-use crate::model::{CHUNK_SIZE, ChargedAccount, ClusterState, NodeChunk, NodeMask, TaskClass};
+use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeMask, TaskClass};
 use crate::plugin::{ChunkRejections, Measurement, NodeFilter, Reason};
 use crate::plugins::capacity_card::{
     CardSet, NodeKinds, QuotaAmounts, QuotaDimension, QuotaRejection, TaskRequest, rejection,
@@ -26,34 +25,20 @@ pub(super) struct CardFilter<'a> {
 }
 
 impl CapacityState {
-    /// Need of a class, if it asks for cards, or for some that cannot be found out.
-    pub(super) fn card_need<'c>(
-        &self,
-        cluster_state: &ClusterState,
-        class: &'c TaskClass,
-    ) -> Option<(&'c ChargedAccount, TaskNeed)> {
-        let charge = class.charge.as_ref()?;
-        let asks = TaskRequest {
-            annotations: &class.annotations,
-            requests: &charge.requests,
-            limits: charge.limits.as_deref(),
-        };
-        let need = TaskNeed::anywhere(self.need_context(cluster_state), asks);
-        (need.request_error.is_some() || !need.demands.is_empty()).then_some((charge, need))
-    }
-
     /// The filter for a class; `None`: it asks for no cards, or belongs to no queue that is there.
     pub(super) fn card_filter<'a>(
         &'a self,
         cluster_state: &'a ClusterState,
         class: &TaskClass,
     ) -> Option<CardFilter<'a>> {
-        let (charge, mut need) = self.card_need(cluster_state, class)?;
+        let (charge, task) = (class.charge.as_ref()?, TaskRequest::of_class(class)?);
+        let mut need = TaskNeed::of(self.need_context(cluster_state), task);
+        if need.is_plain() {
+            return None;
+        }
         let path = self.queue_path(&charge.queue).ok()?;
         let usage = path.is_configured().then(|| path.usage_for_task());
-        if let Some(task) = CardAsker::of_class(class) {
-            self.keep_to_given_cards(cluster_state, task, &mut need, &path);
-        }
+        self.keep_to_given_cards(cluster_state, task, &mut need, &path);
         let mut rejections: Vec<QuotaRejection> = Vec::new();
         let kinds = self.cards.node_kinds();
         let by_kind = kinds.map_kinds(|kind| {

@@ -4,7 +4,7 @@ use super::queue_path::QueuePath;
 use super::state::CapacityState;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, TaskClass};
 use crate::plugin::{ChunkScores, NodeScorer};
-use crate::plugins::capacity_card::{CARD_SEPARATOR, NodeKinds, cards_milli, rank_score};
+use crate::plugins::capacity_card::{CARD_SEPARATOR, NodeKinds, TaskRequest, rank_score, requested_milli};
 
 /// Scores of the kinds of nodes.
 #[derive(Debug)]
@@ -29,16 +29,10 @@ impl CapacityState {
             .and_then(|queue| self.queue_path(queue).ok())
             .filter(QueuePath::is_configured);
         let usage = path.as_ref().map(|path| path.usage_for_task());
-        let asked = |card: &str| {
-            let charge = class.charge.as_ref()?;
-            let (id, _) = self.cards.resource(card)?;
-            let limit = charge.limits.as_ref().and_then(|limits| limits.get(id));
-            Some(cards_milli(id, limit.or_else(|| charge.requests.get(id))?))
-        };
+        let task = TaskRequest::of_class(class);
+        let asked = |card: &str| requested_milli(task?, self.cards.resource(card)?.0);
         let left = |card: &&str| match (&usage, asked(card)) {
-            (Some(usage), Some(asked)) => usage
-                .tightest_quota(card, asked)
-                .is_none_or(|(_, compared, _)| compared.total <= compared.capability),
+            (Some(usage), Some(asked)) => usage.card_headroom(card) >= asked,
             (None, _) | (_, None) => true,
         };
         let cards: Vec<&str> = name.split(CARD_SEPARATOR).filter(left).collect();

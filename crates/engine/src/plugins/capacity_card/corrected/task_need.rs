@@ -86,13 +86,8 @@ pub(super) struct NeedContext<'a> {
 
 impl TaskNeed {
     /// Need of a task, wherever it will run.
-    pub(super) fn of(context: NeedContext<'_>, task: &TaskRecord) -> Self {
-        Self::anywhere(context, task.into())
-    }
-
-    /// Need of a request, wherever the task will run.
-    pub(super) fn anywhere(context: NeedContext<'_>, asks: TaskRequest<'_>) -> Self {
-        Self::build(context, asks, None, "")
+    pub(super) fn of<'t>(context: NeedContext<'_>, task: impl Into<TaskRequest<'t>>) -> Self {
+        Self::build(context, task.into(), None, "")
     }
 
     /// Need of a task on a node. `card`: the one that it was given there; empty: the one that its record names, or the
@@ -161,6 +156,11 @@ impl TaskNeed {
                 },
             });
         }
+    }
+
+    /// True if it asks for no cards, and for none that cannot be found out.
+    pub(super) fn is_plain(&self) -> bool {
+        self.request_error.is_none() && self.demands.is_empty()
     }
 
     /// Amounts of the need, cards by their joined names.

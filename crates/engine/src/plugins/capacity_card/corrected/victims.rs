@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::card_choice::CardAsker;
 use super::job_entry::current_need;
 use super::queue_path::QueuePath;
 use super::state::CapacityState;
@@ -41,13 +40,13 @@ impl CapacityState {
     pub(super) fn card_victims(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>) -> Option<Vec<bool>> {
         let queue = Arc::clone(&self.jobs.get(&query.preemptor.job)?.queue);
         let mut need = TaskNeed::of(self.need_context(&self.opening_state), query.preemptor);
-        if need.request_error.is_none() && need.demands.is_empty() {
+        if need.is_plain() {
             return None;
         }
         let nobody = vec![false; query.candidates.len()];
         let path = self.queue_path(&queue).ok()?;
         // Filters and admission keep to the given cards, too: they reject nodes without them, whoever is evicted.
-        self.keep_to_given_cards(cluster_state, CardAsker::of(query.preemptor), &mut need, &path);
+        self.keep_to_given_cards(cluster_state, query.preemptor.into(), &mut need, &path);
         if need.request_error.is_some() || !path.closed_rejections().is_empty() {
             return Some(nobody);
         }
@@ -90,11 +89,11 @@ impl CapacityState {
             return Vec::new();
         };
         let mut need = TaskNeed::of(self.need_context(&self.opening_state), query.preemptor);
-        if need.request_error.is_none() && need.demands.is_empty() {
+        if need.is_plain() {
             return Vec::new();
         }
         // Filters and admission keep to the given cards, too: they reject nodes without them, whoever is evicted.
-        self.keep_to_given_cards(cluster_state, CardAsker::of(query.preemptor), &mut need, &path);
+        self.keep_to_given_cards(cluster_state, query.preemptor.into(), &mut need, &path);
         let lasting = need.request_error.is_some() || !path.closed_rejections().is_empty();
         let Some(wanted) = self.amounts_on_node(node, &need).filter(|_| !lasting) else {
             // Nobody's going helps.

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::card_choice::CardAsker;
 use super::card_claims::CardClaims;
 use super::gang::Gang;
 use super::job_entry::JobEntry;
@@ -183,7 +182,7 @@ impl CapacityState {
         if let Some(problem) = &need.request_error {
             rejections.push(rejection::request_failed(queue, problem));
         }
-        self.keep_to_given_cards(cluster_state, CardAsker::of(task), &mut need, &path);
+        self.keep_to_given_cards(cluster_state, task.into(), &mut need, &path);
         let mut verdict = QuotaVerdict::default();
         if path.is_configured() {
             let usage = path.usage_for_task();
