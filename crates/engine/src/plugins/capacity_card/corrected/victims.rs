@@ -38,19 +38,11 @@ impl CardVictim<'_> {
 impl CapacityState {
     /// For each candidate whether it may go; `None`: the preemptor needs no cards, or belongs to no queue.
     pub(super) fn card_victims(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>) -> Option<Vec<bool>> {
-        let queue = Arc::clone(&self.jobs.get(&query.preemptor.job)?.queue);
-        let mut need = TaskNeed::of(self.need_context(&self.opening_state), query.preemptor);
-        if need.is_plain() {
-            return None;
-        }
-        let nobody = vec![false; query.candidates.len()];
-        let path = self.queue_path(&queue).ok()?;
-        // Filters and admission keep to the given cards, too: they reject nodes without them, whoever is evicted.
-        self.keep_to_given_cards(cluster_state, query.preemptor.into(), &mut need, &path);
-        if need.request_error.is_some() || !path.closed_rejections().is_empty() {
-            return Some(nobody);
-        }
-        let candidates: Vec<Option<CardVictim<'_>>> = self.victim_candidates(query, &queue, &need);
+        let (path, need) = self.preemptor_need(cluster_state, query)?;
+        let Some(need) = need else {
+            return Some(vec![false; query.candidates.len()]);
+        };
+        let candidates: Vec<Option<CardVictim<'_>>> = self.victim_candidates(query, &need);
         let mut may: Vec<bool> = candidates
             .iter()
             .map(|candidate| candidate.as_ref().is_some_and(|candidate| candidate.wanted.is_some()))
@@ -81,21 +73,11 @@ impl CapacityState {
         query: &VictimQuery<'_>,
         node: &str,
     ) -> Vec<Shortfall> {
-        let Some(path) = self
-            .jobs
-            .get(&query.preemptor.job)
-            .and_then(|job| self.queue_path(&job.queue).ok())
-        else {
+        let Some((path, need)) = self.preemptor_need(cluster_state, query) else {
             return Vec::new();
         };
-        let mut need = TaskNeed::of(self.need_context(&self.opening_state), query.preemptor);
-        if need.is_plain() {
-            return Vec::new();
-        }
-        // Filters and admission keep to the given cards, too: they reject nodes without them, whoever is evicted.
-        self.keep_to_given_cards(cluster_state, query.preemptor.into(), &mut need, &path);
-        let lasting = need.request_error.is_some() || !path.closed_rejections().is_empty();
-        let Some(wanted) = self.amounts_on_node(node, &need).filter(|_| !lasting) else {
+        let wanted = need.and_then(|need| Some((self.amounts_on_node(node, &need)?, need)));
+        let Some((wanted, need)) = wanted else {
             // Nobody's going helps.
             return vec![Shortfall {
                 missing: 1,
@@ -125,20 +107,32 @@ impl CapacityState {
         lacks
     }
 
-    /// Candidates that this kind of eviction is for. A candidate that is listed twice counts once, the first time.
-    fn victim_candidates(
+    /// Need of a preemptor on the cards that it was given, and the path of its queue; `None`: it needs no cards, or belongs to
+    /// no queue. No need: it is rejected, whoever is evicted.
+    fn preemptor_need(
         &self,
+        cluster_state: &ClusterState,
         query: &VictimQuery<'_>,
-        preemptor_queue: &str,
-        need: &TaskNeed,
-    ) -> Vec<Option<CardVictim<'_>>> {
+    ) -> Option<(QueuePath<'_>, Option<TaskNeed>)> {
+        let path = self.queue_path(&self.jobs.get(&query.preemptor.job)?.queue).ok()?;
+        let mut need = TaskNeed::of(self.need_context(&self.opening_state), query.preemptor);
+        if need.is_plain() {
+            return None;
+        }
+        // Filters and admission keep to the given cards, too: they reject nodes without them, whoever is evicted.
+        self.keep_to_given_cards(cluster_state, query.preemptor.into(), &mut need, &path);
+        let passes = need.request_error.is_none() && path.closed_rejections().is_empty();
+        Some((path, passes.then_some(need)))
+    }
+
+    /// Candidates that this kind of eviction is for. A candidate that is listed twice counts once, the first time.
+    fn victim_candidates(&self, query: &VictimQuery<'_>, need: &TaskNeed) -> Vec<Option<CardVictim<'_>>> {
         let mut known: BTreeSet<&Arc<str>> = BTreeSet::new();
+        let queue_of = |task: &TaskRecord| self.jobs.get(&task.job).map(|job| &job.queue);
+        let own = queue_of(query.preemptor);
         let is_other = |task: &TaskRecord| {
-            let in_queue = || {
-                let job = self.jobs.get(&task.job);
-                job.is_some_and(|job| *job.queue == *preemptor_queue)
-            };
-            task.job != query.preemptor.job && !(query.kind == VictimKind::Reclaim && in_queue())
+            let spares_queue = query.kind == VictimKind::Reclaim;
+            task.job != query.preemptor.job && !(spares_queue && queue_of(task) == own)
         };
         let candidates = query.candidates.iter();
         candidates
