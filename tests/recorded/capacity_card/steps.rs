@@ -177,10 +177,11 @@ fn check(step: &Json) -> Json {
         &read(&step["capability"]),
         asker,
     );
+    let fits = wanted <= 0 || !checked.is_short();
     json!({
-        "ok": checked.fits, "to_be_used": checked.total as f64, "capability": checked.capability as f64,
-        "short_name": if checked.fits { "" } else { name },
-        "short_quant": if checked.fits { 0.0 } else { wanted as f64 },
+        "ok": fits, "to_be_used": checked.total as f64, "capability": checked.capability as f64,
+        "short_name": if fits { "" } else { name },
+        "short_quant": if fits { 0.0 } else { wanted as f64 },
     })
 }
 

@@ -45,7 +45,7 @@ use rejection::{QuotaComparison, QuotaDimension, QuotaRejection, insufficient};
 pub use task_request::TaskRequest;
 use task_request::{cards_milli, requested_milli};
 pub use upstream::{
-    CardCheck, QuotaRequester, TaskPod, UpstreamCapacityState, UpstreamJobAmounts, check_card, task_request,
+    QuotaRequester, TaskPod, UpstreamCapacityState, UpstreamJobAmounts, check_card, task_request,
 };
 
 /// Name of the plugin in a policy.

@@ -44,6 +44,13 @@ pub struct QuotaComparison {
     pub capability: i128,
 }
 
+impl QuotaComparison {
+    /// True if the queue may not hold as much as it would.
+    pub fn is_short(&self) -> bool {
+        self.total > self.capability
+    }
+}
+
 /// A reason with its figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuotaRejection {

@@ -76,7 +76,7 @@ fn reject_kind(need: &TaskNeed, kind: &CardSet, usage: Option<&PathUsage<'_>>) -
         taken.add_card(card, *wanted);
         let asked = taken.card_or_zero(card);
         if let Some((queue, compared, note)) = usage.and_then(|usage| usage.tightest_quota(card, asked))
-            && compared.total > compared.capability
+            && compared.is_short()
         {
             return Some(rejection::insufficient(
                 queue,

@@ -219,7 +219,7 @@ impl<'a> PathUsage<'a> {
                 .iter()
                 .map(|(card, amount)| (*card, self.compare(level, card, *amount)));
             let each: Vec<ComparedCard<'_>> = each.collect();
-            let short = each.iter().any(|(_, compared)| compared.total > compared.capability);
+            let short = each.iter().any(|(_, compared)| compared.is_short());
             short.then(|| level.reject_card(choice, &each)).flatten()
         };
         self.card_levels().filter_map(refuse).collect()
@@ -236,9 +236,8 @@ impl<'a> PathUsage<'a> {
                 total: used + left,
                 capability: cards().map(|card| level.card_capability(card)).sum(),
             };
-            let short = together.total > together.capability;
             let dimension = QuotaDimension::Card(choice);
-            short.then(|| insufficient(level.queue, dimension, together, &level.quota_error_note()))
+            together.is_short().then(|| insufficient(level.queue, dimension, together, &level.quota_error_note()))
         };
         self.card_levels().filter_map(refuse).collect()
     }
@@ -294,7 +293,7 @@ impl<'a> PathUsage<'a> {
         let mut rejections = Vec::new();
         for level in self.levels {
             for (dimension, compared, is_own) in self.plain_limits(level, wanted) {
-                if compared.total > compared.capability {
+                if compared.is_short() {
                     let others = "; the rest of the cluster is guaranteed to other queues";
                     let note = if is_own { "" } else { others };
                     rejections.push(insufficient(level.queue, dimension, compared, note));

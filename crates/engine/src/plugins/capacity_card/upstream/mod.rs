@@ -8,7 +8,7 @@ mod request;
 mod state;
 mod votes;
 
-pub use check::{CardCheck, QuotaRequester, check_card};
+pub use check::{QuotaRequester, check_card};
 pub use job_amounts::UpstreamJobAmounts;
 pub use request::{TaskPod, task_request};
 pub use state::UpstreamCapacityState;

@@ -86,24 +86,24 @@ fn first_rejection(
     asker: QuotaRequester,
 ) -> Option<QuotaRejection> {
     let capability = &account.limits.capability;
-    for (dimension, compared) in compare_cpu_memory(wanted, total, capability) {
-        if compared.requested > 0 && compared.total > compared.capability {
-            return Some(insufficient_upstream(queue, asker, dimension, compared));
-        }
-    }
+    let compared = |of: fn(&QuotaAmounts) -> i128| QuotaComparison {
+        requested: of(wanted),
+        total: of(total),
+        capability: of(capability),
+    };
+    let plain = [
+        (QuotaDimension::Cpu, compared(|amounts| amounts.cpu)),
+        (QuotaDimension::Memory, compared(|amounts| amounts.memory)),
+    ];
     let ignored = |card: &str| asker == QuotaRequester::Job && card == "pods";
-    wanted
-        .cards()
-        .filter(|(card, _)| !ignored(card))
-        .find_map(|(card, requested)| {
-            let checked = check_card(card, requested, total, capability, asker);
-            let compared = QuotaComparison {
-                requested,
-                total: checked.total,
-                capability: checked.capability,
-            };
-            (!checked.fits).then(|| insufficient_upstream(queue, asker, QuotaDimension::Card(card), compared))
-        })
+    let cards = wanted.cards().filter(|(card, _)| !ignored(card));
+    let cards = cards.map(|(card, requested)| {
+        let compared = check_card(card, requested, total, capability, asker);
+        (QuotaDimension::Card(card), compared)
+    });
+    let mut all = plain.into_iter().chain(cards);
+    let (dimension, compared) = all.find(|(_, compared)| compared.requested > 0 && compared.is_short())?;
+    Some(insufficient_upstream(queue, asker, dimension, compared))
 }
 
 /// Too little, in the words of the reference.
@@ -140,24 +140,4 @@ fn insufficient_upstream(
         Resolution::Unschedulable,
     );
     rejection::with_measurements(rejection, dimension, compared)
-}
-
-/// The amounts of cpu, then of memory: requested, total, capability.
-fn compare_cpu_memory(
-    requested: &QuotaAmounts,
-    total: &QuotaAmounts,
-    capability: &QuotaAmounts,
-) -> [(QuotaDimension<'static>, QuotaComparison); 2] {
-    let compared = |requested, total, capability| QuotaComparison {
-        requested,
-        total,
-        capability,
-    };
-    [
-        (QuotaDimension::Cpu, compared(requested.cpu, total.cpu, capability.cpu)),
-        (
-            QuotaDimension::Memory,
-            compared(requested.memory, total.memory, capability.memory),
-        ),
-    ]
 }
