@@ -91,6 +91,17 @@ impl QuotaAmounts {
         }
     }
 
+    /// Takes away at most so much of a card; returns how much, at least 0.
+    pub(super) fn take_card(&mut self, name: &str, most: i128) -> i128 {
+        let found = self.cards.binary_search_by(|(card, _)| (**card).cmp(name)).ok();
+        let Some((_, amount)) = found.and_then(|at| self.cards.get_mut(at)) else {
+            return 0;
+        };
+        let taken = most.min(*amount).max(0);
+        *amount -= taken;
+        taken
+    }
+
     /// All cards, by name.
     pub fn cards(&self) -> impl Iterator<Item = (&Arc<str>, i128)> + '_ {
         self.cards.iter().map(|(name, amount)| (name, *amount))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::card_claims::CardClaims;
 use super::job_minimum::JobMinimum;
-use super::matching::{key_of, merged, named_as, set_off, share};
+use super::matching::{key_of, merged, named_as, set_off, share, singles_first};
 use super::task_need::{CardDemand, NeedContext, TaskNeed, choices_of, holds_resources};
 use crate::held_bytes::held_bytes;
 use crate::model::{JobPhase, JobRecord, StoredRecord, TaskRecord, TaskStatus};
@@ -321,29 +321,17 @@ pub(super) fn split_promised(promised: &QuotaAmounts, allocated: &QuotaAmounts) 
         counts.memory -= memory;
     }
     // Single cards first: what a choice can use is what they leave.
-    for choices in [false, true] {
-        let named = |name: &Arc<str>| name.contains(CARD_SEPARATOR) == choices;
-        for (name, wanted) in promised.cards().filter(|(name, _)| named(name)) {
-            let mut wanted = wanted;
-            let mut set_against = |held: &Arc<str>, beyond: &mut QuotaAmounts| {
-                let used = beyond.card_or_zero(held).min(wanted).max(0);
-                beyond.add_card(held, -used);
-                wanted -= used;
-            };
-            for card in name.split(CARD_SEPARATOR) {
-                let held = beyond.cards().find(|(held, _)| ***held == *card);
-                if let Some(held) = held.map(|(held, _)| Arc::clone(held)) {
-                    set_against(&held, &mut beyond);
-                }
-            }
-            // A task whose node is not there (any more) may hold any of its cards.
-            let unsettled = beyond.choices().filter(|(held, _)| share(held, name));
-            let unsettled: Vec<Arc<str>> = unsettled.map(|(held, _)| Arc::clone(held)).collect();
-            for held in &unsettled {
-                set_against(held, &mut beyond);
-            }
-            left.set_card(name, wanted);
+    for (name, mut wanted) in singles_first(promised) {
+        for card in name.split(CARD_SEPARATOR) {
+            wanted -= beyond.take_card(card, wanted);
         }
+        // A task whose node is not there (any more) may hold any of its cards.
+        let unsettled = beyond.choices().filter(|(held, _)| share(held, name));
+        let unsettled: Vec<Arc<str>> = unsettled.map(|(held, _)| Arc::clone(held)).collect();
+        for held in &unsettled {
+            wanted -= beyond.take_card(held, wanted);
+        }
+        left.set_card(name, wanted);
     }
     left.drop_zero_cards();
     beyond.drop_zero_cards();

@@ -38,7 +38,7 @@ fn both(a: &str, b: &str) -> Arc<str> {
 }
 
 /// Cards by name, single ones before choices.
-fn singles_first(counts: &QuotaAmounts) -> impl Iterator<Item = (&Arc<str>, i128)> {
+pub(super) fn singles_first(counts: &QuotaAmounts) -> impl Iterator<Item = (&Arc<str>, i128)> {
     let of = |choices: bool| {
         counts
             .cards()
@@ -61,9 +61,7 @@ pub(super) fn set_off(amounts: &mut QuotaAmounts, done: &QuotaAmounts) {
     for (name, amount) in singles_first(done) {
         let mut left = amount.max(0);
         for other in partners(amounts, name) {
-            let used = amounts.card_or_zero(&other).min(left).max(0);
-            amounts.add_card(&other, -used);
-            left -= used;
+            left -= amounts.take_card(&other, left);
         }
     }
 }
@@ -74,13 +72,9 @@ pub(super) fn merged(tasks: &QuotaAmounts, reported: &QuotaAmounts) -> QuotaAmou
     for (name, amount) in singles_first(reported) {
         let mut left = amount;
         for other in partners(&open, name) {
-            let used = open.card_or_zero(&other).min(left).max(0);
-            if used == 0 {
-                continue;
-            }
-            open.add_card(&other, -used);
+            let used = open.take_card(&other, left);
             left -= used;
-            if !same(&other, name) {
+            if used > 0 && !same(&other, name) {
                 all.add_card(&other, -used);
                 all.add_card(&both(&other, name), used);
             }

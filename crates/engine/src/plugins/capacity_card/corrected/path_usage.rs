@@ -114,18 +114,20 @@ impl<'a> PathUsage<'a> {
         self.levels.iter().filter(|level| level.limits_cards)
     }
 
+    /// Amount that is left of a card by the quota of a queue.
+    fn card_left(&self, level: &QueueLevel<'_>, card: &str) -> i128 {
+        level.card_capability(card) - self.card_used(level, card)
+    }
+
     /// Amount that is left of a card by the tightest quota.
     pub(super) fn card_headroom(&self, card: &str) -> i128 {
-        let left = self
-            .card_levels()
-            .map(|level| level.card_capability(card) - self.card_used(level, card));
+        let left = self.card_levels().map(|level| self.card_left(level, card));
         left.min().unwrap_or(0)
     }
 
     /// Comparison of what is asked for of one card with the tightest quota.
     pub(super) fn tightest_quota(&self, card: &str, requested: i128) -> Option<(&str, QuotaComparison, String)> {
-        let left = |level: &&QueueLevel<'_>| level.card_capability(card) - self.card_used(level, card);
-        let tightest = self.card_levels().min_by_key(left)?;
+        let tightest = self.card_levels().min_by_key(|level| self.card_left(level, card))?;
         let compared = self.compare(tightest, card, requested);
         Some((tightest.queue, compared, tightest.quota_error_note()))
     }
@@ -196,7 +198,7 @@ impl<'a> PathUsage<'a> {
     fn headroom_in(&self, queue: &Arc<str>, card: &str) -> i128 {
         let of = |amounts: &QuotaAmounts| amounts.card_or_zero(card);
         if let Some(level) = self.levels.iter().find(|level| level.queue == queue) {
-            return level.card_capability(card) - self.card_used(level, card);
+            return self.card_left(level, card);
         }
         let left = self.state.account(queue).map_or(0, |account| {
             of(&account.limits.capability) - of(&account.allocated) - of(&account.inqueue) + of(&account.elastic)
