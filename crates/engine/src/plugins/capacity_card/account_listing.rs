@@ -23,13 +23,13 @@ macro_rules! list_accounts {
             }
 
             fn queue_account(&self, queue: &str) -> Option<PluginAccount> {
-                let account = self.shared().account(queue)?;
+                let account = self.account(queue)?;
                 Some(queue_account(account, self.limits_own_cards(&Arc::from(queue))))
             }
 
             fn queue_gauges(&self, cluster_state: &ClusterState) -> Vec<QueueGauge> {
-                let mut gauges = metrics::card_gauges(self.shared(), cluster_state);
-                gauges.extend(metrics::queue_gauges(self.shared(), cluster_state));
+                let mut gauges = metrics::card_gauges(self, cluster_state);
+                gauges.extend(metrics::queue_gauges(self, cluster_state));
                 gauges
             }
 
@@ -40,7 +40,7 @@ macro_rules! list_accounts {
             }
 
             fn node_cards(&self, node: &str) -> Vec<NodeCard> {
-                self.shared().cards().node_cards(node).map(node_cards).unwrap_or_default()
+                self.cards().node_cards(node).map(node_cards).unwrap_or_default()
             }
         })+
     };

@@ -8,18 +8,16 @@ use super::quota_verdict::QuotaVerdict;
 use crate::model::{ClusterState, JobRecord, Problem, Reservation, TaskClass, TaskRecord};
 use crate::plugin::{NodeFilter, NodeScorer, PluginAccount, PluginContext, Shortfall, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// State of the plugin under one of its rules.
-pub(super) trait CardRules: PluginState + Sized {
+pub(super) trait CardRules: PluginState + Deref<Target = CardAccounts> + Sized {
     /// True for the corrected rule.
     const IS_CORRECTED: bool;
 
     /// The state of a cluster state.
     fn build(cluster_state: &ClusterState, config: CapacityConfig) -> Self;
-
-    /// Cards, limits and accounts.
-    fn shared(&self) -> &CardAccounts;
 
     /// The vote on a job. Nothing is reserved by it.
     fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem>;

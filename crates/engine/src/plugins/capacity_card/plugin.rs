@@ -112,7 +112,7 @@ impl<S: CardRules> Plugin for CapacityCard<S> {
 
     fn queue_keys(&self, context: PluginContext<'_>, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
         let state: &S = context.plugin_states.get(super::PLUGIN)?;
-        let key = |queue: &Arc<str>| state.shared().order_key(queue).map(Vec::from);
+        let key = |queue: &Arc<str>| state.order_key(queue).map(Vec::from);
         Some(queues.iter().map(key).collect())
     }
 
@@ -181,7 +181,7 @@ impl<S: CardRules> QuotaPlugin for CapacityCard<S> {
         node: &str,
         admitted: &[Arc<str>],
     ) -> Option<Arc<str>> {
-        let on_node = Self::state(context).ok()?.shared().cards().node_cards(node)?;
+        let on_node = Self::state(context).ok()?.cards().node_cards(node)?;
         let has = |card: &str| on_node.cards.get_key_value(card).map(|(card, _)| Arc::clone(card));
         // Under `corrected` a task that uses cards is admitted to some; the others use none, whatever they name.
         if !admitted.is_empty() || S::IS_CORRECTED {

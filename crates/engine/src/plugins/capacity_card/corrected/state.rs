@@ -329,10 +329,6 @@ impl CardRules for CapacityState {
         Self::of(cluster_state, config)
     }
 
-    fn shared(&self) -> &CardAccounts {
-        self
-    }
-
     fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
         self.vote_job(cluster_state, job)
     }

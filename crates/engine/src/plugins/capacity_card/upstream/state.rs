@@ -226,10 +226,6 @@ impl CardRules for UpstreamCapacityState {
         Self::of(cluster_state, config)
     }
 
-    fn shared(&self) -> &CardAccounts {
-        self
-    }
-
     fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
         self.vote_job(cluster_state, job)
     }
