@@ -309,9 +309,9 @@ fn discovery(cluster_state: &ClusterState, state: &UpstreamCapacityState) -> Jso
         (name.to_string(), node)
     };
     let nodes: BTreeMap<String, Json> = cards.nodes().map(node).collect();
-    let kinds: BTreeMap<&str, &str> = cards
-        .cards_with_resources()
-        .map(|(card, resource)| (&**card, &**resource))
+    let names = cards.nodes().flat_map(|(_, node)| node.cards.keys());
+    let kinds: BTreeMap<&str, &str> = names
+        .filter_map(|card| Some((&**card, &**cards.resource(card)?.1)))
         .collect();
     json!({"nodes": nodes, "card_to_resource": kinds, "total_resource": counts(cards.total())})
 }

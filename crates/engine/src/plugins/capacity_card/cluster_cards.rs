@@ -23,21 +23,13 @@ struct NodeCardCapacity {
 
 held_bytes! { NodeCardCapacity { cards; cpu, memory } }
 
-/// A kind of card in the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct CardResources {
-    /// Resources that stand for it, with the number of nodes that say so.
-    resources: BTreeMap<Arc<str>, (ResourceId, u32)>,
-}
-
-held_bytes! { CardResources { resources } }
-
 /// Kinds of cards, the resources that stand for them, and the capacity of each node.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterCards {
     nodes: SortedTable<Arc<NodeCardCapacity>>,
     node_kinds: NodeKinds,
-    resources_by_card: BTreeMap<Arc<str>, CardResources>,
+    /// For each card, by name, the resources that stand for it, with the number of nodes that say so.
+    resources_by_card: BTreeMap<Arc<str>, BTreeMap<Arc<str>, (ResourceId, u32)>>,
     /// For each resource that stands for a card, the cards it stands for, sorted.
     cards_by_resource: BTreeMap<ResourceId, Vec<Arc<str>>>,
     total: QuotaAmounts,
@@ -79,11 +71,8 @@ impl ClusterCards {
             self.total.add_card(card, i128::from(on_node.cards) * 1000);
             let before = self.resource(card).map(|(id, _)| id);
             if let Some(name) = resources.shared_name(on_node.resource) {
-                let kind = self.resources_by_card.entry(Arc::clone(card)).or_default();
-                kind.resources
-                    .entry(Arc::clone(name))
-                    .or_insert((on_node.resource, 0))
-                    .1 += 1;
+                let stands = self.resources_by_card.entry(Arc::clone(card)).or_default();
+                stands.entry(Arc::clone(name)).or_insert((on_node.resource, 0)).1 += 1;
             }
             changed |= self.update_resource_index(card, before);
         }
@@ -106,12 +95,12 @@ impl ClusterCards {
         for (card, on_node) in &member.cards.cards {
             self.total.add_card(card, i128::from(on_node.cards) * -1000);
             let before = self.resource(card).map(|(id, _)| id);
-            if let Some(kind) = self.resources_by_card.get_mut(card) {
-                for (id, nodes) in kind.resources.values_mut() {
+            if let Some(stands) = self.resources_by_card.get_mut(card) {
+                for (id, nodes) in stands.values_mut() {
                     *nodes -= u32::from(*id == on_node.resource);
                 }
-                kind.resources.retain(|_, (_, nodes)| *nodes > 0);
-                if kind.resources.is_empty() {
+                stands.retain(|_, (_, nodes)| *nodes > 0);
+                if stands.is_empty() {
                     self.resources_by_card.remove(card);
                 }
             }
@@ -142,20 +131,13 @@ impl ClusterCards {
 
     /// The resource of a card. Nodes that disagree: the first by name.
     pub fn resource(&self, card: &str) -> Option<(ResourceId, &Arc<str>)> {
-        let kind = self.resources_by_card.get(card)?;
-        kind.resources.first_key_value().map(|(name, (id, _))| (*id, name))
+        let stands = self.resources_by_card.get(card)?;
+        stands.first_key_value().map(|(name, (id, _))| (*id, name))
     }
 
     /// True if no node has any.
     pub(super) fn is_empty(&self) -> bool {
         self.resources_by_card.is_empty()
-    }
-
-    /// All cards with their resources, by name.
-    pub fn cards_with_resources(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
-        self.resources_by_card
-            .iter()
-            .filter_map(|(card, kind)| Some((card, kind.resources.first_key_value()?.0)))
     }
 
     /// The cards that a resource stands for, sorted; none: it is no card's resource.

@@ -215,8 +215,8 @@ fn describe_shared(state: &CardAccounts, cluster_state: &ClusterState) -> Vec<St
     let tasks = state.tasks_by_job.iter();
     lines.extend(tasks.map(|(name, tasks)| format!("{name} {tasks:?}")));
     lines.extend(state.cards().nodes().map(|(name, cards)| format!("{name} {cards:?}")));
-    let resources = state.cards().cards_with_resources();
-    lines.extend(resources.map(|(card, resource)| format!("{card} {resource}")));
+    let cards = state.cards().nodes().flat_map(|(_, node)| node.cards.keys());
+    lines.extend(cards.map(|card| format!("{card} {:?}", state.cards().resource(card))));
     let resources = (0..cluster_state.resources().len()).map(|id| ResourceId(u16::try_from(id).unwrap()));
     lines.extend(resources.map(|id| format!("{id:?} {:?}", state.cards().cards_of_resource(id))));
     let slots = 0..NODES * 100;
