@@ -10,9 +10,7 @@ use super::config::CapacityConfig;
 use super::queue_account::QueueAccount;
 use super::queue_limits::{CardQuota, QueueLimits};
 use crate::held_bytes::held_bytes;
-use crate::model::{
-    ClusterState, ErrorCode, NodeChange, Problem, QueueRecord, RecordChange, SortedTable, TaskRecord,
-};
+use crate::model::{ClusterState, ErrorCode, NodeChange, Problem, QueueRecord, RecordChange, SortedTable, TaskRecord};
 use crate::policy::Compatibility;
 
 /// Cards, limits and accounts of a cluster state. A clone costs a few pointers.

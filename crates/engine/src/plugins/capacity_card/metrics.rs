@@ -47,7 +47,12 @@ pub(super) fn card_gauges(state: &CardAccounts, cluster_state: &ClusterState) ->
             &own
         };
         let limits = &account.limits;
-        let amounts = [&limits.deserved, &account.allocated, &account.request, &limits.capability];
+        let amounts = [
+            &limits.deserved,
+            &account.allocated,
+            &account.request,
+            &limits.capability,
+        ];
         for (metric, amounts) in CARDS.into_iter().zip(amounts) {
             gauges.extend(amounts.cards().map(|(card, milli)| {
                 let label = Some(("card", Arc::clone(card)));
@@ -75,7 +80,10 @@ fn empty_account(state: &CardAccounts, queue: &QueueRecord) -> PluginAccount {
     }
     let none = all_amounts(&QuotaAmounts::default());
     PluginAccount {
-        deserved: deserved.map_or_else(|| none.clone(), |deserved| all_amounts(&quota.with_cpu_memory(Some(deserved)))),
+        deserved: deserved.map_or_else(
+            || none.clone(),
+            |deserved| all_amounts(&quota.with_cpu_memory(Some(deserved))),
+        ),
         allocated: none.clone(),
         request: none,
         capability,

@@ -37,16 +37,14 @@ use node_order::rank_score;
 pub(super) use plugin::DEF;
 use plugin::apply_events;
 pub use problems::{CardRequestError, JobProblem};
-use queue_account::fit_count;
 pub use queue_account::QueueAccount;
+use queue_account::fit_count;
 pub use queue_limits::{CardQuota, QueueLimits};
 pub use quota_verdict::QuotaVerdict;
 use rejection::{QuotaComparison, QuotaDimension, QuotaRejection, insufficient};
 pub use task_request::TaskRequest;
 use task_request::{cards_milli, requested_milli};
-pub use upstream::{
-    QuotaRequester, TaskPod, UpstreamCapacityState, UpstreamJobAmounts, check_card, task_request,
-};
+pub use upstream::{QuotaRequester, TaskPod, UpstreamCapacityState, UpstreamJobAmounts, check_card, task_request};
 
 /// Name of the plugin in a policy.
 pub const PLUGIN: &str = "capacity-card";

@@ -13,9 +13,7 @@ use super::quota_verdict::QuotaVerdict;
 use super::record_rules::CardRecordRules;
 use super::upstream::UpstreamCapacityState;
 use crate::cards::CARD_NAME_ANNOTATION;
-use crate::model::{
-    ClusterState, ErrorCode, JobRecord, NamedAmounts, Problem, TaskClass, TaskRecord, find_text,
-};
+use crate::model::{ClusterState, ErrorCode, JobRecord, NamedAmounts, Problem, TaskClass, TaskRecord, find_text};
 use crate::plugin::{
     AdmitOpinion, NodeFilter, NodeScorer, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook,
     QuotaPlugin, Shortfall, VictimKind, VictimQuery,

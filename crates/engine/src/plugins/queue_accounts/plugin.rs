@@ -248,7 +248,9 @@ impl<S: QuotaState> PluginAccounts for S {
         let mut gauges = Vec::new();
         for (queue, account) in accounts.by_queue.iter() {
             let shown = account.shown(&accounts.resources);
-            push_account(&mut gauges, queue, &shown, |name| help(name, "thousandths of a resource, or pods"));
+            push_account(&mut gauges, queue, &shown, |name| {
+                help(name, "thousandths of a resource, or pods")
+            });
         }
         gauges
     }

@@ -3,6 +3,7 @@
 //! A queue reserves the least that the job needs ([`super::job_minimum`]), less what the job holds. What the job holds
 //! beyond the least is elastic.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -144,9 +145,13 @@ impl JobEntry {
     }
 
     /// Amounts that it would still reserve, of choices by name; of those that its tasks use a card of, by that card.
-    pub(super) fn rest(&self) -> QuotaAmounts {
-        let (left, _) = split_promised(&self.minimum.min, &self.allocated);
-        self.on_cards(left, None)
+    pub(super) fn rest(&self) -> Cow<'_, QuotaAmounts> {
+        let min = &*self.minimum.min;
+        if self.allocated.is_empty() && min.cards().all(|(_, amount)| amount != 0) {
+            return Cow::Borrowed(min);
+        }
+        let (left, _) = split_promised(min, &self.allocated);
+        Cow::Owned(self.on_cards(left, None))
     }
 
     /// Amounts that a vote asks for, where the job would reserve `rest`: of a job behind gates those that it would need.
@@ -309,11 +314,12 @@ fn promised_once(mut by_phase: QuotaAmounts, by_ledger: &QuotaAmounts) -> QuotaA
 
 /// Parts of a promise and of what is held: what of the promise is not held yet, and what is held beyond it.
 pub(super) fn split_promised(promised: &QuotaAmounts, allocated: &QuotaAmounts) -> (QuotaAmounts, QuotaAmounts) {
-    let (mut left, mut beyond) = (promised.clone(), allocated.clone());
+    let mut left = promised.clone();
     if allocated.is_empty() {
         left.drop_zero_cards();
-        return (left, beyond);
+        return (left, QuotaAmounts::default());
     }
+    let mut beyond = allocated.clone();
     let cpu = left.cpu.min(beyond.cpu).max(0);
     let memory = left.memory.min(beyond.memory).max(0);
     for counts in [&mut left, &mut beyond] {

@@ -32,7 +32,11 @@ impl JobAmounts {
         }
         let mut holdings = before.holds.iter().chain(&after.holds);
         let uses_cards = holdings.any(|holds| holds.has_cards());
-        let choices = if uses_cards { choices_of(context, task) } else { Vec::new() };
+        let choices = if uses_cards {
+            choices_of(context, task)
+        } else {
+            Vec::new()
+        };
         if let Some(held) = &before.holds {
             self.allocated.subtract(held);
             self.allocated.drop_zero_cards();

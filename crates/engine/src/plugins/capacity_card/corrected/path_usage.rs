@@ -239,7 +239,9 @@ impl<'a> PathUsage<'a> {
                 capability: cards().map(|card| level.card_capability(card)).sum(),
             };
             let dimension = QuotaDimension::Card(choice);
-            together.is_short().then(|| insufficient(level.queue, dimension, together, &level.quota_error_note()))
+            together
+                .is_short()
+                .then(|| insufficient(level.queue, dimension, together, &level.quota_error_note()))
         };
         self.card_levels().filter_map(refuse).collect()
     }

@@ -1,7 +1,6 @@
 //! State of the plugin under the corrected rule.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -19,8 +18,8 @@ use crate::model::{
 use crate::plugin::{NodeFilter, NodeScorer, PluginAccount, PluginAccounts, PluginContext, Shortfall, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 use crate::plugins::capacity_card::{
-    CARD_SEPARATOR, CapacityConfig, CardAccounts, CardRules, QueueAccount,
-    QuotaAmounts, QuotaVerdict, all_amounts, apply_events, normalize_choice,
+    CARD_SEPARATOR, CapacityConfig, CardAccounts, CardRules, QueueAccount, QuotaAmounts, QuotaVerdict, all_amounts,
+    apply_events, normalize_choice,
 };
 use crate::policy::Compatibility;
 
@@ -113,21 +112,14 @@ impl CapacityState {
 
     /// Sums all accounts from the figures of the jobs, and the reservations that no job stands for.
     pub(super) fn sum_accounts(&mut self, cluster_state: &ClusterState) {
-        let mut accounts: BTreeMap<Arc<str>, QueueAccount> = BTreeMap::new();
-        for (name, queue) in self.opening_state.queues().iter() {
-            accounts.insert(Arc::clone(name), self.empty_account(&queue.record));
-        }
-        for (_, entry) in self.jobs.iter() {
-            let contribution = entry.contribution();
-            for queue in self.queue_chain(&entry.queue).0 {
-                if let Some(account) = accounts.get_mut(queue) {
-                    account.add(&contribution);
-                }
-            }
-        }
+        let opened = self.opening_state.clone();
         self.accounts = SortedTable::default();
-        for (queue, account) in accounts {
-            self.accounts.insert(queue, Arc::new(account));
+        for (name, queue) in opened.queues().iter() {
+            let account = self.empty_account(&queue.record);
+            self.accounts.insert(Arc::clone(name), Arc::new(account));
+        }
+        for (_, entry) in self.jobs.clone().iter() {
+            self.charge(entry);
         }
         self.detached_reservations = SortedTable::default();
         for (_, row) in cluster_state.reservations().iter() {
@@ -225,7 +217,10 @@ impl CapacityState {
         let Some(entry) = self.jobs.at(known).filter(|entry| !entry.admitted) else {
             return;
         };
-        let stored = entry.stored.as_ref().filter(|_| entry.minimum.min.choices().next().is_some());
+        let stored = entry
+            .stored
+            .as_ref()
+            .filter(|_| entry.minimum.min.choices().next().is_some());
         let verdict = stored.and_then(|stored| self.vote_job(cluster_state, &stored.record).ok());
         let verdict = verdict.filter(QuotaVerdict::is_permitted);
         self.change_job(known, |entry| {

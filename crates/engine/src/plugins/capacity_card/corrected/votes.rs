@@ -42,7 +42,7 @@ impl CapacityState {
         let rest = if own.held_here {
             entry.rest()
         } else {
-            QuotaAmounts::clone(&entry.minimum.min)
+            Cow::Borrowed(&*entry.minimum.min)
         };
         let asked = entry.asked(&rest);
         let mut given = Cow::Borrowed(asked);
@@ -127,7 +127,11 @@ impl CapacityState {
                 }
             }
             if let Some((size, left)) = no_room {
-                let split = entry.minimum.sizes.as_ref().map(|_| usage.reject_split(choice, amount, left));
+                let split = entry
+                    .minimum
+                    .sizes
+                    .as_ref()
+                    .map(|_| usage.reject_split(choice, amount, left));
                 match split.filter(|split| !split.is_empty()) {
                     Some(split) => rejections.extend(split),
                     None => rejections.extend(usage.reject_choice(choice, size)),
