@@ -52,7 +52,10 @@ list_accounts!(CapacityState, UpstreamCapacityState);
 pub(super) fn queue_account(account: &QueueAccount, limits_own_cards: bool) -> PluginAccount {
     let limits = &account.limits;
     let (share, dominant_resource) = account.dominant_share();
-    let mut capability = amounts(&limits.capability, limits.cpu_limited, limits.memory_limited);
+    let mut capability = all_amounts(&limits.capability);
+    // Without a limit of cpu or memory, the first two, there is nothing to show.
+    let mut shown = [limits.cpu_limited, limits.memory_limited].into_iter();
+    capability.retain(|_| shown.next().unwrap_or(true));
     if limits_own_cards {
         capability.extend(unnamed_cards(account));
     }
@@ -89,16 +92,8 @@ fn unnamed_cards(account: &QueueAccount) -> AccountAmounts {
     unnamed.into_iter().map(|name| (Arc::clone(name), 0.0)).collect()
 }
 
-/// Amounts of cpu and memory where there is a limit, and of cards.
-fn amounts(counts: &QuotaAmounts, with_cpu: bool, with_memory: bool) -> AccountAmounts {
-    let [cpu, memory] = QuotaAmounts::plain_names();
-    let plain = [(cpu, counts.cpu, with_cpu), (memory, counts.memory, with_memory)];
-    let plain = plain.into_iter().filter(|(_, _, shown)| *shown);
-    let plain = plain.map(|(name, value, _)| (Arc::clone(name), value as f64));
-    let cards = counts.cards().map(|(name, value)| (Arc::clone(name), value as f64));
-    plain.chain(cards).collect()
-}
-
+/// Amounts by name: cpu and memory first, then cards.
 pub(super) fn all_amounts(counts: &QuotaAmounts) -> AccountAmounts {
-    amounts(counts, true, true)
+    let named = counts.named();
+    named.map(|(name, value)| (Arc::clone(name), value as f64)).collect()
 }

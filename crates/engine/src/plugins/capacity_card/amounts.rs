@@ -49,7 +49,7 @@ impl QuotaAmounts {
     }
 
     /// Names of processor time and memory, as lists of amounts have them.
-    pub(super) fn plain_names() -> [&'static Arc<str>; 2] {
+    fn plain_names() -> [&'static Arc<str>; 2] {
         static PLAIN: LazyLock<[Arc<str>; 2]> = LazyLock::new(|| [Arc::from("cpu"), Arc::from("memory")]);
         PLAIN.each_ref()
     }
@@ -115,6 +115,19 @@ impl QuotaAmounts {
     /// Amounts of several acceptable cards, by name.
     pub(super) fn choices(&self) -> impl Iterator<Item = (&Arc<str>, i128)> + '_ {
         self.cards().filter(|(name, _)| name.contains(CARD_SEPARATOR))
+    }
+
+    /// The same amounts without those of several acceptable cards.
+    pub(super) fn without_choices(&self) -> Self {
+        let mut singles = self.clone();
+        singles.cards.retain(|(name, _)| !name.contains(CARD_SEPARATOR));
+        singles
+    }
+
+    /// All amounts by name: cpu and memory first, whether or not there is any, then cards.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&Arc<str>, i128)> + '_ {
+        let [cpu, memory] = Self::plain_names();
+        [(cpu, self.cpu), (memory, self.memory)].into_iter().chain(self.cards())
     }
 
     /// True if any card is present.

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::super::effective_values::value_map;
-use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
+use super::amounts::CARD_SEPARATOR;
 use super::annotations::{QUOTA, REQUEST};
 use super::card_rules::CardRules;
 use super::config::CapacityConfig;
@@ -13,7 +13,7 @@ use super::quota_verdict::QuotaVerdict;
 use super::record_rules::CardRecordRules;
 use super::upstream::UpstreamCapacityState;
 use crate::cards::CARD_NAME_ANNOTATION;
-use crate::model::{ClusterState, ErrorCode, JobRecord, NamedAmounts, Problem, TaskClass, TaskRecord, find_text};
+use crate::model::{ClusterState, ErrorCode, JobRecord, Problem, TaskClass, TaskRecord, find_text};
 use crate::plugin::{
     AdmitOpinion, NodeFilter, NodeScorer, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook,
     QuotaPlugin, Shortfall, VictimKind, VictimQuery,
@@ -209,6 +209,7 @@ fn missing_state() -> Problem {
 }
 
 fn admit_opinion(verdict: QuotaVerdict) -> AdmitOpinion {
+    let reserve = verdict.min_amounts.named();
     AdmitOpinion {
         reasons: verdict
             .rejections
@@ -217,16 +218,8 @@ fn admit_opinion(verdict: QuotaVerdict) -> AdmitOpinion {
             .collect(),
         cards: verdict.cards,
         headroom: verdict.headroom,
-        reserve: named_amounts(&verdict.min_amounts),
+        reserve: reserve.map(|(name, amount)| (Arc::clone(name), amount)).collect(),
     }
-}
-
-/// Amounts by name: cpu and memory first, whether or not there is any, then cards.
-fn named_amounts(amounts: &QuotaAmounts) -> NamedAmounts {
-    let [cpu, memory] = QuotaAmounts::plain_names();
-    let plain = [(cpu, amounts.cpu), (memory, amounts.memory)];
-    let all = plain.into_iter().chain(amounts.cards());
-    all.map(|(name, amount)| (Arc::clone(name), amount)).collect()
 }
 
 /// Follows events of a cycle, those that move tasks of one job together. The queues whose accounts changed otherwise.

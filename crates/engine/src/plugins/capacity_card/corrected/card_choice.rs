@@ -87,7 +87,7 @@ impl CapacityState {
         };
         let gang = Gang::of(self, cluster_state, task.job, choice);
         let tasks = gang.first(amount, task.requests, each);
-        let on_nodes = |card: &str| self.room_on_nodes(cluster_state, &tasks, card);
+        let on_nodes = |card: &str| self.left_on_nodes(cluster_state, &tasks, card) == 0;
         let first = |which: &dyn Fn(&str) -> bool| {
             let mut cards = demand.alternatives.iter().map(|(card, _)| card);
             cards.find(|card| which(card)).cloned()

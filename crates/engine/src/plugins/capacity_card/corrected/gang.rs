@@ -99,15 +99,10 @@ fn asked_of(state: &CapacityState, cluster_state: &ClusterState, task: &TaskReco
 }
 
 impl CapacityState {
-    /// True if these tasks find room on nodes with a card.
-    pub(super) fn room_on_nodes(&self, cluster_state: &ClusterState, tasks: &GangTasks<'_>, card: &str) -> bool {
-        self.left_on_nodes(cluster_state, tasks, card) == 0
-    }
-
     /// Number of tasks that find no room on nodes with a card: on those on which something new may be placed, with what will
     /// be idle there. Tasks that request the same are put on one node after the other, by name: of several requests it
     /// matters which node comes first.
-    fn left_on_nodes(&self, cluster_state: &ClusterState, tasks: &GangTasks<'_>, card: &str) -> i128 {
+    pub(super) fn left_on_nodes(&self, cluster_state: &ClusterState, tasks: &GangTasks<'_>, card: &str) -> i128 {
         let kinds = self.cards.node_kinds();
         let with_card = kinds.map_kinds(|kind| kind.iter().any(|(own, _)| **own == *card));
         let mut left: Vec<i128> = tasks.iter().map(|(_, count)| *count).collect();

@@ -174,35 +174,20 @@ impl JobEntry {
         if amounts.choices().next().is_none() {
             return amounts;
         }
-        let mut named = QuotaAmounts::new(amounts.cpu, amounts.memory);
-        for (card, amount) in amounts.singles() {
-            named.add_card(card, amount);
-        }
+        let mut named = amounts.without_choices();
         for (choice, amount) in amounts.choices() {
             let mut left = amount;
-            let mut put = |card: &str, amount: i128| {
-                if amount > 0 {
-                    named.add_card(&Arc::from(card), amount);
-                    left -= amount;
-                }
-                named.card_or_zero(card)
-            };
-            let cards = || choice.split(CARD_SEPARATOR);
             if self.minimum.sizes.is_none() {
                 let key = key_of(choice);
-                let used = cards().find(|card| self.uses(&key, card));
+                let used = choice.split(CARD_SEPARATOR).find(|card| self.uses(&key, card));
                 let card = used.or_else(|| card_of(given?, &self.minimum.min, choice));
                 if let Some(card) = card {
-                    put(card, amount);
+                    left = put_on_cards(&mut named, card, amount, |_, _| amount);
                 }
             } else if let Some(given) = given {
-                let mut open = amount;
-                for card in cards() {
-                    let own = given.card_or_zero(card) - self.allocated.card_or_zero(card) - put(card, 0);
-                    let own = own.clamp(0, open);
-                    put(card, own);
-                    open -= own;
-                }
+                left = put_on_cards(&mut named, choice, amount, |named, card| {
+                    given.card_or_zero(card) - self.allocated.card_or_zero(card) - named.card_or_zero(card)
+                });
             }
             if left > 0 || amount == 0 {
                 named.add_card(choice, left);
@@ -219,15 +204,9 @@ impl JobEntry {
         let mut held = QuotaAmounts::clone(&self.minimum.min);
         set_off(&mut held, rest);
         for (name, amount) in held.cards() {
-            let mut left = amount;
-            for card in name.split(CARD_SEPARATOR) {
-                let own = (self.allocated.card_or_zero(card) + given.card_or_zero(card) - min.card_or_zero(card))
-                    .clamp(0, left);
-                if own > 0 {
-                    min.add_card(&Arc::from(card), own);
-                }
-                left -= own;
-            }
+            let left = put_on_cards(&mut min, name, amount, |min, card| {
+                self.allocated.card_or_zero(card) + given.card_or_zero(card) - min.card_or_zero(card)
+            });
             if left > 0 || amount == 0 && !name.contains(CARD_SEPARATOR) {
                 min.add_card(name, left);
             }
@@ -290,6 +269,24 @@ impl JobEntry {
             ..JobContribution::default()
         }
     }
+}
+
+/// Puts an amount of a choice on its cards, on each as far as it has room; returns what is left.
+fn put_on_cards(
+    amounts: &mut QuotaAmounts,
+    choice: &str,
+    amount: i128,
+    room: impl Fn(&QuotaAmounts, &str) -> i128,
+) -> i128 {
+    let mut left = amount;
+    for card in choice.split(CARD_SEPARATOR) {
+        let own = room(amounts, card).min(left);
+        if own > 0 {
+            amounts.add_card(&Arc::from(card), own);
+            left -= own;
+        }
+    }
+    left
 }
 
 /// The card of a choice on which amounts are that no task asks for by its name.

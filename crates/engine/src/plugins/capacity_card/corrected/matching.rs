@@ -39,12 +39,7 @@ fn both(a: &str, b: &str) -> Arc<str> {
 
 /// Cards by name, single ones before choices.
 pub(super) fn singles_first(counts: &QuotaAmounts) -> impl Iterator<Item = (&Arc<str>, i128)> {
-    let of = |choices: bool| {
-        counts
-            .cards()
-            .filter(move |(name, _)| name.contains(CARD_SEPARATOR) == choices)
-    };
-    of(false).chain(of(true))
+    counts.singles().chain(counts.choices())
 }
 
 /// The names of `among` that some amount named `name` may be set against: the same first, then those that share a card.

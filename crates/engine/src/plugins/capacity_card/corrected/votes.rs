@@ -92,10 +92,9 @@ impl CapacityState {
         asked: &QuotaAmounts,
         rejections: &mut Vec<QuotaRejection>,
     ) -> QuotaAmounts {
-        let mut given = QuotaAmounts::new(asked.cpu, asked.memory);
-        for (card, amount) in asked.singles() {
+        let mut given = asked.without_choices();
+        for (card, amount) in given.cards() {
             usage.give(card, amount.max(0));
-            given.add_card(card, amount);
         }
         for (choice, amount) in asked.choices().filter(|(_, amount)| *amount > 0) {
             let gang = Gang::of(self, cluster_state, &job.name, choice);
