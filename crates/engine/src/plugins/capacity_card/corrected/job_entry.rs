@@ -47,8 +47,6 @@ pub struct JobAmounts {
     pub pending: Arc<QuotaAmounts>,
     /// Amounts that a confirmed reservation promises it, in any phase.
     pub reserved: Option<Arc<QuotaAmounts>>,
-    /// There is a reservation of its name that is not its own, and counts by itself.
-    pub(super) has_detached_reservation: bool,
     /// Record of the job in the cluster state that the state was worked out from; `None`: it is only asked about.
     pub(super) stored: Option<Arc<StoredRecord<JobRecord>>>,
     /// True if the figures are those of the stored record; else those of another one of its name, that was asked about.
@@ -57,7 +55,7 @@ pub struct JobAmounts {
 
 held_bytes! {
     JobAmounts {
-        minimum, allocated, in_use, pending, reserved; queue, has_detached_reservation, stored, is_of_stored
+        minimum, allocated, in_use, pending, reserved; queue, stored, is_of_stored
     }
 }
 

@@ -21,7 +21,6 @@ impl JobAmounts {
         let job = self.stored.as_ref().map(|stored| &stored.record);
         let own = row.filter(|row| job.is_some_and(|job| is_for_job(row, job)));
         let reserved = own.map(|row| Arc::new(QuotaAmounts::of_reservation(row)));
-        self.has_detached_reservation = row.is_some() && reserved.is_none();
         let differs = reserved != self.reserved;
         self.reserved = reserved;
         differs
@@ -33,24 +32,18 @@ impl CapacityState {
     pub(super) fn update_reservation(&mut self, cluster_state: &ClusterState, job: &Arc<str>) -> Vec<Arc<str>> {
         let mut moved = Vec::new();
         let row = cluster_state.reservations().get(job);
-        let known = self.jobs.find(job);
-        let own = known.and_then(|known| self.jobs.at(known));
-        if own.is_none_or(|own| own.has_detached_reservation)
-            && let Some(old) = self.detached_reservations.remove(job)
-        {
+        if let Some(old) = self.detached_reservations.remove(job) {
             self.uncharge(&old);
             moved.push(Arc::clone(&old.queue));
         }
-        let mut taken = false;
-        if let Some(known) = known {
+        if let Some(known) = self.jobs.find(job) {
             self.change_job(known, |own| {
                 if own.set_reservation(row) {
                     moved.push(Arc::clone(&own.queue));
                 }
-                taken = own.reserved.is_some();
             });
         }
-        if let Some(row) = row.filter(|_| !taken) {
+        if let Some(row) = row {
             moved.extend(self.add_detached_reservation(cluster_state, row));
         }
         moved
@@ -102,10 +95,8 @@ impl CapacityState {
             let stored = own.stored.as_ref().or_else(|| cluster_state.jobs().get(&job.name));
             stored.is_none_or(|stored| same_incarnation(&stored.record.uid, &job.uid))
         };
-        let row = own
-            .is_none_or(|own| own.has_detached_reservation)
-            .then(|| self.detached_reservations.get(&job.name));
-        let row = row.flatten().filter(|row| row.queue == job.queue);
+        let row = self.detached_reservations.get(&job.name);
+        let row = row.filter(|row| row.queue == job.queue);
         let own = own.filter(|own| own.queue == job.queue && is_same(own));
         let mut part = OwnPart {
             held_here: own.is_some(),

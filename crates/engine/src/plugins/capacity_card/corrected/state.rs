@@ -170,10 +170,6 @@ impl CapacityState {
         let entry: &mut JobAmounts = &mut computed;
         entry.stored = existing.and_then(|existing| existing.stored.clone());
         entry.is_of_stored = is_stored;
-        entry.has_detached_reservation = existing.map_or_else(
-            || self.detached_reservations.contains(&job.name),
-            |existing| existing.has_detached_reservation,
-        );
         if let Some(existing) = existing.filter(|existing| existing.queue == job.queue) {
             entry.allocated = existing.allocated.clone();
             entry.in_use.clone_from(&existing.in_use);
