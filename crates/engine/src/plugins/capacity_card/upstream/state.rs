@@ -60,25 +60,23 @@ impl UpstreamCapacityState {
     }
 
     fn sum_accounts(&mut self, cluster_state: &ClusterState) {
-        let mut accounts: BTreeMap<Arc<str>, (QueueAccount, QuotaAmounts)> = BTreeMap::new();
+        let mut accounts: BTreeMap<Arc<str>, QueueAccount> = BTreeMap::new();
         for (_, job) in cluster_state.jobs().iter() {
             let job = &job.record;
             let Some(queue) = cluster_state.queues().get(&job.queue) else {
                 continue;
             };
-            let (account, request) = accounts
-                .entry(Arc::clone(&job.queue))
-                .or_insert_with(|| (self.empty_account(&queue.record), QuotaAmounts::default()));
+            let account = accounts.entry(Arc::clone(&job.queue));
+            let account = account.or_insert_with(|| self.empty_account(&queue.record));
             // The reference reads the option only after this: here cpu and memory always count.
             let measurements = self.job_amounts(cluster_state, job, false);
             account.allocated.add(&measurements.allocated);
             account.inqueue.add(&measurements.inqueue(job));
             account.elastic.add(&measurements.elastic);
-            request.add(&measurements.request);
+            Arc::make_mut(&mut account.request).add(&measurements.request);
         }
         self.accounts = SortedTable::default();
-        for (queue, (mut account, request)) in accounts {
-            account.request = Arc::new(request);
+        for (queue, account) in accounts {
             self.accounts.insert(queue, Arc::new(account));
         }
         self.reserved = SortedTable::default();
