@@ -153,6 +153,16 @@ impl QuotaAmounts {
         }
     }
 
+    /// Multiplies every amount.
+    pub(super) fn multiply(&mut self, times: u64) {
+        let times = i128::from(times);
+        self.cpu *= times;
+        self.memory *= times;
+        for (_, amount) in &mut self.cards {
+            *amount *= times;
+        }
+    }
+
     /// Rest of each amount when another is taken away, at least 0; over the cards of both.
     #[must_use]
     pub fn saturating_sub(&self, other: &Self) -> Self {

@@ -172,12 +172,9 @@ impl CapacityState {
 
     /// Counts `times` more tasks like this one, which uses no cards, as holding what they need.
     fn hold_repeated(&mut self, task: &TaskRecord, times: u64) {
-        let Some(each) = self.cards.node_independent_holding(task) else {
-            return;
-        };
-        if let Some(known) = self.jobs.find(&task.job) {
-            let times = i128::from(times);
-            let all = QuotaAmounts::new(each.cpu * times, each.memory * times);
+        let holding = self.cards.node_independent_holding(task);
+        if let (Some(mut all), Some(known)) = (holding, self.jobs.find(&task.job)) {
+            all.multiply(times);
             self.change_job(known, |entry| entry.allocated.add(&all));
         }
     }

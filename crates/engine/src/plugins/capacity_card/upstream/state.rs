@@ -123,21 +123,20 @@ impl UpstreamCapacityState {
         let Some((moved, is_given)) = event.moved_task() else {
             return Ok(());
         };
-        if let Some(times) = moved.repeated {
-            self.hold_repeated(cluster_state, moved.after, times);
-            return Ok(());
-        }
         let task = if is_given { moved.after } else { moved.before };
-        if let PlacementEvent::Allocate(_) = event {
+        if let (PlacementEvent::Allocate(_), None) = (event, moved.repeated) {
             self.pod_nodes.insert(Arc::clone(&task.name), Arc::clone(&task.node));
         }
         let Some(job) = cluster_state.jobs().get(&task.job) else {
             return Ok(());
         };
         let queue = &job.record.queue;
-        let Ok(request) = self.task_request_amounts(task) else {
+        let Ok(mut request) = self.task_request_amounts(task) else {
             return Ok(());
         };
+        if let Some(times) = moved.repeated {
+            request.multiply(times);
+        }
         let Some(account) = self.accounts.get_mut(queue).map(Arc::make_mut) else {
             return Ok(());
         };
@@ -202,18 +201,6 @@ impl UpstreamCapacityState {
             return Err(Problem::new(ErrorCode::ReferencePanics, "", message));
         }
         Ok(left_share.total_cmp(&right_share) as i64)
-    }
-
-    /// Counts `times` more tasks like this one, which uses no cards, as holding what they need.
-    fn hold_repeated(&mut self, cluster_state: &ClusterState, task: &TaskRecord, times: u64) {
-        let Some(each) = self.cards.node_independent_holding(task) else {
-            return;
-        };
-        let all = QuotaAmounts::new(each.cpu * i128::from(times), each.memory * i128::from(times));
-        let queue = cluster_state.jobs().get(&task.job).map(|job| &job.record.queue);
-        if let Some(account) = queue.and_then(|queue| self.accounts.get_mut(queue)) {
-            Arc::make_mut(account).allocated.add(&all);
-        }
     }
 }
 
