@@ -10,10 +10,11 @@ use pumice_engine::cards::NodeCards;
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::amount;
 use pumice_engine::model::{
-    ClusterState, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, QueueState, ResourceAmounts, ResourceId,
-    ResourceTable, SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
+    ClusterState, JobPhase, JobRecord, NodeRecord, NodeSlot, Problem, QueueRecord, QueueState, ResourceAmounts,
+    ResourceId, ResourceTable, SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
 };
 use pumice_engine::plugin::{PluginAccounts as _, QueueGauge};
+use pumice_engine::plugin_state::{PlacementEvent, PluginState, PluginStateChange, TaskTransition};
 use pumice_engine::plugins::capacity_card::{CapacityConfig, QuotaAmounts, UpstreamCapacityState};
 use pumice_engine::policy::{
     Compatibility, DiagnosticReport, DocumentPath, Mark, PluginArguments, YamlNode, YamlValue,
@@ -394,4 +395,33 @@ pub(crate) fn same(expected: &Json, got: &Json) -> bool {
         (Json::Number(a), Json::Number(b)) => close(a.as_f64().unwrap(), b.as_f64().unwrap()),
         _ => expected == got,
     }
+}
+
+/// Moves a task as an event of a cycle does, to the node of the event.
+pub(crate) fn move_task(
+    state: &mut impl PluginState,
+    cluster_state: &ClusterState,
+    task: &TaskRecord,
+    moved: TaskMove<'_>,
+) -> Result<(), Problem> {
+    let mut after = task.clone();
+    if let TaskMove::Allocate(node) | TaskMove::Pipeline(node) = moved {
+        after.node = node.into();
+    }
+    let transition = TaskTransition::new(task, &after, "");
+    let event = match moved {
+        TaskMove::Allocate(_) => PlacementEvent::Allocate(transition),
+        TaskMove::Pipeline(_) => PlacementEvent::Pipeline(transition),
+        TaskMove::Deallocate => PlacementEvent::Deallocate(transition),
+    };
+    state.apply(&PluginStateChange::Events(cluster_state, &[event]))?;
+    Ok(())
+}
+
+/// How a task moves.
+#[derive(Clone, Copy)]
+pub(crate) enum TaskMove<'a> {
+    Allocate(&'a str),
+    Pipeline(&'a str),
+    Deallocate,
 }

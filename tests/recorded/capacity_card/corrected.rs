@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::case::cluster_state;
+use super::case::{TaskMove, cluster_state, move_task};
 use pumice_engine::model::{ClusterState, JobRecord, TaskRecord};
-use pumice_engine::plugin_state::{PlacementEvent, PluginState as _, PluginStateChange, TaskTransition};
 use pumice_engine::plugins::capacity_card::rejection::{
     EMPTY_CAPABILITY, INSUFFICIENT_CARD, INSUFFICIENT_CPU, REQUEST_FAILED,
 };
@@ -125,31 +124,9 @@ impl CardScenario {
             .unwrap()
     }
 
-    fn allocate(&mut self, task: &str, node: &str) {
-        let (before, after) = (self.task_record(task), self.task_on(task, node));
-        self.apply(PlacementEvent::Allocate(TaskTransition::new(&before, &after, "")));
-    }
-
-    fn pipeline(&mut self, task: &str, node: &str) {
-        let (before, after) = (self.task_record(task), self.task_on(task, node));
-        self.apply(PlacementEvent::Pipeline(TaskTransition::new(&before, &after, "")));
-    }
-
-    fn deallocate(&mut self, task: &str) {
+    fn move_task(&mut self, task: &str, moved: TaskMove<'_>) {
         let task = self.task_record(task);
-        self.apply(PlacementEvent::Deallocate(TaskTransition::new(&task, &task, "")));
-    }
-
-    fn task_on(&self, task: &str, node: &str) -> TaskRecord {
-        TaskRecord {
-            node: node.into(),
-            ..self.task_record(task)
-        }
-    }
-
-    fn apply(&mut self, event: PlacementEvent<'_>) {
-        let change = PluginStateChange::Events(&self.cluster_state, &[event]);
-        self.state.apply(&change).unwrap();
+        move_task(&mut self.state, &self.cluster_state, &task, moved).unwrap();
     }
 
     fn held(&self, card: &str) -> i128 {
@@ -201,9 +178,9 @@ fn s2_a_choice_cannot_pass_a_quota() {
     let snapshot = CardFixture::new(r#"{"A": 1, "B": 1}"#).pods("j", "Inqueue", 1, &tasks);
     let mut asked = snapshot.open_with(mixed);
     assert_eq!(cards(&asked.task("j/t0")), [("A", 1), ("B", 1)]);
-    asked.allocate("j/t0", "na");
+    asked.move_task("j/t0", TaskMove::Allocate("na"));
     assert_eq!(cards(&asked.task("j/t1")), [("B", 1)]);
-    asked.allocate("j/t1", "nb");
+    asked.move_task("j/t1", TaskMove::Allocate("nb"));
     let refused = asked.task("j/t2");
     assert_eq!(codes(&refused), [INSUFFICIENT_CARD]);
     assert!(
@@ -242,7 +219,7 @@ fn s3_amounts_reserved_for_a_choice_count() {
     let mut asked = CardFixture::new(r#"{"A": 1, "B": 1}"#)
         .pods("j", "Inqueue", 1, &[("A|B", "Pending", "")])
         .open();
-    asked.pipeline("j/t0", "nb");
+    asked.move_task("j/t0", TaskMove::Pipeline("nb"));
     assert_eq!((asked.held("A"), asked.held("B")), (0, 1000));
 }
 
@@ -427,7 +404,7 @@ fn s15_and_s16_nothing_panics() {
         .unwrap()
         .push(json!({"name": "empty"}));
     let mut asked = snapshot.open();
-    asked.deallocate("j/t0");
+    asked.move_task("j/t0", TaskMove::Deallocate);
     assert_eq!(asked.held("A"), 0);
     assert_eq!(asked.state.order_key("empty"), asked.state.order_key("q"));
 }
@@ -477,10 +454,10 @@ fn s19_a_withdrawn_task_may_use_any_of_its_cards_again() {
         .pods("j", "Inqueue", 1, &[("A|B", "Pending", "")])
         .pods("other", "Pending", 1, &[("A", "Pending", "")])
         .open();
-    asked.allocate("j/t0", "nb");
-    asked.deallocate("j/t0");
+    asked.move_task("j/t0", TaskMove::Allocate("nb"));
+    asked.move_task("j/t0", TaskMove::Deallocate);
     assert_eq!(cards(&asked.task("j/t0")), [("A", 1)]);
-    asked.allocate("other/t0", "na");
+    asked.move_task("other/t0", TaskMove::Allocate("na"));
     assert_eq!(cards(&asked.task("j/t0")), [("B", 1)]);
 }
 
@@ -504,9 +481,9 @@ fn s21_amounts_held_by_a_job_are_not_reserved_for_it_again() {
     let tasks = [("A", "Running", "na"), ("A", "Pending", "")];
     let mut asked = CardFixture::new(r#"{"A": 2}"#).pods("j", "Inqueue", 2, &tasks).open();
     assert_eq!((asked.held("A"), asked.inqueue("A")), (1000, 1000));
-    asked.allocate("j/t1", "na");
+    asked.move_task("j/t1", TaskMove::Allocate("na"));
     assert_eq!((asked.held("A"), asked.inqueue("A")), (2000, 0));
-    asked.deallocate("j/t1");
+    asked.move_task("j/t1", TaskMove::Deallocate);
     assert_eq!((asked.held("A"), asked.inqueue("A")), (1000, 1000));
 }
 

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::case::cluster_state;
+use super::case::{TaskMove, cluster_state, move_task};
 use super::nodes::{cluster, cluster_of_jobs, policy, task_query};
 use pumice_engine::decide::{self, ScoreQuery};
-use pumice_engine::model::{ClusterState, TaskRecord};
+use pumice_engine::model::ClusterState;
 use pumice_engine::plugin::{EvictionOrder, PluginContext, VictimKind, VictimQuery};
-use pumice_engine::plugin_state::{PlacementEvent, PluginState as _, PluginStateChange, TaskTransition};
 use pumice_engine::plugins::capacity_card::rejection::{
     EMPTY_CAPABILITY, INSUFFICIENT_CARD, PATH_INVALID, QUEUE_NOT_OPEN,
 };
@@ -117,15 +116,7 @@ fn what_tasks_hold_counts_along_the_path() {
     let mut state = CapacityState::of(&cluster_state, HIERARCHY);
     let task = |job: usize| &cluster_state.tasks().get(&format!("ns/j{job}/t")).unwrap().record;
     assert!(state.vote_task(&cluster_state, "y", task(1)).unwrap().is_permitted());
-    let placed = TaskRecord {
-        node: "na".into(),
-        ..task(0).clone()
-    };
-    let apply = |state: &mut CapacityState, event| {
-        let change = PluginStateChange::Events(&cluster_state, &[event]);
-        state.apply(&change).unwrap();
-    };
-    apply(&mut state, PlacementEvent::Allocate(TaskTransition::new(task(0), &placed, "")));
+    move_task(&mut state, &cluster_state, task(0), TaskMove::Allocate("na")).unwrap();
     let held = |state: &CapacityState, queue: &str| state.account(queue).unwrap().allocated.card_or_zero("A");
     assert_eq!(
         (held(&state, "dept"), held(&state, "x"), held(&state, "y")),
@@ -133,7 +124,7 @@ fn what_tasks_hold_counts_along_the_path() {
     );
     let refused = state.vote_task(&cluster_state, "y", task(1)).unwrap();
     assert_eq!(codes(&refused), [INSUFFICIENT_CARD]);
-    apply(&mut state, PlacementEvent::Deallocate(TaskTransition::new(&placed, task(0), "")));
+    move_task(&mut state, &cluster_state, task(0), TaskMove::Deallocate).unwrap();
     assert_eq!(held(&state, "dept"), 0);
     assert_eq!(
         state.vote_task(&cluster_state, "y", task(1)).unwrap().cards,

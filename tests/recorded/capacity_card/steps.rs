@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::case::{counts, texts};
+use super::case::{TaskMove, counts, move_task, texts};
 use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_engine::model::{ClusterState, ErrorCode, JobRecord, Problem, TaskRecord, find_text};
-use pumice_engine::plugin_state::{PlacementEvent, PluginState as _, PluginStateChange, TaskTransition};
 use pumice_engine::plugins::capacity_card::rejection::QUEUE_NOT_OPEN;
 use pumice_engine::plugins::capacity_card::{
     QuotaAmounts, QuotaRequester, QuotaVerdict, UpstreamCapacityState, annotations, check_card, node_order,
@@ -61,22 +60,16 @@ pub(super) fn run(
         }
         "allocate" => {
             let task = task(cluster_state, &step["task"]);
-            let after = TaskRecord {
-                node: step["node"].as_str().unwrap().into(),
-                ..task.clone()
-            };
-            let moved = TaskTransition::new(task, &after, "");
-            apply_event(cluster_state, state, PlacementEvent::Allocate(moved))
+            let node = step["node"].as_str().unwrap();
+            apply_event(task, cluster_state, state, TaskMove::Allocate(node))
         }
         "pipeline" => {
             let task = task(cluster_state, &step["task"]);
-            let moved = TaskTransition::new(task, task, "");
-            apply_event(cluster_state, state, PlacementEvent::Pipeline(moved))
+            apply_event(task, cluster_state, state, TaskMove::Pipeline(&task.node))
         }
         "deallocate" => {
             let task = task(cluster_state, &step["task"]);
-            let moved = TaskTransition::new(task, task, "");
-            apply_event(cluster_state, state, PlacementEvent::Deallocate(moved))
+            apply_event(task, cluster_state, state, TaskMove::Deallocate)
         }
         "node_order" => {
             let name =
@@ -124,13 +117,13 @@ fn enqueue(job: &JobRecord, cluster_state: &ClusterState, state: &mut UpstreamCa
 }
 
 fn apply_event(
+    task: &TaskRecord,
     cluster_state: &ClusterState,
     state: &mut UpstreamCapacityState,
-    event: PlacementEvent<'_>,
+    moved: TaskMove<'_>,
 ) -> Result<Json, Problem> {
-    state.apply(&PluginStateChange::Events(cluster_state, &[event]))?;
-    let (moved, _) = event.moved_task().unwrap();
-    let queue = &cluster_state.jobs().get(&moved.after.job).unwrap().record.queue;
+    move_task(state, cluster_state, task, moved)?;
+    let queue = &cluster_state.jobs().get(&task.job).unwrap().record.queue;
     let account = state.account(queue).unwrap();
     Ok(json!({"queue_allocated_after": counts(&account.allocated), "queue_share_after": account.share()}))
 }

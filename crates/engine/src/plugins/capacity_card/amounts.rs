@@ -117,7 +117,7 @@ impl QuotaAmounts {
         self.cards().filter(|(name, _)| name.contains(CARD_SEPARATOR))
     }
 
-    /// The same amounts without those of several acceptable cards.
+    /// Amounts without those of several acceptable cards.
     pub(super) fn without_choices(&self) -> Self {
         let mut singles = self.clone();
         singles.cards.retain(|(name, _)| !name.contains(CARD_SEPARATOR));

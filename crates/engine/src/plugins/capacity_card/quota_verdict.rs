@@ -14,7 +14,7 @@ pub struct QuotaVerdict {
     /// Of a job: the least that it needs, on the cards that it was given, whether it holds some of that already or not.
     pub min_amounts: Arc<QuotaAmounts>,
     /// Of a job, under `corrected`: its figures, if they are not those that are kept of it.
-    pub(super) figures: Option<Arc<JobAmounts>>,
+    pub(super) amounts: Option<Arc<JobAmounts>>,
     /// Of a permitted task: the cards that would do, best first, and how many tasks of its kind on each.
     pub cards: Vec<(Arc<str>, u64)>,
     /// Of a task: how many of its kind its queue still admits; `None`: without limit.

@@ -186,8 +186,8 @@ impl CapacityState {
             Arc::make_mut(&mut self.tentative_jobs).push(Arc::clone(job));
         }
         let permit = |entry: &mut JobEntry| {
-            if let Some(figures) = &verdict.figures {
-                entry.amounts = Arc::clone(figures);
+            if let Some(amounts) = &verdict.amounts {
+                entry.amounts = Arc::clone(amounts);
             }
             let chooses = entry.minimum.min.choices().next().is_some();
             entry.tentative |= !entry.admitted;

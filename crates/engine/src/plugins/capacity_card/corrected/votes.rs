@@ -73,7 +73,7 @@ impl CapacityState {
         Ok(QuotaVerdict {
             rejections,
             min_amounts,
-            figures: match entry {
+            amounts: match entry {
                 Cow::Borrowed(_) => None,
                 Cow::Owned(entry) => Some(entry.amounts),
             },
