@@ -103,14 +103,15 @@ impl QueueLimits {
         let upstream = compatibility.is_upstream();
         let guarantee = quota.with_cpu_memory(queue.guarantee.as_ref());
         let given = queue.capability.as_ref().is_some_and(|amounts| !amounts.is_empty());
+        let cards_configured = quota.cards.has_cards() || quota.error.is_some();
         let mut limits = Self {
             state: queue.state,
             priority: queue.priority,
             capability: quota.with_cpu_memory(queue.capability.as_ref()),
             cpu_limited: upstream || said(ResourceId::CPU),
             memory_limited: upstream || said(ResourceId::MEMORY),
-            cards_configured: quota.cards.has_cards() || quota.error.is_some(),
-            configured: upstream || given || quota.cards.has_cards() || quota.error.is_some(),
+            cards_configured,
+            configured: upstream || given || cards_configured,
             declared_deserved: quota.with_cpu_memory(queue.deserved.as_ref()),
             guarantee,
             bound: !upstream,
@@ -132,10 +133,8 @@ impl QueueLimits {
             let left = others.then(|| of(&self.real_capability));
             said.into_iter().chain(left).min()
         };
-        let (cpu, memory) = (
-            most(|counts| counts.cpu, self.cpu_limited),
-            most(|counts| counts.memory, self.memory_limited),
-        );
+        let cpu = most(|counts| counts.cpu, self.cpu_limited);
+        let memory = most(|counts| counts.memory, self.memory_limited);
         (self.cpu_most, self.memory_most) = (cpu, memory);
     }
 

@@ -122,6 +122,15 @@ impl QuotaDimension<'_> {
         }
     }
 
+    /// The resource in a message, cards in angle brackets.
+    pub(super) fn label(self) -> String {
+        match self {
+            Self::Cpu => "CPU".to_owned(),
+            Self::Memory => "memory".to_owned(),
+            Self::Card(name) => format!("<{name}>"),
+        }
+    }
+
     fn unit(self) -> &'static str {
         match self {
             Self::Cpu => "cores",
@@ -176,11 +185,7 @@ pub fn insufficient(
     compared: QuotaComparison,
     note: &str,
 ) -> QuotaRejection {
-    let what = match dimension {
-        QuotaDimension::Cpu => "CPU".to_owned(),
-        QuotaDimension::Memory => "memory".to_owned(),
-        QuotaDimension::Card(name) => format!("<{name}>"),
-    };
+    let what = dimension.label();
     let message = format!(
         "Queue <{queue}> has insufficient {what} quota: requested <{}>, total would be <{}>, but capability is <{}>{note}",
         dimension.format_amount(compared.requested),

@@ -152,11 +152,6 @@ impl JobEntry {
         Cow::Owned(self.on_cards(left, None))
     }
 
-    /// Amounts that a vote asks for, where the job would reserve `rest`: of a job behind gates those that it would need.
-    pub(super) fn asked<'a>(&'a self, rest: &'a QuotaAmounts) -> &'a QuotaAmounts {
-        self.minimum.behind_gates.as_deref().unwrap_or(rest)
-    }
-
     /// Amounts of the least that it needs on the cards that its permit or its reservation gave it.
     fn given(&self) -> Option<&QuotaAmounts> {
         self.chosen.as_deref().or(self.reserved.as_deref())

@@ -44,7 +44,8 @@ impl CapacityState {
         } else {
             Cow::Borrowed(&*entry.minimum.min)
         };
-        let asked = entry.asked(&rest);
+        // Of a job behind gates: what it would need.
+        let asked = entry.minimum.behind_gates.as_deref().unwrap_or(&rest);
         let mut given = Cow::Borrowed(asked);
         if path.is_configured() {
             let mut usage = path.usage_for_job(&own);

@@ -113,10 +113,10 @@ fn insufficient_upstream(
     dimension: QuotaDimension<'_>,
     compared: QuotaComparison,
 ) -> QuotaRejection {
-    let (what, unit, scale) = match dimension {
-        QuotaDimension::Cpu => ("CPU".to_owned(), "", 1.0),
-        QuotaDimension::Memory => ("memory".to_owned(), " Mi", 1024.0),
-        QuotaDimension::Card(name) => (format!("<{name}>"), "", 1.0),
+    let what = dimension.label();
+    let (unit, scale) = match dimension {
+        QuotaDimension::Memory => (" Mi", 1024.0),
+        QuotaDimension::Cpu | QuotaDimension::Card(_) => ("", 1.0),
     };
     let shown = |amount: i128| go_float(amount as f64 / scale / scale);
     let queue = match (dimension, asker) {
