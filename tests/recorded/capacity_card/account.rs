@@ -12,7 +12,9 @@ use pumice_engine::decide::{self, OrderQuery};
 use pumice_engine::model::{ClusterState, JobRecord, Reservation};
 use pumice_engine::plugin::PluginAccounts as _;
 use pumice_engine::plugins::capacity_card::rejection::{INSUFFICIENT_CARD, INSUFFICIENT_CPU, REQUEST_FAILED};
-use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, PLUGIN, QuotaAmounts, QuotaVerdict};
+use pumice_engine::plugins::capacity_card::{
+    CapacityConfig, CapacityState, CardVotes as _, PLUGIN, QuotaAmounts, QuotaVerdict,
+};
 use pumice_engine::policy::{CompileOptions, compile};
 
 const UNLIMITED: CapacityConfig = CapacityConfig {

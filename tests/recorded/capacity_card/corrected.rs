@@ -9,7 +9,7 @@ use pumice_engine::model::{ClusterState, JobRecord, TaskRecord};
 use pumice_engine::plugins::capacity_card::rejection::{
     EMPTY_CAPABILITY, INSUFFICIENT_CARD, INSUFFICIENT_CPU, REQUEST_FAILED,
 };
-use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaVerdict};
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, CardVotes as _, QuotaVerdict};
 
 /// Small cluster for requests about cards.
 struct CardFixture {

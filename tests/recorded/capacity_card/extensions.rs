@@ -12,7 +12,7 @@ use pumice_engine::plugin::{EvictionOrder, PluginContext, VictimKind, VictimQuer
 use pumice_engine::plugins::capacity_card::rejection::{
     EMPTY_CAPABILITY, INSUFFICIENT_CARD, PATH_INVALID, QUEUE_NOT_OPEN,
 };
-use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaVerdict};
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, CardVotes as _, QuotaVerdict};
 use pumice_engine::policy::{CompileOptions, compile};
 
 const HIERARCHY: CapacityConfig = CapacityConfig {

@@ -11,7 +11,7 @@ use super::case::{MIXED, ONE, cluster_state};
 use pumice_engine::cycle::SchedulingCycle;
 use pumice_engine::decide::{self, Parallelism, PlaceGroup, PlaceQuery};
 use pumice_engine::model::{ClusterState, Reservation};
-use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState};
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, CardVotes as _};
 use pumice_engine::policy::{CompileOptions, Policy, compile};
 
 /// Names that tasks may use; `G` is on no node.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::case::cluster_state;
-use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState};
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, CardVotes as _};
 
 const CARDS: [&str; 3] = ["A", "B", "C"];
 

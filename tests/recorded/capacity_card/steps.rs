@@ -9,7 +9,8 @@ use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_engine::model::{ClusterState, ErrorCode, JobRecord, Problem, TaskRecord, find_text};
 use pumice_engine::plugins::capacity_card::rejection::QUEUE_NOT_OPEN;
 use pumice_engine::plugins::capacity_card::{
-    QuotaAmounts, QuotaRequester, QuotaVerdict, UpstreamCapacityState, annotations, check_card, node_order,
+    CardVotes as _, QuotaAmounts, QuotaRequester, QuotaVerdict, UpstreamCapacityState, annotations, check_card,
+    node_order,
 };
 use pumice_engine::policy::Compatibility;
 
@@ -54,7 +55,11 @@ pub(super) fn run(
         "enqueue" => enqueue(job(cluster_state, &step["job"]), cluster_state, state),
         "allocatable" => {
             let task = task(cluster_state, &step["task"]);
-            let verdict = state.vote_task(&cluster_state.jobs().get(&task.job).unwrap().record.queue, task)?;
+            let verdict = state.vote_task(
+                cluster_state,
+                &cluster_state.jobs().get(&task.job).unwrap().record.queue,
+                task,
+            )?;
             let object = format!("pod:{}", short(&task.name));
             Ok(json!({"allocatable": verdict.is_permitted(), "events": events(&verdict, &object, &task.name)}))
         }

@@ -11,7 +11,7 @@ use super::case::cluster_state;
 use super::model::{Job, NAMES, Wanted, claims, config, in_order, job, minimum, place, policy, whole};
 use pumice_engine::cycle::SchedulingCycle;
 use pumice_engine::model::{ClusterState, Reservation};
-use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState};
+use pumice_engine::plugins::capacity_card::{CapacityConfig, CapacityState, CardVotes as _};
 
 /// Queues of the tree; the first is above the others.
 const QUEUES: [&str; 3] = ["dept", "x", "y"];

@@ -11,25 +11,38 @@ use crate::plugin_state::{PlacementEvent, PluginState};
 use std::ops::Deref;
 use std::sync::Arc;
 
+/// Votes under one of the rules.
+pub trait CardVotes {
+    /// The vote on a job: under `corrected` every reason against it, or the cards that it is given, under `upstream` the
+    /// first reason. What is reserved for the job itself does not count under `corrected`. Nothing is reserved by asking.
+    ///
+    /// # Errors
+    /// The job's queue is not there; or, under `upstream`, the reference panics.
+    fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem>;
+
+    /// The vote on a job; what a permitted job needs is reserved: under `upstream` once more with each permit.
+    ///
+    /// # Errors
+    /// The errors of [`Self::vote_job`].
+    fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem>;
+
+    /// Ends permits that were not kept.
+    fn end_tentative(&mut self) {}
+
+    /// The check of a task of a queue: under `corrected` every reason against it, or the cards that would do.
+    ///
+    /// # Errors
+    /// The queue is not there.
+    fn vote_task(&self, cluster_state: &ClusterState, queue: &str, task: &TaskRecord) -> Result<QuotaVerdict, Problem>;
+}
+
 /// State of the plugin under one of its rules.
-pub(super) trait CardRules: PluginState + Deref<Target = CardAccounts> + Sized {
+pub(super) trait CardRules: CardVotes + PluginState + Deref<Target = CardAccounts> + Sized {
     /// True for the corrected rule.
     const IS_CORRECTED: bool;
 
     /// The state of a cluster state.
     fn build(cluster_state: &ClusterState, config: CapacityConfig) -> Self;
-
-    /// The vote on a job. Nothing is reserved by it.
-    fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem>;
-
-    /// The check of a task of a queue.
-    fn vote_task(&self, cluster_state: &ClusterState, queue: &str, task: &TaskRecord) -> Result<QuotaVerdict, Problem>;
-
-    /// The vote on a job; what a permitted job needs is reserved.
-    fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem>;
-
-    /// Ends permits that were not kept.
-    fn end_tentative(&mut self) {}
 
     /// Number of tasks like this permitted task that are permitted in a row; `None`: each must be asked about.
     fn repeated_admit_limit(&self, cluster_state: &ClusterState, queue: &str, task: &TaskRecord) -> Option<u64>;

@@ -28,6 +28,7 @@ use annotations::{REQUEST, normalize_choice};
 pub use card_accounts::CardAccounts;
 use card_accounts::queue_unknown;
 use card_rules::CardRules;
+pub use card_rules::CardVotes;
 pub use cluster_cards::ClusterCards;
 pub use config::CapacityConfig;
 pub use corrected::{CapacityState, CardClaims, JobAmounts, JobContribution, JobEntry};

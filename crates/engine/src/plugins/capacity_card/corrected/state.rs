@@ -217,25 +217,12 @@ impl CapacityState {
             .stored
             .as_ref()
             .filter(|_| entry.minimum.min.choices().next().is_some());
-        let verdict = stored.and_then(|stored| self.vote_job(cluster_state, &stored.record).ok());
+        let verdict = stored.and_then(|stored| self.vote_beside(cluster_state, &stored.record, Some(entry)).ok());
         let verdict = verdict.filter(QuotaVerdict::is_permitted);
         self.change_job(known, |entry| {
             entry.admitted = true;
             entry.chosen = verdict.map(|verdict| verdict.min_amounts);
         });
-    }
-
-    /// Ends permits that were not kept.
-    pub fn end_tentative(&mut self) {
-        for job in std::mem::take(&mut self.tentative_jobs).iter() {
-            let known = self.jobs.find(job);
-            let tentative = known.filter(|known| self.jobs.at(*known).is_some_and(|entry| entry.tentative));
-            if let Some(known) = tentative {
-                self.change_job(known, |entry| {
-                    (entry.admitted, entry.tentative, entry.chosen) = (false, false, None);
-                });
-            }
-        }
     }
 
     /// A job is no longer admitted, and has no card that none of its tasks uses.
@@ -318,22 +305,6 @@ impl CardRules for CapacityState {
 
     fn build(cluster_state: &ClusterState, config: CapacityConfig) -> Self {
         Self::of(cluster_state, config)
-    }
-
-    fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
-        self.vote_job(cluster_state, job)
-    }
-
-    fn vote_task(&self, cluster_state: &ClusterState, queue: &str, task: &TaskRecord) -> Result<QuotaVerdict, Problem> {
-        self.vote_task(cluster_state, queue, task)
-    }
-
-    fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
-        self.permit(cluster_state, job)
-    }
-
-    fn end_tentative(&mut self) {
-        self.end_tentative();
     }
 
     fn repeated_admit_limit(&self, cluster_state: &ClusterState, queue: &str, task: &TaskRecord) -> Option<u64> {

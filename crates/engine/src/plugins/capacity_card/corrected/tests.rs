@@ -14,7 +14,9 @@ use crate::model::{
 };
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, TaskTransition};
 use crate::plugins::capacity_card::annotations::{QUOTA, REQUEST};
-use crate::plugins::capacity_card::{CapacityConfig, CardAccounts, QuotaVerdict, UpstreamCapacityState};
+use crate::plugins::capacity_card::{
+    CapacityConfig, CardAccounts, CardVotes as _, QuotaVerdict, UpstreamCapacityState,
+};
 
 const NODES: u32 = 5;
 const STATUSES: [TaskStatus; 6] = [

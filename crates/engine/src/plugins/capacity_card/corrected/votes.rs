@@ -11,21 +11,75 @@ use super::state::CapacityState;
 use super::task_need::TaskNeed;
 use crate::model::{ClusterState, JobRecord, Problem, TaskRecord};
 use crate::plugins::capacity_card::{
-    CARD_SEPARATOR, CardRequestError, QuotaAmounts, QuotaRejection, QuotaVerdict, rejection,
+    CARD_SEPARATOR, CardRequestError, CardVotes, QuotaAmounts, QuotaRejection, QuotaVerdict, rejection,
 };
 
-impl CapacityState {
-    /// The vote on a job: every reason against it, or the cards that it is given. Its own reservation is
-    /// excluded. Nothing is reserved by asking; see [`Self::permit`].
-    ///
-    /// # Errors
-    /// The job's queue is not there.
-    pub fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
+impl CardVotes for CapacityState {
+    fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
         self.vote_beside(cluster_state, job, self.jobs.get(&job.name))
     }
 
+    fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
+        let known = self.jobs.find(&job.name);
+        let verdict = self.vote_beside(cluster_state, job, known.and_then(|known| self.jobs.at(known)))?;
+        if verdict.is_permitted() {
+            self.reserve(&job.name, known, &verdict);
+        }
+        Ok(verdict)
+    }
+
+    fn end_tentative(&mut self) {
+        for job in std::mem::take(&mut self.tentative_jobs).iter() {
+            let known = self.jobs.find(job);
+            let tentative = known.filter(|known| self.jobs.at(*known).is_some_and(|entry| entry.tentative));
+            if let Some(known) = tentative {
+                self.change_job(known, |entry| {
+                    (entry.admitted, entry.tentative, entry.chosen) = (false, false, None);
+                });
+            }
+        }
+    }
+
+    fn vote_task(&self, cluster_state: &ClusterState, queue: &str, task: &TaskRecord) -> Result<QuotaVerdict, Problem> {
+        let own = Arc::from(queue);
+        let path = self.queue_path(&own)?;
+        let mut need = TaskNeed::of(self.need_context(cluster_state), task);
+        let mut rejections = path.closed_rejections();
+        if let Some(problem) = &need.request_error {
+            rejections.push(rejection::request_failed(queue, problem));
+        }
+        self.keep_to_given_cards(cluster_state, task.into(), &mut need, &path);
+        let mut verdict = QuotaVerdict::default();
+        if path.is_configured() {
+            let usage = path.usage_for_task();
+            let wanted = QuotaAmounts::new(need.cpu, need.memory);
+            rejections.extend(usage.cpu_memory_rejections(&wanted));
+            verdict.headroom = usage.task_headroom(&wanted);
+            for demand in &need.demands {
+                match usage.fitting_cards(demand) {
+                    Ok(cards) => {
+                        let room = cards.iter().map(|(_, room)| *room).fold(0, u64::saturating_add);
+                        verdict.headroom = Some(verdict.headroom.map_or(room, |least| least.min(room)));
+                        verdict.cards.extend(cards);
+                    }
+                    Err(short) => rejections.extend(short),
+                }
+            }
+        }
+        if !rejections.is_empty() {
+            verdict = QuotaVerdict {
+                rejections,
+                headroom: Some(0),
+                ..QuotaVerdict::default()
+            };
+        }
+        Ok(verdict)
+    }
+}
+
+impl CapacityState {
     /// The vote on a job beside the figures that there are of it.
-    fn vote_beside(
+    pub(super) fn vote_beside(
         &self,
         cluster_state: &ClusterState,
         job: &JobRecord,
@@ -154,63 +208,5 @@ impl CapacityState {
         let mut wanted = amounts.cards().filter(|(_, amount)| *amount > 0);
         let (name, _) = wanted.find(|(name, _)| !known(name) && !short(name))?;
         Some(CardRequestError::UnknownCard { card: name.to_string() })
-    }
-
-    /// The vote on a job; what a permitted one needs is reserved.
-    ///
-    /// # Errors
-    /// The errors of [`Self::vote_job`].
-    pub fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
-        let known = self.jobs.find(&job.name);
-        let verdict = self.vote_beside(cluster_state, job, known.and_then(|known| self.jobs.at(known)))?;
-        if verdict.is_permitted() {
-            self.reserve(&job.name, known, &verdict);
-        }
-        Ok(verdict)
-    }
-
-    /// The check of a task: every reason against it, or the cards that would do.
-    ///
-    /// # Errors
-    /// The queue is not there.
-    pub fn vote_task(
-        &self,
-        cluster_state: &ClusterState,
-        queue: &str,
-        task: &TaskRecord,
-    ) -> Result<QuotaVerdict, Problem> {
-        let own = Arc::from(queue);
-        let path = self.queue_path(&own)?;
-        let mut need = TaskNeed::of(self.need_context(cluster_state), task);
-        let mut rejections = path.closed_rejections();
-        if let Some(problem) = &need.request_error {
-            rejections.push(rejection::request_failed(queue, problem));
-        }
-        self.keep_to_given_cards(cluster_state, task.into(), &mut need, &path);
-        let mut verdict = QuotaVerdict::default();
-        if path.is_configured() {
-            let usage = path.usage_for_task();
-            let wanted = QuotaAmounts::new(need.cpu, need.memory);
-            rejections.extend(usage.cpu_memory_rejections(&wanted));
-            verdict.headroom = usage.task_headroom(&wanted);
-            for demand in &need.demands {
-                match usage.fitting_cards(demand) {
-                    Ok(cards) => {
-                        let room = cards.iter().map(|(_, room)| *room).fold(0, u64::saturating_add);
-                        verdict.headroom = Some(verdict.headroom.map_or(room, |least| least.min(room)));
-                        verdict.cards.extend(cards);
-                    }
-                    Err(short) => rejections.extend(short),
-                }
-            }
-        }
-        if !rejections.is_empty() {
-            verdict = QuotaVerdict {
-                rejections,
-                headroom: Some(0),
-                ..QuotaVerdict::default()
-            };
-        }
-        Ok(verdict)
     }
 }

@@ -211,18 +211,6 @@ impl CardRules for UpstreamCapacityState {
         Self::of(cluster_state, config)
     }
 
-    fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
-        self.vote_job(cluster_state, job)
-    }
-
-    fn vote_task(&self, _: &ClusterState, queue: &str, task: &TaskRecord) -> Result<QuotaVerdict, Problem> {
-        self.vote_task(queue, task)
-    }
-
-    fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
-        self.permit(cluster_state, job)
-    }
-
     fn repeated_admit_limit(&self, _: &ClusterState, queue: &str, task: &TaskRecord) -> Option<u64> {
         let wanted = self.cards.node_independent_holding(task)?;
         let account = self.accounts.get(queue)?;

@@ -8,15 +8,11 @@ use super::state::UpstreamCapacityState;
 use crate::model::{ClusterState, ErrorCode, JobRecord, Problem, TaskRecord};
 use crate::plugin::Resolution;
 use crate::plugins::capacity_card::{
-    QueueAccount, QuotaAmounts, QuotaComparison, QuotaDimension, QuotaRejection, QuotaVerdict, rejection,
+    CardVotes, QueueAccount, QuotaAmounts, QuotaComparison, QuotaDimension, QuotaRejection, QuotaVerdict, rejection,
 };
 
-impl UpstreamCapacityState {
-    /// The reference's vote on a job. Nothing is reserved by it.
-    ///
-    /// # Errors
-    /// The job's queue is not there, or the reference panics.
-    pub fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
+impl CardVotes for UpstreamCapacityState {
+    fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
         let account = self.account_or_default(&job.queue)?;
         if !account.limits.is_open() {
             return Ok(QuotaVerdict::rejected(rejection::queue_not_open(&job.queue)));
@@ -43,11 +39,7 @@ impl UpstreamCapacityState {
         })
     }
 
-    /// The vote on a job; what a permitted one needs is reserved, once more with each permit.
-    ///
-    /// # Errors
-    /// The errors of [`Self::vote_job`].
-    pub fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
+    fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
         let verdict = self.vote_job(cluster_state, job)?;
         if verdict.is_permitted() {
             self.reserve(&job.queue, &verdict.min_amounts)?;
@@ -55,11 +47,7 @@ impl UpstreamCapacityState {
         Ok(verdict)
     }
 
-    /// The reference's check of a task of a queue.
-    ///
-    /// # Errors
-    /// The queue is not there.
-    pub fn vote_task(&self, queue: &str, task: &TaskRecord) -> Result<QuotaVerdict, Problem> {
+    fn vote_task(&self, _: &ClusterState, queue: &str, task: &TaskRecord) -> Result<QuotaVerdict, Problem> {
         let account = self.account_or_default(queue)?;
         if !account.limits.is_open() {
             return Ok(QuotaVerdict::rejected(rejection::queue_not_open(queue)));
