@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::task_need::{CardDemand, NeedContext, TaskNeed};
+use super::task_need::{CardDemand, TaskNeed};
 use crate::held_bytes::held_bytes;
-use crate::model::TaskRecord;
 use crate::plugins::capacity_card::QuotaAmounts;
 
 /// Status of a task in the accounts.
@@ -19,12 +18,11 @@ pub(super) struct HoldingStatus {
 held_bytes! { HoldingStatus { holds; waits } }
 
 impl HoldingStatus {
-    /// True if what a job needs at least changes with this status of a task: behind gates, with a request that cannot be
+    /// True if what a job needs at least changes with this status of a task that needs this: with a request that cannot be
     /// evaluated, of sizes that count, or with cards that it does not name, or without one that it names.
-    pub(super) fn changes_minimum(&self, context: NeedContext<'_>, task: &TaskRecord) -> bool {
-        let need = TaskNeed::of(context, task);
+    pub(super) fn changes_minimum(&self, need: &TaskNeed, mixed: bool) -> bool {
         let demands = &need.demands;
-        if task.gated || need.request_error.is_some() || (context.mixed && demands.iter().any(CardDemand::is_choice)) {
+        if need.request_error.is_some() || (mixed && demands.iter().any(CardDemand::is_choice)) {
             return true;
         }
         let Some(held) = &self.holds else { return false };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::card_claims::CardClaims;
 use super::job_minimum::JobMinimum;
 use super::matching::{key_of, merged, named_as, set_off, share, singles_first};
-use super::task_need::{CardDemand, NeedContext, TaskNeed, choices_of, holds_resources};
+use super::task_need::{NeedContext, TaskNeed, holds_resources};
 use crate::held_bytes::held_bytes;
 use crate::model::{JobPhase, JobRecord, StoredRecord, TaskRecord, TaskStatus};
 use crate::plugins::capacity_card::{CARD_SEPARATOR, QuotaAmounts};
@@ -89,9 +89,9 @@ pub struct JobContribution {
 }
 
 impl JobAmounts {
-    /// A task with these choices now holds this, or no longer.
-    pub(super) fn update_card_use(&mut self, choices: &[CardDemand], held: &QuotaAmounts, holds: bool) {
-        for demand in choices {
+    /// A task that needs this now holds cards of its choices, or no longer.
+    pub(super) fn update_card_use(&mut self, need: &TaskNeed, held: &QuotaAmounts, holds: bool) {
+        for demand in need.demands.iter().filter(|demand| demand.is_choice()) {
             let has = |name: &str| held.cards().find(|(card, amount)| ***card == *name && *amount > 0);
             let mut names = demand.alternatives.iter();
             if let Some((card, _)) = names.find_map(|(name, _)| has(name)) {
@@ -128,7 +128,7 @@ impl JobEntry {
         for task in tasks {
             if holds_resources(task.status) {
                 let held = current_need(context, task).amounts();
-                amounts.update_card_use(&choices_of(context, task), &held, true);
+                amounts.update_card_use(&TaskNeed::of(context, task), &held, true);
                 amounts.allocated.add(&held);
             } else if task.status == TaskStatus::Pending {
                 pending.add(&current_need(context, task).amounts());

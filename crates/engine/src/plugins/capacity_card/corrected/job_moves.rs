@@ -6,45 +6,31 @@ use super::holding_status::HoldingStatus;
 use super::job_entry::{JobAmounts, current_need};
 use super::job_minimum::JobMinimum;
 use super::state::CapacityState;
-use super::task_need::{NeedContext, TaskNeed, choices_of, holds_resources};
+use super::task_need::{TaskNeed, holds_resources};
 use crate::model::{ClusterState, TableCursor, TaskRecord, TaskShape, TaskStatus};
 use crate::plugin_state::PlacementEvent;
 use crate::plugins::capacity_card::QuotaAmounts;
 
 impl JobAmounts {
-    /// Takes over the change of one task's status.
-    fn change_holding(
-        &mut self,
-        context: NeedContext<'_>,
-        task: &TaskRecord,
-        before: &HoldingStatus,
-        after: &HoldingStatus,
-    ) {
+    /// Takes over the change of the status of a task that needs this.
+    fn change_holding(&mut self, need: &TaskNeed, before: &HoldingStatus, after: &HoldingStatus) {
         if before.waits != after.waits {
-            let need = TaskNeed::of(context, task).amounts();
             let pending = Arc::make_mut(&mut self.pending);
             if after.waits {
-                pending.add(&need);
+                pending.add(&need.amounts());
             } else {
-                pending.subtract(&need);
+                pending.subtract(&need.amounts());
                 pending.drop_zero_cards();
             }
         }
-        let mut holdings = before.holds.iter().chain(&after.holds);
-        let uses_cards = holdings.any(|holds| holds.has_cards());
-        let choices = if uses_cards {
-            choices_of(context, task)
-        } else {
-            Vec::new()
-        };
         if let Some(held) = &before.holds {
             self.allocated.subtract(held);
             self.allocated.drop_zero_cards();
-            self.update_card_use(&choices, held, false);
+            self.update_card_use(need, held, false);
         }
         if let Some(held) = &after.holds {
             self.allocated.add(held);
-            self.update_card_use(&choices, held, true);
+            self.update_card_use(need, held, true);
         }
     }
 }
@@ -84,19 +70,20 @@ impl CapacityState {
             }
             any = true;
             let of_template = known.as_ref().filter(|known| Arc::ptr_eq(&known.shape, &task.shape));
-            if of_template.is_none() || task.gated {
-                let context = self.need_context(cluster_state);
-                changes_minimum |= before.changes_minimum(context, task) || after.changes_minimum(context, task);
-            }
             match of_template {
                 // Without cards it waited for what it holds now.
-                Some(known) if before.holds.is_none() && after.holds.is_some() && !waits => {
+                Some(known) if before.holds.is_none() && is_given && !task.gated => {
                     entry.allocated.add(&known.holding);
                     if before.waits {
                         Arc::make_mut(&mut entry.pending).subtract(&known.holding);
                     }
                 }
-                _ => entry.change_holding(self.need_context(cluster_state), task, &before, &after),
+                _ => {
+                    let need = TaskNeed::of(self.need_context(cluster_state), task);
+                    let changes = |status: &HoldingStatus| status.changes_minimum(&need, self.config.mixed_cards);
+                    changes_minimum |= task.gated || changes(&before) || changes(&after);
+                    entry.change_holding(&need, &before, &after);
+                }
             }
             let [near, _] = &mut nears;
             self.task_holdings.insert_with_cursor(&task.name, after, near);

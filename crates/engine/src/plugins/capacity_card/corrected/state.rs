@@ -18,8 +18,8 @@ use crate::model::{
 use crate::plugin::{NodeFilter, NodeScorer, PluginAccount, PluginAccounts, PluginContext, Shortfall, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 use crate::plugins::capacity_card::{
-    CARD_SEPARATOR, CapacityConfig, CardAccounts, CardRules, QueueAccount, QuotaAmounts, QuotaVerdict, all_amounts,
-    apply_events, normalize_choice,
+    CARD_SEPARATOR, CapacityConfig, CardAccounts, CardRules, QueueAccount, QuotaAmounts, QuotaVerdict, TaskRequest,
+    all_amounts, apply_events, normalize_choice,
 };
 use crate::policy::Compatibility;
 
@@ -385,9 +385,8 @@ impl CardRules for CapacityState {
 
     fn reads_job(task: &TaskRecord) -> bool {
         // Cards that no name covers may be any of several, too.
-        let limits = task.limits.iter().flat_map(|limits| limits.iter());
         let plain = [ResourceId::CPU, ResourceId::MEMORY, ResourceId::PODS];
-        let resources = task.requests.iter().chain(limits).map(|(id, _)| id);
+        let resources = TaskRequest::from(task).requested_resources();
         let mut extended = resources.filter(|id| !plain.contains(id));
         match find_text(&task.annotations, CARD_NAME_ANNOTATION).filter(|name| !name.is_empty()) {
             Some(name) if name.contains(CARD_SEPARATOR) => true,

@@ -275,9 +275,3 @@ fn by_own_name(
 pub(super) fn holds_resources(status: TaskStatus) -> bool {
     status.is_allocated() || status == TaskStatus::Pipelined
 }
-
-/// The choices that a task has of cards, wherever it runs.
-pub(super) fn choices_of(context: NeedContext<'_>, task: &TaskRecord) -> Vec<CardDemand> {
-    let demands = TaskNeed::of(context, task).demands.into_iter();
-    demands.filter(CardDemand::is_choice).collect()
-}
