@@ -60,7 +60,7 @@ pub struct QuotaRejection {
     pub measurements: Vec<Measurement>,
 }
 
-pub(super) fn rejection(code: &'static str, message: String, resource: &str, resolution: Resolution) -> QuotaRejection {
+fn rejection(code: &'static str, message: String, resource: &str, resolution: Resolution) -> QuotaRejection {
     QuotaRejection {
         reason: Reason {
             plugin: Arc::from(super::PLUGIN),
@@ -105,7 +105,7 @@ pub fn request_failed(queue: &str, error: &dyn std::fmt::Display) -> QuotaReject
 
 impl QuotaDimension<'_> {
     /// Code of a rejection for this resource, such as `InsufficientCPUQuota`.
-    pub(super) fn code(self) -> &'static str {
+    fn code(self) -> &'static str {
         match self {
             Self::Cpu => INSUFFICIENT_CPU,
             Self::Memory => INSUFFICIENT_MEMORY,
@@ -114,7 +114,7 @@ impl QuotaDimension<'_> {
     }
 
     /// Name of the resource, or of the cards.
-    pub(super) fn resource(&self) -> &str {
+    fn resource(&self) -> &str {
         match self {
             Self::Cpu => "cpu",
             Self::Memory => "memory",
@@ -160,22 +160,26 @@ impl QuotaDimension<'_> {
     }
 }
 
-pub(super) fn with_measurements(
-    mut rejection: QuotaRejection,
+/// Rejection by the comparison with a quota, in the words of a message.
+pub(super) fn by_quota(
     dimension: QuotaDimension<'_>,
     compared: QuotaComparison,
+    message: String,
+    resolution: Resolution,
 ) -> QuotaRejection {
     let measurement = |name: &str, amount| Measurement {
         name: name.to_owned(),
         value: dimension.measurement_value(amount),
         unit: dimension.unit(),
     };
-    rejection.measurements = vec![
-        measurement("requested", compared.requested),
-        measurement("total", compared.total),
-        measurement("capability", compared.capability),
-    ];
-    rejection
+    QuotaRejection {
+        measurements: vec![
+            measurement("requested", compared.requested),
+            measurement("total", compared.total),
+            measurement("capability", compared.capability),
+        ],
+        ..rejection(dimension.code(), message, dimension.resource(), resolution)
+    }
 }
 
 /// Rejection for too little quota, in cores, bytes and cards. `note` is appended to the message; it may be empty.
@@ -197,6 +201,5 @@ pub fn insufficient(
     } else {
         Resolution::Unschedulable
     };
-    let rejection = rejection(dimension.code(), message, dimension.resource(), resolution);
-    with_measurements(rejection, dimension, compared)
+    by_quota(dimension, compared, message, resolution)
 }

@@ -16,8 +16,7 @@ use crate::model::{
 use crate::plugin::{NodeScorer, PluginAccount, PluginAccounts, PluginContext};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 use crate::plugins::capacity_card::{
-    CapacityConfig, CardAccounts, CardRequestError, CardRules, QueueAccount, QuotaAmounts, QuotaVerdict, all_amounts,
-    apply_events,
+    CapacityConfig, CardAccounts, CardRequestError, CardRules, QueueAccount, QuotaAmounts, all_amounts, apply_events,
 };
 use crate::policy::Compatibility;
 

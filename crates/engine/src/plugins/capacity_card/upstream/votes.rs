@@ -121,11 +121,5 @@ fn insufficient_upstream(
         QuotaRequester::Job => go_format(&message),
         QuotaRequester::Task => message,
     };
-    let rejection = rejection::rejection(
-        dimension.code(),
-        message,
-        dimension.resource(),
-        Resolution::Unschedulable,
-    );
-    rejection::with_measurements(rejection, dimension, compared)
+    rejection::by_quota(dimension, compared, message, Resolution::Unschedulable)
 }
