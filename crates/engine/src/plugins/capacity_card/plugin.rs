@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::super::effective_values::value_map;
+use super::super::queue_accounts::missing_state;
 use super::amounts::CARD_SEPARATOR;
 use super::annotations::{QUOTA, REQUEST};
 use super::card_rules::CardRules;
@@ -13,7 +14,7 @@ use super::quota_verdict::QuotaVerdict;
 use super::record_rules::CardRecordRules;
 use super::upstream::UpstreamCapacityState;
 use crate::cards::CARD_NAME_ANNOTATION;
-use crate::model::{ClusterState, ErrorCode, JobRecord, Problem, TaskClass, TaskRecord, find_text};
+use crate::model::{ClusterState, JobRecord, Problem, TaskClass, TaskRecord, find_text};
 use crate::plugin::{
     AdmitOpinion, NodeFilter, NodeScorer, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook,
     QuotaPlugin, Shortfall, VictimKind, VictimQuery,
@@ -62,7 +63,10 @@ impl<S: CardRules> CapacityCard<S> {
     }
 
     fn state(context: PluginContext<'_>) -> Result<&S, Problem> {
-        context.plugin_states.get(super::PLUGIN).ok_or_else(missing_state)
+        context
+            .plugin_states
+            .get(super::PLUGIN)
+            .ok_or_else(|| missing_state(super::PLUGIN))
     }
 }
 
@@ -153,12 +157,14 @@ impl<S: CardRules> QuotaPlugin for CapacityCard<S> {
     ) -> Result<Option<AdmitOpinion>, Problem> {
         let permit = |state: &mut S| state.permit(cluster_state, job);
         let verdict = plugin_states.update(super::PLUGIN, permit);
-        Ok(Some(admit_opinion(verdict.unwrap_or_else(|| Err(missing_state()))?)))
+        Ok(Some(admit_opinion(
+            verdict.unwrap_or_else(|| Err(missing_state(super::PLUGIN)))?,
+        )))
     }
 
     fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem> {
         let released = plugin_states.update(super::PLUGIN, S::end_tentative);
-        released.ok_or_else(missing_state)
+        released.ok_or_else(|| missing_state(super::PLUGIN))
     }
 
     fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
@@ -201,11 +207,6 @@ impl<S: CardRules> QuotaPlugin for CapacityCard<S> {
     fn breaks_order(&self, context: PluginContext<'_>, queue: &str, other: &str) -> Option<Problem> {
         Self::state(context).ok()?.incomparable(queue, other)
     }
-}
-
-fn missing_state() -> Problem {
-    let message = "there is no state of `capacity-card` for this question";
-    Problem::new(ErrorCode::PluginStateMissing, "", message)
 }
 
 fn admit_opinion(verdict: QuotaVerdict) -> AdmitOpinion {

@@ -22,4 +22,4 @@ pub(super) use all_accounts::{QueueAccounts, reference_panics};
 pub(super) use gauges::{gauge, help, push_account, push_amounts};
 pub(super) use integer_amounts::{IntegerAmounts, PresentTotals};
 pub(super) use job_sums::JobRules;
-pub(super) use plugin::{ChargedTask, QuotaState, is_reclaimable, permit_by_vote};
+pub(super) use plugin::{ChargedTask, QuotaState, is_reclaimable, missing_state, permit_by_vote};

@@ -155,7 +155,7 @@ pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static 
         context
             .plugin_states
             .get(Self::PLUGIN)
-            .ok_or_else(missing_state::<Self>)
+            .ok_or_else(|| missing_state(Self::PLUGIN))
     }
 
     /// Keeps what an admitted job needs, see [`QueueAccounts::enqueue`].
@@ -166,7 +166,7 @@ pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static 
         let enqueue = |state: &mut Self| state.queue_accounts_mut().enqueue(job);
         plugin_states
             .update(Self::PLUGIN, enqueue)
-            .ok_or_else(missing_state::<Self>)
+            .ok_or_else(|| missing_state(Self::PLUGIN))
     }
 
     /// Keeps what a job needs that all plugins permitted, unless the plugin's own vote kept it already.
@@ -192,7 +192,7 @@ pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static 
         let release = |state: &mut Self| state.queue_accounts_mut().end_tentative();
         plugin_states
             .update(Self::PLUGIN, release)
-            .ok_or_else(missing_state::<Self>)
+            .ok_or_else(|| missing_state(Self::PLUGIN))
     }
 }
 
@@ -223,8 +223,9 @@ pub(crate) fn permit_by_vote<S: QuotaState>(
     Ok(opinion)
 }
 
-fn missing_state<S: QuotaState>() -> Problem {
-    let message = format!("there is no state of `{}` for this question", S::PLUGIN);
+/// Problem of a plugin whose state is missing.
+pub(crate) fn missing_state(plugin: &str) -> Problem {
+    let message = format!("there is no state of `{plugin}` for this question");
     Problem::new(ErrorCode::PluginStateMissing, "", message)
 }
 
