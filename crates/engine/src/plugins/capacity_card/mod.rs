@@ -37,7 +37,7 @@ pub use node_order::node_order;
 use node_order::rank_score;
 pub(super) use plugin::DEF;
 use plugin::apply_events;
-pub use problems::{CardRequestError, JobProblem};
+pub use problems::CardRequestError;
 pub use queue_account::QueueAccount;
 use queue_account::fit_count;
 pub use queue_limits::{CardQuota, QueueLimits};

@@ -1,8 +1,6 @@
-//! Why it is not known what a task or a job needs.
+//! Why it is not known what a task needs.
 
 use std::sync::Arc;
-
-use super::annotations::CardsError;
 
 /// Why the amounts of a task are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,15 +37,4 @@ pub enum CardRequestError {
         /// The acceptable cards.
         choice: String,
     },
-}
-
-/// Why it is not known what a job needs, or that nobody can give it that.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JobProblem {
-    /// The annotation cannot be read.
-    #[error(transparent)]
-    Annotation(#[from] CardsError),
-    /// One of its tasks asks for what cannot be found out.
-    #[error(transparent)]
-    Task(#[from] CardRequestError),
 }

@@ -12,9 +12,7 @@ use super::matching::{merged, set_off};
 use super::task_need::{NeedContext, TaskNeed, holds_resources};
 use crate::held_bytes::held_bytes;
 use crate::model::{JobRecord, ResourceAmounts, ResourceId, TaskRecord, TaskStatus};
-use crate::plugins::capacity_card::{
-    CARD_SEPARATOR, ClusterCards, JobProblem, QuotaAmounts, REQUEST, annotations, cards_milli,
-};
+use crate::plugins::capacity_card::{CARD_SEPARATOR, ClusterCards, QuotaAmounts, REQUEST, annotations, cards_milli};
 use crate::policy::Compatibility;
 
 /// The least that a job needs.
@@ -27,7 +25,7 @@ pub(super) struct JobMinimum {
     /// With `mixedCards`: sizes of the tasks that wait.
     pub(super) sizes: Option<Sizes>,
     /// Why nothing can be promised.
-    pub(super) problem: Option<JobProblem>,
+    pub(super) problem: Option<String>,
     /// The request of a needed task cannot be evaluated: a problem while not all needed tasks hold what they need, so that
     /// the least changes with any task.
     pub(super) has_request_errors: bool,
@@ -35,7 +33,7 @@ pub(super) struct JobMinimum {
     pub(super) behind_gates: Option<Arc<QuotaAmounts>>,
 }
 
-held_bytes! { JobMinimum { min, finished, sizes, behind_gates; problem, has_request_errors } }
+held_bytes! { JobMinimum { min, finished, sizes, behind_gates, problem; has_request_errors } }
 
 /// Tasks of a job by what becomes of them.
 #[derive(Default)]
@@ -128,7 +126,7 @@ fn by_gates(context: NeedContext<'_>, job: &JobRecord, tasks: &[&TaskRecord], op
         minimum.has_request_errors |= need.request_error.is_some();
         if !holds_resources(task.status) {
             if let (Some(problem), None, true) = (&need.request_error, &minimum.problem, waits) {
-                minimum.problem = Some(JobProblem::Task(problem.clone()));
+                minimum.problem = Some(problem.to_string());
             }
             minimum.wait(need);
         }
@@ -157,7 +155,7 @@ fn by_gates(context: NeedContext<'_>, job: &JobRecord, tasks: &[&TaskRecord], op
         reported
     };
     (min.cpu, min.memory) = plain(context, job, is_card_job, &of_tasks, &done);
-    minimum.problem = problem.map(JobProblem::Annotation).or(minimum.problem);
+    minimum.problem = problem.map(|problem| problem.to_string()).or(minimum.problem);
     (minimum.min, minimum.finished) = (Arc::new(min), sorted.finished);
     minimum
 }
