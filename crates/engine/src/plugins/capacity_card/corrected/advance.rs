@@ -34,8 +34,9 @@ impl CapacityState {
         for task in &tasks {
             moved.extend(task.before.into_iter().chain(task.after).map(|task| &task.job));
         }
-        let rows = changed_reservations(changes);
-        moved.extend(&rows);
+        let (rows, new_rows) = (changes.old.reservations(), changes.new.reservations());
+        let changed_rows = rows.differences(new_rows, |a, b| Arc::ptr_eq(a, b) || a == b);
+        moved.extend(changed_rows.iter().map(|(job, _, _)| *job));
         self.advance_jobs(changes.new, &moved);
         if !queues.is_empty() {
             self.sum_accounts(changes.new);
@@ -71,11 +72,4 @@ impl CapacityState {
             }
         }
     }
-}
-
-/// Jobs whose reservations differ.
-fn changed_reservations<'a>(changes: &StateDiff<'a>) -> Vec<&'a Arc<str>> {
-    let (old, new) = (changes.old.reservations(), changes.new.reservations());
-    let differences = old.differences(new, |a, b| Arc::ptr_eq(a, b) || a == b).into_iter();
-    differences.map(|(job, _, _)| job).collect()
 }

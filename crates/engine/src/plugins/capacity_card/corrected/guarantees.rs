@@ -8,15 +8,12 @@ use crate::model::ClusterState;
 use crate::plugins::capacity_card::{CardQuota, QuotaAmounts};
 
 impl CapacityState {
-    /// With `cardHierarchy`, sums the guarantees that count for each queue.
+    /// With `cardHierarchy`, sums the guarantees that count for each queue: its own, and those of its siblings and of the
+    /// siblings of queues above it.
     pub(super) fn sum_guarantees_along_paths(&mut self, cluster_state: &ClusterState) {
-        if self.config.hierarchy {
-            self.guaranteed_by = Arc::new(self.guarantees_along_paths(cluster_state));
+        if !self.config.hierarchy {
+            return;
         }
-    }
-
-    /// By queue: what it is guaranteed, and what its siblings and the siblings of queues above it are.
-    fn guarantees_along_paths(&self, cluster_state: &ClusterState) -> BTreeMap<Arc<str>, QuotaAmounts> {
         let queues = cluster_state.queues();
         // Names from the queue up to the last one above it that is there.
         let mut lines: Vec<Vec<Arc<str>>> = queues
@@ -60,6 +57,6 @@ impl CapacityState {
             all.clamp_negatives();
             Some((Arc::clone(name), all))
         };
-        lines.iter().filter_map(beside).collect()
+        self.guaranteed_by = Arc::new(lines.iter().filter_map(beside).collect());
     }
 }

@@ -102,11 +102,6 @@ impl QueuePath<'_> {
         rejections
     }
 
-    /// True if the card quota of the queue itself applies: it is 0 for every card that it does not name.
-    pub(super) fn limits_own_cards(&self) -> bool {
-        self.levels.first().is_some_and(|level| level.limits_cards)
-    }
-
     /// True if anything says what the queue may hold.
     pub(super) fn is_configured(&self) -> bool {
         self.levels.iter().any(|level| level.account.limits.configured)

@@ -160,7 +160,7 @@ impl CapacityState {
     ) -> Cow<'a, JobEntry> {
         let is_stored = existing.is_some_and(|existing| {
             let stored = existing.stored.as_ref();
-            stored.is_some_and(|stored| stored.record.same_as(job))
+            stored.is_some_and(|stored| std::ptr::eq(&stored.record, job) || stored.record.same_as(job))
         });
         if let Some(existing) = existing.filter(|existing| is_stored && existing.is_of_stored) {
             return Cow::Borrowed(existing);
@@ -356,7 +356,8 @@ impl CardRules for CapacityState {
     }
 
     fn limits_own_cards(&self, queue: &Arc<str>) -> bool {
-        self.queue_path(queue).is_ok_and(|path| path.limits_own_cards())
+        let path = self.queue_path(queue);
+        path.is_ok_and(|path| path.levels.first().is_some_and(|level| level.limits_cards))
     }
 
     fn node_filter<'a>(
