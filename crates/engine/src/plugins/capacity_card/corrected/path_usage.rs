@@ -248,12 +248,11 @@ impl<'a> PathUsage<'a> {
 
     /// The alternatives that have room for a task, with how many such tasks each has room for.
     pub(super) fn fitting_cards(&self, demand: &CardDemand) -> Result<Vec<(Arc<str>, u64)>, Vec<QuotaRejection>> {
-        let fitting = demand.alternatives.iter();
-        let fitting = fitting.map(|(card, wanted)| (card, *wanted, self.card_headroom(card)));
-        let fitting: Vec<(Arc<str>, u64)> = fitting
-            .filter(|(_, wanted, room)| wanted <= room)
-            .map(|(card, wanted, room)| (Arc::clone(card), fit_count(room, wanted)))
-            .collect();
+        let fits = |(card, wanted): &(Arc<str>, i128)| {
+            let room = self.card_headroom(card);
+            (*wanted <= room).then(|| (Arc::clone(card), fit_count(room, *wanted)))
+        };
+        let fitting: Vec<(Arc<str>, u64)> = demand.alternatives.iter().filter_map(fits).collect();
         if !fitting.is_empty() {
             return Ok(fitting);
         }
