@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pumice_engine::cycle::SchedulingCycle;
 use pumice_engine::decide;
 use pumice_engine::model::Problem;
 use pumice_engine::policy::DecisionKind;
@@ -34,12 +35,7 @@ impl DecisionCall for AdmitCall {
         context: &EvaluationContext,
         _: &CancellationToken,
     ) -> RpcResult<Self::Response> {
-        let mut query = self.into_query(
-            context.cluster_state(),
-            context.policy.policy.compatibility(),
-            &edge.read_options,
-        );
-        query.now = context.now;
+        let query = self.into_query(context.query_basis(edge));
         let mut derived = context.plugin_states();
         let items = decide::admit(context.cluster_state(), &context.policy.policy, &mut derived, &query)?;
         Ok(pb::AdmitResponse {
@@ -80,18 +76,10 @@ impl ServerContext {
         call: AdmitCall,
     ) -> RpcResult<pb::AdmitResponse> {
         let plugins = call.plugins.clone();
-        let ask = move |asked: SessionQuery<'_>| {
-            let SessionQuery {
-                edge,
-                cycle,
-                policy,
-                now,
-                ..
-            } = asked;
-            let policy = &policy.policy;
+        let ask = move |asked: SessionQuery<'_>, cycle: &mut SchedulingCycle| {
+            let policy = &asked.policy.policy;
             Ok(cycle.query_plugins(|cluster_state, derived| {
-                let mut query = call.into_query(cluster_state, policy.compatibility(), &edge.read_options);
-                query.now = now;
+                let query = call.into_query(asked.basis(cluster_state));
                 let items = decide::admit(cluster_state, policy, derived, &query)?;
                 let bytes = items.len() * size_of::<pb::AdmitItem>();
                 let state = EvaluatedState::new(cluster_state, policy, &query.plugins);

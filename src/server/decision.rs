@@ -97,14 +97,7 @@ impl DecisionCall for pb::FilterRequest {
         context: &EvaluationContext,
         stop: &CancellationToken,
     ) -> RpcResult<Self::Response> {
-        let (mut query, encoding) = query::read_filter(
-            self,
-            context.node_sets(),
-            context.node_table(),
-            context.policy.policy.compatibility(),
-            &edge.read_options,
-        )?;
-        query.now = context.now;
+        let (query, encoding) = query::read_filter(self, context.query_basis(edge))?;
         let query = &query;
         let policy = &context.policy.policy;
         let items = query_nodes(
@@ -161,14 +154,7 @@ impl DecisionCall for pb::ScoreRequest {
         context: &EvaluationContext,
         stop: &CancellationToken,
     ) -> RpcResult<Self::Response> {
-        let (mut query, encoding) = query::read_score(
-            self,
-            context.node_sets(),
-            context.node_table(),
-            context.policy.policy.compatibility(),
-            &edge.read_options,
-        )?;
-        query.node_query.now = context.now;
+        let (query, encoding) = query::read_score(self, context.query_basis(edge))?;
         let query = &query;
         let policy = &context.policy.policy;
         let hooks = ("Score", policy.scorers());
@@ -217,8 +203,7 @@ impl DecisionCall for pb::OrderRequest {
         context: &EvaluationContext,
         _: &CancellationToken,
     ) -> RpcResult<Self::Response> {
-        let mut query = convert::order::read_order(self, &edge.read_options.limits)?;
-        query.now = context.now;
+        let query = convert::order::read_order(self, context.query_basis(edge))?;
         let cluster_state = context.cluster_state();
         let result = decide::order(cluster_state, &context.policy.policy, &context.plugin_states(), &query)?;
         Ok(pb::OrderResponse {
@@ -241,13 +226,7 @@ impl DecisionCall for pb::SelectVictimsRequest {
         context: &EvaluationContext,
         _: &CancellationToken,
     ) -> RpcResult<Self::Response> {
-        let mut query = convert::victims::read_victims(
-            self,
-            context.cluster_state(),
-            context.policy.policy.compatibility(),
-            &edge.read_options,
-        )?;
-        query.now = context.now;
+        let query = convert::victims::read_victims(self, context.query_basis(edge))?;
         let items = decide::victims(&context.cycle(), &context.policy.policy, &query)?;
         Ok(pb::SelectVictimsResponse {
             metadata: Some(context.decision_metadata(edge, NodeEncoding::Names, DecisionKind::Victims, &query.plugins)),

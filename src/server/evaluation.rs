@@ -20,6 +20,7 @@ use super::convert::batch::problems;
 use super::convert::listing::timestamp;
 use super::convert::nodes::{NodeEncoding, NodeSetReader, NodeSetWriter};
 use super::convert::not_evaluated::{self, EvaluatedState};
+use super::convert::query::QueryBasis;
 use super::convert::wire::Wire as _;
 use super::pb;
 use super::status::CallError;
@@ -162,17 +163,23 @@ impl EvaluationContext {
     }
 
     /// Reader of node sets, with the table of this cluster state's slots.
-    pub(super) fn node_sets(&self) -> NodeSetReader<'_> {
+    fn node_sets(&self) -> NodeSetReader<'_> {
         NodeSetReader {
             state: self.cluster_state(),
             epoch: self.revision.epoch,
             inline: matches!(self.state, HeldState::Inline(_)),
+            table: self.node_table.as_ref(),
         }
     }
 
-    /// Table that the request's slots refer to.
-    pub(super) fn node_table(&self) -> Option<&pb::NodeTableVersion> {
-        self.node_table.as_ref()
+    /// Basis of the request's query.
+    pub(super) fn query_basis<'a>(&'a self, edge: &'a ServerContext) -> QueryBasis<'a> {
+        QueryBasis {
+            nodes: self.node_sets(),
+            compatibility: self.policy.policy.compatibility(),
+            now: self.now,
+            options: &edge.read_options,
+        }
     }
 
     /// Metadata of a response that names nodes in this encoding.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tonic::Request;
 
 use crate::access::PLACE_COMMIT;
+use pumice_engine::cycle::SchedulingCycle;
 use pumice_engine::decide::{self, Parallelism};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::DecisionKind;
@@ -12,7 +13,7 @@ use pumice_engine::policy::DecisionKind;
 use super::ServerContext;
 use super::access_layer::check_access;
 use super::codec::weighed;
-use super::convert::nodes::{NodeSetReader, max_nodes};
+use super::convert::nodes::max_nodes;
 use super::convert::not_evaluated::EvaluatedState;
 use super::convert::place::PlaceCall;
 use super::convert::place_result::place_result;
@@ -48,16 +49,12 @@ impl ServerContext {
         call: PlaceCall,
     ) -> RpcResult<pb::PlaceResponse> {
         let encoding = call.encoding;
-        let epoch = self.state.snapshot().revision.epoch;
-        let place = move |asked: SessionQuery<'_>| {
-            let (edge, cycle, stop) = (asked.edge, asked.cycle, asked.stop);
-            let policy = &asked.policy.policy;
-            let nodes = NodeSetReader::new(cycle.cluster_state(), epoch);
-            let mut query = call.into_query(nodes, asked.table, policy.compatibility(), &edge.read_options)?;
-            query.now = asked.now;
+        let place = move |asked: SessionQuery<'_>, cycle: &mut SchedulingCycle| {
+            let (policy, stop) = (&asked.policy.policy, asked.stop);
+            let query = call.into_query(asked.basis(cycle.cluster_state()))?;
             let execution = Parallelism {
                 is_cancelled: &|| stop.is_cancelled(),
-                verdicts: Some(edge.verdict_reuse(policy, asked.session)),
+                verdicts: Some(asked.edge.verdict_reuse(policy, asked.session)),
                 ..Parallelism::SEQUENTIAL
             };
             let placed = decide::place_in_cycle(cycle, policy, &query, execution)?;
@@ -107,13 +104,7 @@ impl DecisionCall for PlaceCall {
     ) -> RpcResult<Self::Response> {
         let encoding = self.encoding;
         let policy = &context.policy.policy;
-        let mut query = self.into_query(
-            context.node_sets(),
-            context.node_table(),
-            policy.compatibility(),
-            &edge.read_options,
-        )?;
-        query.now = context.now;
+        let query = self.into_query(context.query_basis(edge))?;
         // Filters may read plugin states where no plugin is asked for admission.
         let derived = if policy.places_by_plugin_state() {
             context.plugin_states()

@@ -8,6 +8,7 @@ use super::convert::nodes::{NodeSetReader, NodeSetWriter};
 use super::convert::not_evaluated::EvaluatedState;
 use super::convert::place::PlaceCall;
 use super::convert::place_result::{held_result, place_result};
+use super::convert::query::QueryBasis;
 use super::convert::{self, commit};
 use super::evaluation::{EvaluationContext, HeldState};
 use super::pb;
@@ -155,10 +156,15 @@ impl CommitCall {
         stop: &(dyn Fn() -> bool + Sync),
     ) -> RpcResult<Option<PlacementChoice>> {
         let policy = &state.policy.policy;
-        let nodes = NodeSetReader::new(&state.cluster_state, state.snapshot.revision.epoch);
-        let call = self.call.clone();
-        let mut query = call.into_query(nodes, self.table.as_ref(), policy.compatibility(), &edge.read_options)?;
-        query.now = self.now;
+        let mut query = self.call.clone().into_query(QueryBasis {
+            nodes: NodeSetReader {
+                table: self.table.as_ref(),
+                ..NodeSetReader::new(&state.cluster_state, state.snapshot.revision.epoch)
+            },
+            compatibility: policy.compatibility(),
+            now: self.now,
+            options: &edge.read_options,
+        })?;
         // The writer counts a gang by its job, whatever the request says.
         let least = gang_minimum(&state.cluster_state, &query);
         query.min_available = query.min_available.map(|given| given.max(least));

@@ -16,6 +16,8 @@ use pumice_state::{StateError, SteppedSession, WeighedResult};
 use super::ServerContext;
 use super::connection::CallScope;
 use super::convert::evaluation_ref::{EvaluationRef, LatestRef, RefTarget, SessionRef, read_ref};
+use super::convert::nodes::NodeSetReader;
+use super::convert::query::QueryBasis;
 use super::convert::{self, inline};
 use super::evaluation::{EvaluationContext, HeldState};
 use super::pb;
@@ -29,19 +31,33 @@ const MAX_ASYNC_CHANGES: usize = 64;
 /// Share of a caller's deadline that is reserved for the response itself, in percent.
 const RESPONSE_SHARE: u32 = 10;
 
-/// Cycle of a session that a query changes, and what the query reads beside it.
+/// What a query reads that changes the cycle of a session.
 pub(super) struct SessionQuery<'q> {
     pub(super) edge: &'q ServerContext,
     pub(super) session: &'q str,
-    pub(super) cycle: &'q mut SchedulingCycle,
     pub(super) policy: &'q PolicyInForce,
     /// What the query changed.
     pub(super) outcome: &'q mut ChangeOutcome,
     /// Table that the request's slots refer to.
-    pub(super) table: Option<&'q pb::NodeTableVersion>,
+    table: Option<&'q pb::NodeTableVersion>,
     /// Time of the decision; `None`: the request gives none.
-    pub(super) now: Option<i64>,
+    now: Option<i64>,
     pub(super) stop: &'q CancellationToken,
+}
+
+impl SessionQuery<'_> {
+    /// Basis of the request's query, in the state of the cycle.
+    pub(super) fn basis<'a>(&'a self, state: &'a ClusterState) -> QueryBasis<'a> {
+        QueryBasis {
+            nodes: NodeSetReader {
+                table: self.table,
+                ..NodeSetReader::new(state, self.edge.state.snapshot().revision.epoch)
+            },
+            compatibility: self.policy.policy.compatibility(),
+            now: self.now,
+            options: &self.edge.read_options,
+        }
+    }
 }
 
 /// Inline cluster, its policy, and the warnings from reading them.
@@ -54,7 +70,7 @@ impl ServerContext {
         self: &Arc<Self>,
         against: Option<pb::EvaluationRef>,
         purpose: &'static str,
-        query: impl FnOnce(SessionQuery<'_>) -> RpcResult<WeighedResult<T>> + Send + 'static,
+        query: impl FnOnce(SessionQuery<'_>, &mut SchedulingCycle) -> RpcResult<WeighedResult<T>> + Send + 'static,
     ) -> RpcResult<(EvaluationContext, Arc<T>)> {
         let EvaluationRef {
             target,
@@ -74,16 +90,16 @@ impl ServerContext {
             } = step;
             edge.state
                 .query_cycle(&session, after, &changes, |cycle, policy, outcome| {
-                    query(SessionQuery {
+                    let asked = SessionQuery {
                         edge: &edge,
                         session: &session,
-                        cycle,
                         policy,
                         outcome,
                         table: table.as_ref(),
                         now,
                         stop,
-                    })
+                    };
+                    query(asked, cycle)
                 })
         };
         let answered = self.workers.queries.run(change).await;

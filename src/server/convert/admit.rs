@@ -16,7 +16,7 @@ use super::amounts::QueryResourceNames;
 use super::batch::{problem, within_item};
 use super::evaluation_ref::read_duration;
 use super::not_evaluated::EvaluatedState;
-use super::query::{read_plugins, read_task};
+use super::query::{QueryBasis, read_plugins, read_task};
 use super::reader::{ReadOptions, WireReader};
 use super::result;
 
@@ -104,15 +104,11 @@ impl AdmitCall {
         std::mem::take(&mut self.items)
     }
 
-    /// Reads the items, for a policy with this compatibility. Fields of problems are relative to the request.
-    pub(crate) fn into_query(
-        self,
-        cluster_state: &ClusterState,
-        compatibility: Compatibility,
-        declared: &ReadOptions,
-    ) -> AdmitQuery {
-        let mut names = QueryResourceNames::new(cluster_state.resources(), declared.limits.query_resources);
-        let mut reader = WireReader::new(&mut names, declared, compatibility);
+    /// Reads the items. Fields of problems are relative to the request.
+    pub(crate) fn into_query(self, basis: QueryBasis<'_>) -> AdmitQuery {
+        let (cluster_state, options) = (basis.nodes.state, basis.options);
+        let mut names = QueryResourceNames::new(cluster_state.resources(), options.limits.query_resources);
+        let mut reader = WireReader::new(&mut names, options, basis.compatibility);
         let mode = self.mode;
         let items = self.items.into_iter().enumerate();
         let items = items
@@ -122,7 +118,7 @@ impl AdmitCall {
             })
             .collect();
         AdmitQuery {
-            now: None,
+            now: basis.now,
             items,
             plugins: self.plugins,
         }

@@ -18,15 +18,18 @@ pub(crate) struct NodeSetReader<'a> {
     pub(crate) epoch: u64,
     /// True if the cluster came with the request: its order gives the slots, and no table is needed.
     pub(crate) inline: bool,
+    /// Table that the request's slots refer to.
+    pub(crate) table: Option<&'a pb::NodeTableVersion>,
 }
 
 impl<'a> NodeSetReader<'a> {
-    /// Reader of a state of this process.
+    /// Reader of a state of this process, for a request that names no table.
     pub(crate) fn new(state: &'a ClusterState, epoch: u64) -> Self {
         Self {
             state,
             epoch,
             inline: false,
+            table: None,
         }
     }
 
@@ -43,8 +46,8 @@ impl<'a> NodeSetReader<'a> {
     ///
     /// # Errors
     /// The table's slots mean other nodes than this server's.
-    pub(crate) fn check_table(self, named: Option<&pb::NodeTableVersion>) -> RpcResult<()> {
-        let Some(pb::NodeTableVersion { epoch, generation, .. }) = named else {
+    pub(crate) fn check_table(self) -> RpcResult<()> {
+        let Some(pb::NodeTableVersion { epoch, generation, .. }) = self.table else {
             return Ok(());
         };
         if *epoch != self.epoch {
@@ -68,12 +71,7 @@ impl<'a> NodeSetReader<'a> {
     /// # Errors
     /// The set is given in two ways, holds a node twice, or holds an unknown one. The whole request fails, because the
     /// problem belongs to no task.
-    pub(crate) fn read(
-        self,
-        field: &'static str,
-        set: pb::NodeSet,
-        table: Option<&pb::NodeTableVersion>,
-    ) -> RpcResult<Vec<NodeSlot>> {
+    pub(crate) fn read(self, field: &'static str, set: pb::NodeSet) -> RpcResult<Vec<NodeSlot>> {
         let pb::NodeSet { names, slots, bitmap } = set;
         let given = [!names.is_empty(), !slots.is_empty(), !bitmap.is_empty()];
         if given.iter().filter(|given| **given).count() > 1 {
@@ -86,7 +84,7 @@ impl<'a> NodeSetReader<'a> {
         if slots.is_empty() && bitmap.is_empty() {
             return Ok(Vec::new());
         }
-        if table.is_none() && !self.inline {
+        if self.table.is_none() && !self.inline {
             let message = format!("{field}: slots need `against.node_table`, the table that they refer to");
             return Err(CallError::new(ErrorCode::NodeTableMissing, message));
         }

@@ -10,14 +10,15 @@ use pumice_engine::plugin::{JobOpinion, QueueTreeNode};
 
 use super::accounts::account_amounts;
 use super::batch::problem;
-use super::query::read_plugins;
+use super::query::{QueryBasis, read_plugins};
 use super::reader::check_name;
 
 /// Reads a request of Order, whose `against` was taken out before.
 ///
 /// # Errors
 /// A field has a problem.
-pub(crate) fn read_order(request: pb::OrderRequest, limits: &EdgeLimits) -> RpcResult<OrderQuery> {
+pub(crate) fn read_order(request: pb::OrderRequest, basis: QueryBasis<'_>) -> RpcResult<OrderQuery> {
+    let limits = &basis.options.limits;
     let pb::OrderRequest {
         against: _,
         queues,
@@ -27,7 +28,7 @@ pub(crate) fn read_order(request: pb::OrderRequest, limits: &EdgeLimits) -> RpcR
         tasks,
     } = request;
     Ok(OrderQuery {
-        now: None,
+        now: basis.now,
         queues: read_names("queues", queues, limits)?,
         jobs: read_names("jobs", jobs, limits)?,
         tasks: read_names("tasks", tasks, limits)?,

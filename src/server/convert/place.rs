@@ -12,13 +12,11 @@ use pumice_engine::model::{
     TaskStatus, UnevaluatedFields,
 };
 
-use pumice_engine::policy::Compatibility;
-
 use super::admit;
 use super::amounts::QueryResourceNames;
-use super::nodes::{NodeEncoding, NodeSetReader};
-use super::query::{self, DEFAULT_SAMPLES, NamelessTask};
-use super::reader::{ReadOptions, WireReader, check_name};
+use super::nodes::NodeEncoding;
+use super::query::{self, DEFAULT_SAMPLES, NamelessTask, QueryBasis};
+use super::reader::{WireReader, check_name};
 
 /// Rejects a commit without a key, and a key without a commit.
 fn check_commit_key(effect: pb::PlaceEffect, key: &str, limits: &EdgeLimits) -> RpcResult<()> {
@@ -120,17 +118,11 @@ impl PlaceCall {
         self.request.min_available.map(|count| count as usize)
     }
 
-    /// Reads the parts that depend on the state, for a policy with this compatibility. Fields of groups' problems are relative to the request.
+    /// Reads the parts that depend on the state. Fields of groups' problems are relative to the request.
     ///
     /// # Errors
     /// A field that belongs to no group has a problem.
-    pub(crate) fn into_query(
-        self,
-        nodes: NodeSetReader<'_>,
-        table: Option<&pb::NodeTableVersion>,
-        compatibility: Compatibility,
-        declared: &ReadOptions,
-    ) -> RpcResult<PlaceQuery> {
+    pub(crate) fn into_query(self, basis: QueryBasis<'_>) -> RpcResult<PlaceQuery> {
         let pb::PlaceRequest {
             against: _,
             job,
@@ -144,13 +136,13 @@ impl PlaceCall {
             samples,
             commit_key: _,
         } = self.request;
-        nodes.check_table(table)?;
-        let limits = &declared.limits;
-        let read = |field, set: Option<pb::NodeSet>| set.map(|set| nodes.read(field, set, table)).transpose();
+        let (nodes, limits) = (basis.nodes, &basis.options.limits);
+        nodes.check_table()?;
+        let read = |field, set: Option<pb::NodeSet>| set.map(|set| nodes.read(field, set)).transpose();
         let (candidates, exclusions) = (read("candidates", candidates)?, read("exclusions", exclusions)?);
         check_pairs(groups.len(), candidates.as_deref(), nodes.state, limits)?;
         let mut names = QueryResourceNames::new(nodes.state.resources(), limits.query_resources);
-        let mut reader = WireReader::new(&mut names, declared, compatibility);
+        let mut reader = WireReader::new(&mut names, basis.options, basis.compatibility);
         let job = job
             .map(|job| admit::read_job(job, nodes.state, &mut reader))
             .transpose()
@@ -179,7 +171,7 @@ impl PlaceCall {
             read.map_err(|problem| problem.within(&format!("groups[{number}]")))
         });
         Ok(PlaceQuery {
-            now: None,
+            now: basis.now,
             groups: groups.collect(),
             job: hypothetical,
             resources: names.into_table(),

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::limits::{EdgeLimits, weight_ahead};
+use crate::limits::weight_ahead;
 use crate::server::pb;
 use crate::server::status::{CallError, RpcResult};
 use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
@@ -18,42 +18,35 @@ use super::reader::{ReadOptions, WireReader};
 /// Number of rejected nodes shown per rejection if the request gives none.
 pub(crate) const DEFAULT_SAMPLES: u32 = 3;
 
-/// Reads a request of Filter, whose `against` was taken out before, for a policy with this compatibility, and the encoding
-/// of nodes in the response.
+/// Basis of a query: state, compatibility, time and options by which its request is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueryBasis<'a> {
+    /// State that has its nodes and tasks.
+    pub(crate) nodes: NodeSetReader<'a>,
+    /// Compatibility of the policy that evaluates it.
+    pub(crate) compatibility: Compatibility,
+    /// Time of the decision; `None`: the request gives none.
+    pub(crate) now: Option<i64>,
+    /// Options for reading its records.
+    pub(crate) options: &'a ReadOptions,
+}
+
+/// Reads a request of Filter, whose `against` was taken out before, and the encoding of nodes in the response.
 ///
 /// # Errors
 /// A field that belongs to no task has a problem.
-pub(crate) fn read_filter(
-    request: pb::FilterRequest,
-    nodes: NodeSetReader<'_>,
-    table: Option<&pb::NodeTableVersion>,
-    compatibility: Compatibility,
-    declared: &ReadOptions,
-) -> RpcResult<(NodeQuery, NodeEncoding)> {
-    let (query, encoding) = read_shared(request, nodes, table, compatibility, declared)?;
+pub(crate) fn read_filter(request: pb::FilterRequest, basis: QueryBasis<'_>) -> RpcResult<(NodeQuery, NodeEncoding)> {
+    let (query, encoding) = read_shared(request, basis)?;
     let sampled = samples_per_task(&query);
-    check_size(
-        &query,
-        encoding,
-        (nodes.state, 0),
-        [u64::MAX, sampled],
-        &declared.limits,
-    )?;
+    check_size(&query, encoding, (basis, 0), [u64::MAX, sampled])?;
     Ok((query, encoding))
 }
 
-/// Reads a request of Score, whose `against` was taken out before, for a policy with this compatibility, and the encoding
-/// of nodes in the response.
+/// Reads a request of Score, whose `against` was taken out before, and the encoding of nodes in the response.
 ///
 /// # Errors
 /// A field that belongs to no task has a problem.
-pub(crate) fn read_score(
-    request: pb::ScoreRequest,
-    nodes: NodeSetReader<'_>,
-    table: Option<&pb::NodeTableVersion>,
-    compatibility: Compatibility,
-    declared: &ReadOptions,
-) -> RpcResult<(ScoreQuery, NodeEncoding)> {
+pub(crate) fn read_score(request: pb::ScoreRequest, basis: QueryBasis<'_>) -> RpcResult<(ScoreQuery, NodeEncoding)> {
     let pb::ScoreRequest {
         against: _,
         tasks,
@@ -68,7 +61,7 @@ pub(crate) fn read_score(
         filter_detail,
         ahead,
     } = request;
-    let ahead = read_ahead(ahead, limit, declared.limits.ahead)?;
+    let ahead = read_ahead(ahead, limit, basis.options.limits.ahead)?;
     let asked = pb::FilterRequest {
         against: None,
         tasks,
@@ -79,20 +72,14 @@ pub(crate) fn read_score(
         samples,
         detail: default_filter_detail(filter_detail, limit),
     };
-    let (query, encoding) = read_shared(asked, nodes, table, compatibility, declared)?;
+    let (query, encoding) = read_shared(asked, basis)?;
     let shown = if with_filter && query.detail == FilterDetail::Nodes {
         u64::MAX
     } else {
         limit.map_or(u64::MAX, u64::from)
     };
     let sampled = if with_filter { samples_per_task(&query) } else { 0 };
-    check_size(
-        &query,
-        encoding,
-        (nodes.state, ahead),
-        [shown, sampled],
-        &declared.limits,
-    )?;
+    check_size(&query, encoding, (basis, ahead), [shown, sampled])?;
     let query = ScoreQuery {
         node_query: query,
         with_filter,
@@ -104,13 +91,7 @@ pub(crate) fn read_score(
 }
 
 /// Reads the fields that Filter and Score share from a request of Filter.
-fn read_shared(
-    asked: pb::FilterRequest,
-    nodes: NodeSetReader<'_>,
-    table: Option<&pb::NodeTableVersion>,
-    compatibility: Compatibility,
-    declared: &ReadOptions,
-) -> RpcResult<(NodeQuery, NodeEncoding)> {
+fn read_shared(asked: pb::FilterRequest, basis: QueryBasis<'_>) -> RpcResult<(NodeQuery, NodeEncoding)> {
     let pb::FilterRequest {
         against: _,
         tasks,
@@ -121,17 +102,18 @@ fn read_shared(
         samples,
         detail,
     } = asked;
-    nodes.check_table(table)?;
-    let (tasks, resources) = read_tasks(tasks, nodes.state, compatibility, declared)?;
-    let candidates = candidates.map(|set| nodes.read("candidates", set, table)).transpose()?;
+    let (nodes, limits) = (basis.nodes, &basis.options.limits);
+    nodes.check_table()?;
+    let (tasks, resources) = read_tasks(tasks, basis)?;
+    let candidates = candidates.map(|set| nodes.read("candidates", set)).transpose()?;
     let query = NodeQuery {
-        now: None,
+        now: basis.now,
         tasks,
         resources,
         candidates,
-        plugins: read_plugins(plugins, declared.limits.plugins)?,
+        plugins: read_plugins(plugins, limits.plugins)?,
         resource_fit: read_resource_fit(resource_fit)?,
-        samples: (samples.unwrap_or(DEFAULT_SAMPLES) as usize).min(declared.limits.samples),
+        samples: (samples.unwrap_or(DEFAULT_SAMPLES) as usize).min(limits.samples),
         detail: read_detail(detail)?,
     };
     Ok((query, NodeEncoding::read(node_encoding)?))
@@ -211,11 +193,11 @@ fn samples_per_task(query: &NodeQuery) -> u64 {
 fn check_size(
     query: &NodeQuery,
     encoding: NodeEncoding,
-    (cluster_state, ahead): (&ClusterState, usize),
+    (basis, ahead): (QueryBasis<'_>, usize),
     [shown, sampled]: [u64; 2],
-    limits: &EdgeLimits,
 ) -> RpcResult<()> {
-    let (tasks, width) = (query.tasks.len() as u64, node_count(query, cluster_state) as u64);
+    let limits = &basis.options.limits;
+    let (tasks, width) = (query.tasks.len() as u64, node_count(query, basis.nodes.state) as u64);
     let (limit, name) = match encoding {
         NodeEncoding::Names => (limits.named_pairs, "named_pairs"),
         NodeEncoding::Slots => (limits.slot_pairs, "slot_pairs"),
@@ -315,19 +297,15 @@ impl Ord for NamelessTask {
 type ReadTasks = Vec<Result<QueryTask, Problem>>;
 
 /// Reads the tasks of a request. Fields of problems are relative to the task.
-fn read_tasks(
-    tasks: Vec<pb::Task>,
-    cluster_state: &ClusterState,
-    compatibility: Compatibility,
-    declared: &ReadOptions,
-) -> RpcResult<(ReadTasks, Arc<ResourceTable>)> {
-    let limit = declared.limits.tasks;
+fn read_tasks(tasks: Vec<pb::Task>, basis: QueryBasis<'_>) -> RpcResult<(ReadTasks, Arc<ResourceTable>)> {
+    let (cluster_state, limits) = (basis.nodes.state, &basis.options.limits);
+    let limit = limits.tasks;
     if tasks.len() > limit {
         let message = format!("tasks: {} tasks", tasks.len());
         return Err(CallError::limit("tasks", limit, &message));
     }
-    let mut names = QueryResourceNames::new(cluster_state.resources(), declared.limits.query_resources);
-    let mut reader = WireReader::new(&mut names, declared, compatibility);
+    let mut names = QueryResourceNames::new(cluster_state.resources(), limits.query_resources);
+    let mut reader = WireReader::new(&mut names, basis.options, basis.compatibility);
     let mut distinct: BTreeSet<NamelessTask> = BTreeSet::new();
     let mut share = |task: Arc<TaskRecord>| {
         let nameless = NamelessTask(task);

@@ -9,26 +9,20 @@ use pumice_engine::cycle::SessionChange;
 use pumice_engine::decide::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery};
 use pumice_engine::model::{ClusterState, ErrorCode, Problem, TaskStatus};
 use pumice_engine::plugin::VictimKind;
-use pumice_engine::policy::Compatibility;
 
 use super::amounts::QueryResourceNames;
 use super::batch::{problem, problems};
 use super::evaluation_ref::read_changes;
 use super::not_evaluated::EvaluatedState;
 use super::place_result::to_u32;
-use super::query::{read_plugins, read_task};
-use super::reader::{ReadOptions, WireReader, check_name};
+use super::query::{QueryBasis, read_plugins, read_task};
+use super::reader::{WireReader, check_name};
 
-/// Reads a request of `SelectVictims`, whose `against` was taken out before, for a policy with this compatibility.
+/// Reads a request of `SelectVictims`, whose `against` was taken out before.
 ///
 /// # Errors
 /// A field that belongs to no group has a problem.
-pub(crate) fn read_victims(
-    request: pb::SelectVictimsRequest,
-    cluster_state: &ClusterState,
-    compatibility: Compatibility,
-    declared: &ReadOptions,
-) -> RpcResult<VictimsQuery> {
+pub(crate) fn read_victims(request: pb::SelectVictimsRequest, basis: QueryBasis<'_>) -> RpcResult<VictimsQuery> {
     let pb::SelectVictimsRequest {
         against: _,
         kind,
@@ -47,7 +41,7 @@ pub(crate) fn read_victims(
         }
     };
     let candidates: usize = groups.iter().map(|group| group.candidates.len()).sum();
-    let limits = &declared.limits;
+    let (cluster_state, limits) = (basis.nodes.state, &basis.options.limits);
     let sizes = [
         ("groups", groups.len(), limits.victim_groups, "victim_groups"),
         (
@@ -63,12 +57,12 @@ pub(crate) fn read_victims(
         }
     }
     let mut names = QueryResourceNames::new(cluster_state.resources(), limits.query_resources);
-    let mut reader = WireReader::new(&mut names, declared, compatibility);
+    let mut reader = WireReader::new(&mut names, basis.options, basis.compatibility);
     let groups = groups
         .into_iter()
         .map(|group| read_group(group, cluster_state, &mut reader));
     Ok(VictimsQuery {
-        now: None,
+        now: basis.now,
         kind,
         groups: groups.collect(),
         plugins: read_plugins(asked, limits.plugins)?,
