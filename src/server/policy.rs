@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tonic::Request;
 
 use crate::audit::{AuditAction, AuditOutcome};
-use crate::telemetry::{LogText, ReloadOutcome};
+use crate::telemetry::LogText;
 use pumice_engine::model::{ErrorCode, Problem};
 use pumice_state::store::Durability;
 use pumice_state::{
@@ -213,7 +213,7 @@ impl ServerContext {
         if !dry_run {
             let details = reload_details(&reloaded, ("origin", origin.to_owned()));
             audited.record(AuditOutcome::of_reload(&reloaded), details);
-            self.metrics.record_reload(origin, ReloadOutcome::of(&reloaded));
+            self.metrics.record_reload(origin, &reloaded);
         }
         let reloaded = reloaded.inspect_err(|error| {
             tracing::warn!(error = %LogText(error), origin, dry_run, "policy not changed");

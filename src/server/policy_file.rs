@@ -19,7 +19,7 @@ use super::policy::warn_of_awaited_sources;
 use super::policy_audit::reload_details;
 use super::wait_until_true;
 use crate::audit::{AuditAction, AuditEntry, AuditLog, AuditOutcome};
-use crate::telemetry::{Metrics, ReloadOutcome};
+use crate::telemetry::Metrics;
 use pumice_engine::policy::Compatibility;
 use pumice_state::{PolicyError, PolicyOrigin, PolicyReload, ReloadedPolicy, SharedState};
 
@@ -196,7 +196,7 @@ pub(crate) async fn reload_policy(
         origin,
     };
     let reloaded = state.reload_policy(reload).await;
-    metrics.record_reload(kind, ReloadOutcome::of(&reloaded));
+    metrics.record_reload(kind, &reloaded);
     match reloaded {
         Ok(reloaded) => {
             for warning in reloaded.version.report.warnings().take(MAX_LOGGED) {

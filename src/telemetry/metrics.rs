@@ -15,13 +15,13 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
+use super::LabelledCounter;
 use super::cluster_gauges::ClusterGauges;
 use super::integer_gauge::{IntegerGauge, count};
 use super::panics::panic_count;
 use super::placement_metrics::PlacementMetrics;
 use super::process_gauges::ProcessGauges;
 use super::queue_gauges;
-use super::reload_outcome::ReloadOutcome;
 use super::rpc_labels::{OTHER_RPC, RPC_COUNT, RPCS};
 use super::security_metrics::SecurityMetrics;
 use super::state_gauges::{StateGauges, WorkerLoad};
@@ -30,13 +30,7 @@ use crate::build_info;
 use crate::limits::{Limit, limits};
 use pumice_engine::decide::VerdictCache;
 use pumice_live::ClusterCondition;
-use pumice_state::{PolicyOrigin, SharedState};
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CallLabels {
-    rpc: &'static str,
-    code: &'static str,
-}
+use pumice_state::{PolicyError, PolicyOrigin, ReloadedPolicy, SharedState};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RpcLabel {
@@ -49,26 +43,14 @@ struct PluginLabels {
     plugin: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReloadLabels {
-    origin: &'static str,
-    outcome: ReloadOutcome,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LimitLabel {
-    limit: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct BuildLabels {
-    version: &'static str,
-    commit: &'static str,
-}
+/// Two labels, each with its name and value.
+type TwoLabels = [(&'static str, &'static str); 2];
 
 /// Number of calls of one RPC and code, and the time of the RPC's calls.
 type CallSeries = (Counter, Histogram);
 
+/// Outcomes of policy documents: in force now, in force already, or refused.
+const RELOAD_OUTCOMES: [&str; 3] = ["accepted", "unchanged", "rejected"];
 /// Code of calls that succeed.
 const OK: &str = "OK";
 
@@ -77,7 +59,7 @@ const OK: &str = "OK";
 pub struct Metrics {
     registry: Registry,
     started: Instant,
-    calls: Family<CallLabels, Counter>,
+    calls: Family<TwoLabels, Counter>,
     call_seconds: Family<RpcLabel, Histogram>,
     /// Series of calls that succeeded, by the place of their RPC in the list: most calls do, and look for nothing.
     succeeded: [OnceLock<CallSeries>; RPC_COUNT],
@@ -85,8 +67,8 @@ pub struct Metrics {
     decision_seconds: Family<RpcLabel, Histogram>,
     plugin_tasks: Family<PluginLabels, Counter>,
     plugin_seconds: Family<PluginLabels, Histogram>,
-    reloads: Family<ReloadLabels, Counter>,
-    limit_rejections: Family<LimitLabel, Counter>,
+    reloads: Family<TwoLabels, Counter>,
+    limit_rejections: LabelledCounter<&'static str>,
     server_errors: Family<RpcLabel, Counter>,
     panics: Counter,
     connections: IntegerGauge,
@@ -123,14 +105,14 @@ impl Metrics {
         let own = registry.sub_registry_with_prefix("pumice");
         let levels = StateGauges::default();
         levels.register(own);
-        let build = Family::<BuildLabels, IntegerGauge>::default();
+        let build = Family::<TwoLabels, IntegerGauge>::default();
         own.register(
             "build_info",
             "Version and commit of the program, always 1",
             build.clone(),
         );
         let (version, commit) = (build_info::VERSION, build_info::commit());
-        build.get_or_create(&BuildLabels { version, commit }).set(1);
+        build.get_or_create(&[("version", version), ("commit", commit)]).set(1);
         let metrics = Self {
             started: Instant::now(),
             calls: Family::default(),
@@ -184,12 +166,8 @@ impl Metrics {
         self.security.register(own);
         self.placements.register(own);
         for origin in PolicyOrigin::KINDS {
-            for outcome in [
-                ReloadOutcome::accepted,
-                ReloadOutcome::unchanged,
-                ReloadOutcome::rejected,
-            ] {
-                drop(self.reloads.get_or_create(&ReloadLabels { origin, outcome }));
+            for outcome in RELOAD_OUTCOMES {
+                drop(self.reloads.get_or_create(&[("origin", origin), ("outcome", outcome)]));
             }
         }
     }
@@ -200,7 +178,7 @@ impl Metrics {
             drop(self.server_errors.get_or_create(&RpcLabel { rpc }));
         }
         for limit in limits().map(Limit::name) {
-            drop(self.limit_rejections.get_or_create(&LimitLabel { limit }));
+            drop(self.limit_rejections.get_or_create(&[("limit", limit)]));
         }
     }
 
@@ -220,13 +198,20 @@ impl Metrics {
     }
 
     /// Records the outcome of a policy document.
-    pub fn record_reload(&self, origin: &'static str, outcome: ReloadOutcome) {
-        self.reloads.get_or_create(&ReloadLabels { origin, outcome }).inc();
+    pub fn record_reload(&self, origin: &'static str, reloaded: &Result<ReloadedPolicy, PolicyError>) {
+        let [accepted, unchanged, rejected] = RELOAD_OUTCOMES;
+        let outcome = match reloaded {
+            Ok(reloaded) if reloaded.unchanged => unchanged,
+            Ok(_) => accepted,
+            Err(_) => rejected,
+        };
+        let labels = [("origin", origin), ("outcome", outcome)];
+        self.reloads.get_or_create(&labels).inc();
     }
 
     /// Records a rejection by a limit, such as `pairs`.
     pub fn record_limit_rejection(&self, limit: &'static str) {
-        self.limit_rejections.get_or_create(&LimitLabel { limit }).inc();
+        self.limit_rejections.get_or_create(&[("limit", limit)]).inc();
     }
 
     /// Gauge of open connections.
@@ -272,7 +257,7 @@ impl Metrics {
 
     fn call_series(&self, rpc: &'static str, code: &'static str) -> CallSeries {
         (
-            self.calls.get_or_create(&CallLabels { rpc, code }).clone(),
+            self.calls.get_or_create(&[("rpc", rpc), ("code", code)]).clone(),
             self.call_seconds.get_or_create(&RpcLabel { rpc }).clone(),
         )
     }

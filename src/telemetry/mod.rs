@@ -11,7 +11,6 @@ mod placement_metrics;
 mod process;
 mod process_gauges;
 mod queue_gauges;
-mod reload_outcome;
 mod rpc_labels;
 mod security_metrics;
 mod shared_page;
@@ -23,6 +22,8 @@ mod verdict_gauges;
 use std::io::IsTerminal as _;
 
 use axum::http::HeaderName;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use tracing::metadata::LevelFilter;
 use tracing::subscriber::Interest;
 use tracing::{Level, Metadata, Subscriber};
@@ -41,7 +42,6 @@ pub use metrics::Metrics;
 pub use panics::report_panics;
 pub(crate) use placement_metrics::PlacementOutcome;
 pub(crate) use process::resident_bytes;
-pub use reload_outcome::ReloadOutcome;
 pub(crate) use security_metrics::HandshakeOutcome;
 pub use shared_page::SharedPage;
 pub use state_gauges::WorkerLoad;
@@ -51,6 +51,8 @@ pub use traces::TraceExporter;
 #[cfg(feature = "opentelemetry")]
 pub(crate) use traces::audit_logger;
 
+/// Counters with one label, by its name and value.
+type LabelledCounter<V> = Family<[(&'static str, V); 1], Counter>;
 /// Layer that writes log lines.
 type LineLayer = Box<dyn tracing_subscriber::Layer<Registry> + Send + Sync>;
 /// Layer that sends spans to a collector.

@@ -1,36 +1,29 @@
 //! Metrics of placements that are committed in the call that places them.
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::EncodeLabelValue;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
+
+use super::LabelledCounter;
 
 /// Outcome of a call that places and commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
 pub(crate) enum PlacementOutcome {
     /// The placement was committed.
-    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     committed,
     /// An earlier call with the same key had committed it.
-    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     repeated,
     /// Too few tasks had a node.
-    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     unplaced,
     /// The call failed.
-    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     failed,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabel {
-    outcome: PlacementOutcome,
 }
 
 /// Counters of placements that are committed at once.
 #[derive(Debug, Default)]
 pub(crate) struct PlacementMetrics {
-    calls: Family<OutcomeLabel, Counter>,
+    calls: LabelledCounter<PlacementOutcome>,
     tasks: Counter,
     conflicts: Counter,
 }
@@ -49,13 +42,13 @@ impl PlacementMetrics {
             PlacementOutcome::unplaced,
             PlacementOutcome::failed,
         ] {
-            drop(self.calls.get_or_create(&OutcomeLabel { outcome }));
+            drop(self.calls.get_or_create(&[("outcome", outcome)]));
         }
     }
 
     /// Records a call and its placed tasks.
     pub(crate) fn record(&self, outcome: PlacementOutcome, tasks: u32) {
-        self.calls.get_or_create(&OutcomeLabel { outcome }).inc();
+        self.calls.get_or_create(&[("outcome", outcome)]).inc();
         if outcome == PlacementOutcome::committed {
             self.tasks.inc_by(tasks.into());
         }

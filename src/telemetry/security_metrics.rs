@@ -2,46 +2,25 @@
 
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::EncodeLabelValue;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use pumice_live::TokenVerdict;
 
+use super::LabelledCounter;
 use crate::access::AccessRejectionKind;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReloadLabel {
-    outcome: FileOutcome,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HandshakeLabel {
-    outcome: HandshakeOutcome,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AccessRejectionLabel {
-    code: &'static str,
-}
 
 /// Codes of calls that were rejected because of their callers.
 const REJECTION_CODES: [&str; 3] = ["PERMISSION_DENIED", "UNAUTHENTICATED", "UNAVAILABLE"];
 /// Outcomes of questions about tokens of service accounts.
 const REVIEW_OUTCOMES: [&str; 3] = ["accepted", "rejected", "failed"];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReviewLabel {
-    outcome: &'static str,
-}
-
 /// Outcome of changed files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
 enum FileOutcome {
-    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     accepted,
-    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     rejected,
 }
 
@@ -53,15 +32,13 @@ impl FileOutcome {
 
 /// Outcome of a TLS handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
 pub(crate) enum HandshakeOutcome {
     /// The connection is secured.
-    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     completed,
     /// The caller speaks no TLS, ended it, or showed no certificate that holds.
-    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     failed,
     /// The caller took too long.
-    #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     timed_out,
 }
 
@@ -70,14 +47,14 @@ type SecondsGauge = Gauge<u64, AtomicU64>;
 /// Metrics of TLS, of roles and of the audit log.
 #[derive(Debug, Default)]
 pub(crate) struct SecurityMetrics {
-    tls_reloads: Family<ReloadLabel, Counter>,
+    tls_reloads: LabelledCounter<FileOutcome>,
     tls_refused: SecondsGauge,
     certificate_end: SecondsGauge,
-    handshakes: Family<HandshakeLabel, Counter>,
-    identity_reloads: Family<ReloadLabel, Counter>,
+    handshakes: LabelledCounter<HandshakeOutcome>,
+    identity_reloads: LabelledCounter<FileOutcome>,
     identities_refused: SecondsGauge,
-    rejections: Family<AccessRejectionLabel, Counter>,
-    reviews: Family<ReviewLabel, Counter>,
+    rejections: LabelledCounter<&'static str>,
+    reviews: LabelledCounter<&'static str>,
     lost_audit: Counter,
 }
 
@@ -107,28 +84,28 @@ impl SecurityMetrics {
         let help = "Tokens of service accounts that the API server was asked about, by outcome";
         own.register("token_reviews", help, self.reviews.clone());
         for outcome in REVIEW_OUTCOMES {
-            drop(self.reviews.get_or_create(&ReviewLabel { outcome }));
+            drop(self.reviews.get_or_create(&[("outcome", outcome)]));
         }
         for outcome in [FileOutcome::accepted, FileOutcome::rejected] {
-            drop(self.tls_reloads.get_or_create(&ReloadLabel { outcome }));
-            drop(self.identity_reloads.get_or_create(&ReloadLabel { outcome }));
+            drop(self.tls_reloads.get_or_create(&[("outcome", outcome)]));
+            drop(self.identity_reloads.get_or_create(&[("outcome", outcome)]));
         }
         for code in REJECTION_CODES {
-            drop(self.rejections.get_or_create(&AccessRejectionLabel { code }));
+            drop(self.rejections.get_or_create(&[("code", code)]));
         }
         for outcome in [
             HandshakeOutcome::completed,
             HandshakeOutcome::failed,
             HandshakeOutcome::timed_out,
         ] {
-            drop(self.handshakes.get_or_create(&HandshakeLabel { outcome }));
+            drop(self.handshakes.get_or_create(&[("outcome", outcome)]));
         }
     }
 
     /// Records changed TLS files.
     pub(crate) fn record_tls_reload(&self, accepted: bool) {
         let outcome = FileOutcome::of(accepted);
-        self.tls_reloads.get_or_create(&ReloadLabel { outcome }).inc();
+        self.tls_reloads.get_or_create(&[("outcome", outcome)]).inc();
         self.set_tls_refused(!accepted);
     }
 
@@ -140,7 +117,7 @@ impl SecurityMetrics {
     /// Records changed identities files.
     pub(crate) fn record_identity_reload(&self, accepted: bool) {
         let outcome = FileOutcome::of(accepted);
-        self.identity_reloads.get_or_create(&ReloadLabel { outcome }).inc();
+        self.identity_reloads.get_or_create(&[("outcome", outcome)]).inc();
         self.set_identities_refused(!accepted);
     }
 
@@ -157,7 +134,7 @@ impl SecurityMetrics {
             AccessRejectionKind::Unknown => unauthenticated,
             AccessRejectionKind::Unverified => unavailable,
         };
-        self.rejections.get_or_create(&AccessRejectionLabel { code }).inc();
+        self.rejections.get_or_create(&[("code", code)]).inc();
     }
 
     /// Records a token review. `None`: the API server did not respond.
@@ -168,7 +145,7 @@ impl SecurityMetrics {
             Some(TokenVerdict::Rejected(_)) => rejected,
             None => failed,
         };
-        self.reviews.get_or_create(&ReviewLabel { outcome }).inc();
+        self.reviews.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     /// Records a lost line of the audit log.
@@ -182,6 +159,6 @@ impl SecurityMetrics {
     }
 
     pub(crate) fn record_handshake(&self, outcome: HandshakeOutcome) {
-        self.handshakes.get_or_create(&HandshakeLabel { outcome }).inc();
+        self.handshakes.get_or_create(&[("outcome", outcome)]).inc();
     }
 }

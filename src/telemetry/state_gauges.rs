@@ -2,7 +2,6 @@
 
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -11,27 +10,8 @@ use prometheus_client::registry::{Registry, Unit};
 use super::integer_gauge::{IntegerGauge, count};
 use pumice_state::SharedState;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyLabel {
-    policy: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyVersionLabels {
-    policy: String,
-    version: u64,
-    hash: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SourceLabel {
-    source: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WorkerPoolLabel {
-    kind: &'static str,
-}
+/// Gauges with some labels, by their names and values.
+type Labelled<const N: usize, G = IntegerGauge> = Family<[(&'static str, String); N], G>;
 
 /// Load of the workers of one kind.
 #[derive(Clone, Copy, Debug)]
@@ -47,13 +27,13 @@ pub struct WorkerLoad {
 /// Metrics that are read from the state when the page is requested.
 #[derive(Debug, Default)]
 pub(super) struct StateGauges {
-    policy_version: Family<PolicyLabel, IntegerGauge>,
-    policy_info: Family<PolicyVersionLabels, IntegerGauge>,
-    policy_rejected: Family<PolicyLabel, IntegerGauge>,
-    source_synced: Family<SourceLabel, IntegerGauge>,
-    source_awaited: Family<SourceLabel, IntegerGauge>,
-    source_silence: Family<SourceLabel, Gauge<f64, AtomicU64>>,
-    source_records: Family<SourceLabel, IntegerGauge>,
+    policy_version: Labelled<1>,
+    policy_info: Labelled<3>,
+    policy_rejected: Labelled<1>,
+    source_synced: Labelled<1>,
+    source_awaited: Labelled<1>,
+    source_silence: Labelled<1, Gauge<f64, AtomicU64>>,
+    source_records: Labelled<1>,
     revision: IntegerGauge,
     nodes: IntegerGauge,
     queues: IntegerGauge,
@@ -65,8 +45,8 @@ pub(super) struct StateGauges {
     store_failing: IntegerGauge,
     store_failed_writes: Counter,
     record_problems: Counter,
-    pool_running: Family<WorkerPoolLabel, IntegerGauge>,
-    pool_waiting: Family<WorkerPoolLabel, IntegerGauge>,
+    pool_running: Labelled<1>,
+    pool_waiting: Labelled<1>,
     writes_waiting: IntegerGauge,
 }
 
@@ -130,7 +110,7 @@ impl StateGauges {
             .set(count(state.snapshot().state.reservations().len()));
         self.writes_waiting.set(count(state.queued_writes()));
         for load in work {
-            let label = WorkerPoolLabel { kind: load.kind };
+            let label = [("kind", load.kind.to_owned())];
             self.pool_running.get_or_create(&label).set(count(load.running));
             self.pool_waiting.get_or_create(&label).set(count(load.waiting));
         }
@@ -147,9 +127,7 @@ impl StateGauges {
         self.source_silence.clear();
         self.source_records.clear();
         for source in state.sources() {
-            let label = SourceLabel {
-                source: source.position.source.to_string(),
-            };
+            let label = [("source", source.position.source.to_string())];
             self.source_synced.get_or_create(&label).set(source.synced.into());
             self.source_records.get_or_create(&label).set(count(source.bytes));
             let awaited = source.basis.is_outdated(snapshot.read_labels(), snapshot.pod_release());
@@ -171,18 +149,14 @@ impl StateGauges {
         self.policy_version.clear();
         self.policy_rejected.clear();
         for (name, policy) in state.snapshot().policies.iter() {
-            let label = PolicyLabel {
-                policy: name.to_string(),
-            };
+            let label = [("policy", name.to_string())];
             self.policy_version.get_or_create(&label).set(policy.version);
             self.policy_rejected
                 .get_or_create(&label)
                 .set(refused.contains(name).into());
-            let labels = PolicyVersionLabels {
-                policy: name.to_string(),
-                version: policy.version,
-                hash: policy.hash.to_string(),
-            };
+            let [policy_name] = label;
+            let (version, hash) = (policy.version.to_string(), policy.hash.to_string());
+            let labels = [policy_name, ("version", version), ("hash", hash)];
             self.policy_info.get_or_create(&labels).set(1);
         }
     }
