@@ -286,7 +286,7 @@ impl TokenReviews {
         let place = self.requests.acquire().await.map_err(|error| error.to_string())?;
         let reviewed = self.reviewer.review(token, audiences).await;
         drop((own, place));
-        self.metrics.security().record_token_review(reviewed.as_ref().ok());
+        self.metrics.security.record_token_review(reviewed.as_ref().ok());
         let verdict = reviewed.map_err(|error| {
             if let Some(suppressed) = self.failures.pass() {
                 let error = error.to_string();

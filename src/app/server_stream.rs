@@ -161,7 +161,7 @@ impl ServerStream {
         let late = late.as_mut().poll(context).is_ready();
         let secured = match securing.poll(context) {
             Poll::Pending if late => {
-                metrics.security().record_handshake(HandshakeOutcome::timed_out);
+                metrics.security.record_handshake(HandshakeOutcome::timed_out);
                 let message = "the TLS handshake took longer than limit `handshake_ms`";
                 *self = Self::Failed;
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)));
@@ -172,14 +172,14 @@ impl ServerStream {
         match secured {
             Ok((stream, found)) => {
                 if found.kind == TransportKind::Tls {
-                    metrics.security().record_handshake(HandshakeOutcome::completed);
+                    metrics.security.record_handshake(HandshakeOutcome::completed);
                 }
                 facts.set(found);
                 *self = stream;
                 Poll::Ready(Ok(()))
             }
             Err(error) => {
-                metrics.security().record_handshake(HandshakeOutcome::failed);
+                metrics.security.record_handshake(HandshakeOutcome::failed);
                 tracing::debug!(%error, "a TLS handshake failed");
                 *self = Self::Failed;
                 Poll::Ready(Err(error))

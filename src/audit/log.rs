@@ -151,7 +151,7 @@ impl AuditLog {
         if let Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) =
             sender.map(|sender| sender.try_send(line))
         {
-            self.metrics.security().record_lost_audit();
+            self.metrics.security.record_lost_audit();
             if let Some(suppressed) = self.losses.pass() {
                 tracing::error!(suppressed, "a line of the audit log is lost: its disk does not keep up");
             }
@@ -197,7 +197,7 @@ impl AuditFiles {
         let failures = WarningGate::new();
         while let Ok(line) = lines.recv() {
             if let Err(error) = self.write(&line) {
-                metrics.security().record_lost_audit();
+                metrics.security.record_lost_audit();
                 self.file = None;
                 if let Some(suppressed) = failures.pass() {
                     let path = self.options.path.display();

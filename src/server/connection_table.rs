@@ -78,7 +78,7 @@ impl ConnectionTable {
             open.by_number.len()
         });
         self.peak.fetch_max(count, Ordering::Relaxed);
-        self.metrics.connections().inc();
+        self.metrics.connections.inc();
         Some(connection)
     }
 
@@ -99,7 +99,7 @@ impl ConnectionTable {
             .open
             .with(|open| (open.by_number.remove(&connection.number), open.waiting.take()));
         if removed.is_some() {
-            self.metrics.connections().dec();
+            self.metrics.connections.dec();
         }
         if let Some(waiting) = waiting {
             waiting.wake();

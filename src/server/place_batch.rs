@@ -216,7 +216,7 @@ impl SentBatch {
                 let response = call.call.committed(edge, origin, (result, &call.tries), &outcome);
                 call.done(Ok(response));
             } else {
-                edge.metrics.placements().record_conflict();
+                edge.metrics.placements.record_conflict();
                 again.extend(retry(chosen.call, own.rejections.clone()));
             }
         }

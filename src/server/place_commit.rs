@@ -66,7 +66,7 @@ impl ServerContext {
             other => other,
         };
         let (outcome, count) = placement_outcome(placed.as_ref().ok());
-        self.metrics.placements().record(outcome, count);
+        self.metrics.placements.record(outcome, count);
         let placed = placed?;
         room.reserve(&placed, tasks).await?;
         Ok(placed)
@@ -116,7 +116,7 @@ impl ServerContext {
                     }
                     refused => {
                         let rejections = refused.map(|(_, rejections)| rejections).unwrap_or_default();
-                        edge.metrics.placements().record_conflict();
+                        edge.metrics.placements.record_conflict();
                         tries.conflicted(rejections)?;
                         Ok(Err(tries))
                     }

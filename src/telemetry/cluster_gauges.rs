@@ -1,30 +1,11 @@
 //! Metrics of the watched cluster.
 
 use std::fmt::{self, Write as _};
-use std::sync::{Arc, OnceLock};
 
-use pumice_live::{ClusterCondition, ClusterStatus, ResourceCondition, ResourceStatus};
+use pumice_live::{ClusterStatus, ResourceCondition, ResourceStatus};
 
-/// Metrics of the watched cluster, if there is one.
-#[derive(Debug, Default)]
-pub(super) struct ClusterGauges(OnceLock<Arc<ClusterCondition>>);
-
-impl ClusterGauges {
-    /// Shows this condition from now on.
-    pub(super) fn follow(&self, condition: Arc<ClusterCondition>) {
-        // A process watches one cluster.
-        let _ = self.0.set(condition);
-    }
-
-    /// Writes the metrics as OpenMetrics text.
-    pub(super) fn write(&self, text: &mut String) -> fmt::Result {
-        self.0
-            .get()
-            .map_or(Ok(()), |condition| write(text, &condition.status()))
-    }
-}
-
-fn write(text: &mut String, status: &ClusterStatus) -> fmt::Result {
+/// Writes the metrics as OpenMetrics text.
+pub(super) fn write(text: &mut String, status: &ClusterStatus) -> fmt::Result {
     let ClusterStatus {
         resources,
         behind,

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ptr;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,22 +9,18 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
-use super::LabelledCounter;
-use super::cluster_gauges::ClusterGauges;
 use super::integer_gauge::{IntegerGauge, count};
 use super::panics::panic_count;
 use super::placement_metrics::PlacementMetrics;
 use super::process_gauges::ProcessGauges;
-use super::queue_gauges;
 use super::rpc_labels::{OTHER_RPC, RPC_COUNT, RPCS};
 use super::security_metrics::SecurityMetrics;
 use super::state_gauges::{StateGauges, WorkerLoad};
-use super::verdict_gauges::VerdictGauges;
+use super::{LabelledCounter, cluster_gauges, queue_gauges, verdict_gauges};
 use crate::build_info;
 use crate::limits::{Limit, limits};
 use pumice_engine::decide::VerdictCache;
@@ -71,13 +66,15 @@ pub struct Metrics {
     limit_rejections: LabelledCounter<&'static str>,
     server_errors: Family<RpcLabel, Counter>,
     panics: Counter,
-    connections: IntegerGauge,
-    security: SecurityMetrics,
-    placements: PlacementMetrics,
+    /// Open gRPC connections.
+    pub(crate) connections: IntegerGauge,
+    pub(crate) security: SecurityMetrics,
+    pub(crate) placements: PlacementMetrics,
     state_gauges: StateGauges,
     process_gauges: ProcessGauges,
-    cluster: ClusterGauges,
-    verdicts: VerdictGauges,
+    /// Condition of the watched cluster, if there is one.
+    cluster: OnceLock<Arc<ClusterCondition>>,
+    verdicts: OnceLock<Arc<VerdictCache>>,
 }
 
 /// Histogram from 50 µs to 26 s, doubling.
@@ -131,8 +128,8 @@ impl Metrics {
             placements: PlacementMetrics::default(),
             state_gauges: levels,
             process_gauges: process,
-            cluster: ClusterGauges::default(),
-            verdicts: VerdictGauges::default(),
+            cluster: OnceLock::new(),
+            verdicts: OnceLock::new(),
             registry: Registry::default(),
         };
         metrics.register(own);
@@ -184,12 +181,14 @@ impl Metrics {
 
     /// Shows the condition of the watched cluster from now on.
     pub(crate) fn follow_cluster(&self, condition: Arc<ClusterCondition>) {
-        self.cluster.follow(condition);
+        // A process watches one cluster.
+        let _ = self.cluster.set(condition);
     }
 
     /// Shows the use of a cache of verdicts from now on.
     pub(crate) fn follow_verdicts(&self, cache: Arc<VerdictCache>) {
-        self.verdicts.follow(cache);
+        // A server has one cache.
+        let _ = self.verdicts.set(cache);
     }
 
     /// Records a call that ended with an error of the server.
@@ -212,21 +211,6 @@ impl Metrics {
     /// Records a rejection by a limit, such as `pairs`.
     pub fn record_limit_rejection(&self, limit: &'static str) {
         self.limit_rejections.get_or_create(&[("limit", limit)]).inc();
-    }
-
-    /// Gauge of open connections.
-    pub(crate) fn connections(&self) -> &Gauge<u64, AtomicU64> {
-        &self.connections
-    }
-
-    /// Metrics of TLS, of roles and of the audit log.
-    pub(crate) fn security(&self) -> &SecurityMetrics {
-        &self.security
-    }
-
-    /// Metrics of placements that are committed at once.
-    pub(crate) fn placements(&self) -> &PlacementMetrics {
-        &self.placements
     }
 
     /// Records a query that the engine evaluated.
@@ -274,8 +258,12 @@ impl Metrics {
         self.panics.inc_by(panic_count().saturating_sub(self.panics.get()));
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)?;
-        self.cluster.write(&mut text)?;
-        self.verdicts.write(&mut text)?;
+        if let Some(condition) = self.cluster.get() {
+            cluster_gauges::write(&mut text, &condition.status())?;
+        }
+        if let Some(cache) = self.verdicts.get() {
+            verdict_gauges::write(&mut text, cache.usage())?;
+        }
         queue_gauges::write(&mut text, &state.snapshot())?;
         encode_eof(&mut text)?;
         Ok(text)

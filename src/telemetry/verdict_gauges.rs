@@ -1,28 +1,11 @@
 //! Metrics of the verdicts that queries use again.
 
 use std::fmt::{self, Write as _};
-use std::sync::{Arc, OnceLock};
 
-use pumice_engine::decide::{VerdictCache, VerdictCacheUse};
+use pumice_engine::decide::VerdictCacheUse;
 
-/// Metrics of the cache of verdicts.
-#[derive(Debug, Default)]
-pub(super) struct VerdictGauges(OnceLock<Arc<VerdictCache>>);
-
-impl VerdictGauges {
-    /// Shows this cache from now on.
-    pub(super) fn follow(&self, cache: Arc<VerdictCache>) {
-        // A server has one cache.
-        let _ = self.0.set(cache);
-    }
-
-    /// Writes the metrics as OpenMetrics text.
-    pub(super) fn write(&self, text: &mut String) -> fmt::Result {
-        self.0.get().map_or(Ok(()), |cache| write(text, cache.usage()))
-    }
-}
-
-fn write(text: &mut String, usage: VerdictCacheUse) -> fmt::Result {
+/// Writes the metrics as OpenMetrics text.
+pub(super) fn write(text: &mut String, usage: VerdictCacheUse) -> fmt::Result {
     let VerdictCacheUse {
         bytes,
         classes,
