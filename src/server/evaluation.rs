@@ -79,6 +79,14 @@ impl EvaluationContext {
         }
     }
 
+    /// Session in which the request is evaluated; `None`: it is evaluated in none.
+    fn session(&self) -> Option<&SteppedSession> {
+        match &self.state {
+            HeldState::Session(step) => Some(step),
+            HeldState::Snapshot(_) | HeldState::Inline(_) => None,
+        }
+    }
+
     /// Plugin states of the cluster state. Takes long if they have to be computed first.
     pub(super) fn plugin_states(&self) -> PluginStates {
         match &self.state {
@@ -110,9 +118,9 @@ impl EvaluationContext {
 
     /// Origin of the plugin states: whether they belong to a snapshot or to a session.
     pub(super) fn plugin_state_origin<'a>(&self, derived: &'a PluginStates) -> PluginStateOrigin<'a> {
-        match &self.state {
-            HeldState::Session(_) => PluginStateOrigin::Modified(derived),
-            HeldState::Snapshot(_) | HeldState::Inline(_) => PluginStateOrigin::Computed(derived),
+        match self.session() {
+            Some(_) => PluginStateOrigin::Modified(derived),
+            None => PluginStateOrigin::Computed(derived),
         }
     }
 
@@ -152,14 +160,11 @@ impl EvaluationContext {
 
     /// Cluster state as a cycle, with its plugin states. Takes long if they have to be computed first.
     pub(super) fn cycle(&self) -> SchedulingCycle {
-        match &self.state {
-            HeldState::Session(step) => step.cycle.clone(),
-            HeldState::Snapshot(_) | HeldState::Inline(_) => SchedulingCycle::new(
-                self.cluster_state().clone(),
-                self.policy.policy.node_change_rules(),
-                self.plugin_states(),
-            ),
-        }
+        let new = || {
+            let rules = self.policy.policy.node_change_rules();
+            SchedulingCycle::new(self.cluster_state().clone(), rules, self.plugin_states())
+        };
+        self.session().map_or_else(new, |step| step.cycle.clone())
     }
 
     /// Reader of node sets, with the table of this cluster state's slots.
@@ -184,13 +189,9 @@ impl EvaluationContext {
 
     /// Metadata of a response that names nodes in this encoding.
     pub(super) fn response_metadata(&self, edge: &ServerContext, encoding: NodeEncoding) -> pb::ResponseMetadata {
-        let effects = match &self.state {
-            HeldState::Session(step) => Some(session_effects(step, encoding)),
-            HeldState::Snapshot(_) | HeldState::Inline(_) => None,
-        };
         pb::ResponseMetadata {
             node_table: (encoding == NodeEncoding::Slots).then(|| self.node_sets().table_version()),
-            effects,
+            effects: self.session().map(|step| session_effects(step, encoding)),
             warnings: self.warnings(edge),
             now: timestamp(self.now),
             ..response_metadata(edge.next_decision_id(), self.revision, &self.policy)
@@ -240,20 +241,15 @@ impl EvaluationContext {
 
     /// Number of the last applied change, in a session.
     pub(super) fn applied_through(&self) -> Option<u64> {
-        match &self.state {
-            HeldState::Session(step) => Some(step.applied_through),
-            HeldState::Snapshot(_) | HeldState::Inline(_) => None,
-        }
+        self.session().map(|step| step.applied_through)
     }
 
     /// Adds the metadata of the session, with its last applied change, to an error.
     pub(super) fn attach_metadata(&self, edge: &ServerContext, failure: CallError) -> CallError {
-        match self.state {
-            HeldState::Session(_) => {
-                failure.with_response_metadata(&fit_trailers(self.response_metadata(edge, NodeEncoding::Names)))
-            }
-            HeldState::Snapshot(_) | HeldState::Inline(_) => failure,
+        if self.session().is_none() {
+            return failure;
         }
+        failure.with_response_metadata(&fit_trailers(self.response_metadata(edge, NodeEncoding::Names)))
     }
 }
 
