@@ -55,6 +55,13 @@ struct RefusedBudget {
 }
 
 impl RefusedBudget {
+    /// Budget of the first moment.
+    const FULL: Self = Self {
+        left: REFUSED_BURST,
+        since: Duration::ZERO,
+        suppressed: 0,
+    };
+
     /// Number of attempts that were left out before this one; `None`: this one is left out, too.
     fn take(&mut self, now: Duration) -> Option<u64> {
         let passed = now.saturating_sub(self.since).as_secs_f64();
@@ -82,50 +89,39 @@ impl AuditLog {
     ) -> io::Result<Arc<Self>> {
         let export = collector.map(|(collector, service)| AuditExporter::start(collector, service));
         let exporter = export.transpose().map_err(io::Error::other)?;
-        let ended = Arc::new(Notify::new());
-        let mut sender = None;
+        let mut log = Self {
+            exporter,
+            ..Self::silent(metrics)
+        };
         if let Some(options) = options {
             let (lines, waiting) = sync_channel(WAITING_LINES);
             let mut files = AuditFiles::open(options.clone())?;
-            let (over, counted) = (Arc::clone(&ended), Arc::clone(&metrics));
+            let (over, counted) = (Arc::clone(&log.ended), Arc::clone(&log.metrics));
             std::thread::Builder::new().name("audit".to_owned()).spawn(move || {
                 files.write_lines(&waiting, &counted);
                 over.notify_one();
             })?;
-            sender = Some(lines);
+            (log.has_file, log.sender) = (true, ShortLock::new(Some(lines)));
         }
-        Ok(Arc::new(Self {
-            has_file: sender.is_some(),
-            exporter,
-            sender: ShortLock::new(sender),
-            ended,
-            clock: SystemClock::default(),
-            metrics,
-            refused: ShortLock::new(RefusedBudget {
-                left: REFUSED_BURST,
-                since: Duration::ZERO,
-                suppressed: 0,
-            }),
-            losses: WarningGate::new(),
-        }))
+        Ok(Arc::new(log))
     }
 
     /// Log that writes nothing.
     pub fn none(metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::silent(metrics))
+    }
+
+    fn silent(metrics: Arc<Metrics>) -> Self {
+        Self {
             has_file: false,
             exporter: None,
             sender: ShortLock::default(),
             ended: Arc::default(),
             clock: SystemClock::default(),
             metrics,
-            refused: ShortLock::new(RefusedBudget {
-                left: 0.0,
-                since: Duration::ZERO,
-                suppressed: 0,
-            }),
+            refused: ShortLock::new(RefusedBudget::FULL),
             losses: WarningGate::new(),
-        })
+        }
     }
 
     /// Writes an entry, soon.
@@ -302,11 +298,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_rejections_has_a_rate_of_its_own() {
-        let mut budget = RefusedBudget {
-            left: REFUSED_BURST,
-            since: Duration::ZERO,
-            suppressed: 0,
-        };
+        let mut budget = RefusedBudget::FULL;
         let second = Duration::from_secs(1);
         let taken = (0..10_000).filter_map(|_| budget.take(second)).count();
         assert_eq!(taken, 200);
