@@ -224,6 +224,22 @@ impl From<CallError> for Status {
     }
 }
 
+/// Checks a number against a limit, named as in the settings. `message`: which number it is.
+///
+/// # Errors
+/// The number is greater.
+pub(super) fn check_limit(
+    number: usize,
+    name: &'static str,
+    limit: usize,
+    message: impl FnOnce() -> String,
+) -> RpcResult<()> {
+    if number <= limit {
+        return Ok(());
+    }
+    Err(CallError::limit(name, limit, &message()))
+}
+
 /// Error of a request that cannot be evaluated at all.
 impl From<Problem> for CallError {
     fn from(problem: Problem) -> Self {

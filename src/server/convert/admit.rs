@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::{CallError, RpcResult};
+use crate::server::status::{CallError, RpcResult, check_limit};
 use pumice_engine::decide::{AdmitQuery, AdmitSubject, AdmitVerdict};
 use pumice_engine::model::{ClusterState, ErrorCode, JobRecord, NamedAmounts, Problem};
 use pumice_engine::plugin::{Measurement, Reason};
@@ -54,10 +54,10 @@ impl AdmitCall {
             Ok(mode) => mode,
             Err(_) => return Err(CallError::unknown_value("mode", mode)),
         };
-        if items.len() > limits.tasks {
-            let message = format!("items: {} jobs and tasks", items.len());
-            return Err(CallError::limit("tasks", limits.tasks, &message));
-        }
+        let count = items.len();
+        check_limit(count, "tasks", limits.tasks, || {
+            format!("items: {count} jobs and tasks")
+        })?;
         Ok(Self {
             mode,
             items,

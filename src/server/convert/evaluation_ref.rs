@@ -8,7 +8,7 @@ use super::reader::check_name;
 use super::wire::Wire;
 use crate::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::{CallError, RpcResult};
+use crate::server::status::{CallError, RpcResult, check_limit};
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
 use pumice_engine::model::{ErrorCode, Problem};
 use pumice_engine::{Revision, SourcePosition};
@@ -96,10 +96,9 @@ fn read_latest(snapshot: pb::LatestRef, limits: &EdgeLimits) -> RpcResult<Latest
         positions,
         max_wait,
     } = snapshot;
-    if positions.len() > limits.positions {
-        let message = format!("against.latest.positions: {} of them", positions.len());
-        return Err(CallError::limit("positions", limits.positions, &message));
-    }
+    let count = positions.len();
+    let message = || format!("against.latest.positions: {count} of them");
+    check_limit(count, "positions", limits.positions, message)?;
     Ok(LatestRef {
         policy: policy_name_or_default(policy),
         profile: Wire::read(profile),
@@ -194,24 +193,18 @@ fn read_change(
     })
 }
 
-/// Nanoseconds of a second.
-const NANOS_PER_SECOND: i128 = 1_000_000_000;
-
 /// Reads a duration.
 ///
 /// # Errors
 /// The duration is negative.
 pub fn read_duration(field: &str, duration: Option<prost_types::Duration>) -> RpcResult<Option<Duration>> {
-    let Some(duration) = duration else {
+    let Some(prost_types::Duration { seconds, nanos }) = duration.as_ref().map(prost_types::Duration::normalized)
+    else {
         return Ok(None);
     };
-    let prost_types::Duration { seconds, nanos } = duration;
-    let total = i128::from(seconds) * NANOS_PER_SECOND + i128::from(nanos);
-    let whole = u64::try_from(total.div_euclid(NANOS_PER_SECOND));
-    let rest = u32::try_from(total.rem_euclid(NANOS_PER_SECOND)).unwrap_or_default();
-    match whole {
-        Ok(seconds) => Ok(Some(Duration::new(seconds, rest))),
-        Err(_) => Err(CallError::new(
+    match (u64::try_from(seconds), u32::try_from(nanos)) {
+        (Ok(seconds), Ok(nanos)) => Ok(Some(Duration::new(seconds, nanos))),
+        _ => Err(CallError::new(
             ErrorCode::DurationInvalid,
             format!("{field}: must not be negative"),
         )),

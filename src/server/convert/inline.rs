@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::server::pb;
-use crate::server::status::{CallError, RpcResult};
+use crate::server::status::{CallError, RpcResult, check_limit};
 use pumice_engine::model::{
     ClusterState, ErrorCode, NodeRecord, NodeSlot, Problem, RecordKind, ResourceTable, SortedTable,
 };
@@ -70,11 +70,9 @@ pub fn read_nodes(
     names: &Arc<ResourceTable>,
     declared: &ReadOptions,
 ) -> RpcResult<(Vec<Arc<NodeRecord>>, Arc<ResourceTable>)> {
-    let limit = declared.limits.inline_records;
-    if nodes.len() > limit {
-        let message = format!("{} nodes that the state does not have", nodes.len());
-        return Err(CallError::limit("inline_records", limit, &message));
-    }
+    let (count, limit) = (nodes.len(), declared.limits.inline_records);
+    let message = || format!("{count} nodes that the state does not have");
+    check_limit(count, "inline_records", limit, message)?;
     let mut names = QueryResourceNames::new(names, declared.limits.query_resources);
     // Nothing about a node depends on the policy.
     let mut reader = WireReader::new(&mut names, declared, Compatibility::default());

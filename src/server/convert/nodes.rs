@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::{CallError, RpcResult};
 use pumice_engine::model::{ClusterState, ErrorCode, NodeSlot};
@@ -197,6 +198,14 @@ impl NodeEncoding {
             Ok(pb::NodeEncoding::Unspecified | pb::NodeEncoding::Names) => Ok(Self::Names),
             Ok(pb::NodeEncoding::Slots) => Ok(Self::Slots),
             Err(_) => Err(CallError::unknown_value("node_encoding", encoding)),
+        }
+    }
+
+    /// Limit of the task-node pairs in a response, with its name.
+    pub(super) fn pair_limit(self, limits: &EdgeLimits) -> (&'static str, usize) {
+        match self {
+            Self::Names => ("named_pairs", limits.named_pairs),
+            Self::Slots => ("slot_pairs", limits.slot_pairs),
         }
     }
 }

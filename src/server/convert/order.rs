@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::{CallError, RpcResult};
+use crate::server::status::{RpcResult, check_limit};
 use pumice_engine::decide::{JobState, OrderQuery, OrderRank, OrderResult};
 use pumice_engine::plugin::{JobOpinion, QueueTreeNode};
 
@@ -41,10 +41,10 @@ fn read_names(field: &str, set: Option<pb::NameSet>, limits: &EdgeLimits) -> Rpc
     let Some(pb::NameSet { names }) = set else {
         return Ok(None);
     };
-    if names.len() > limits.order_names {
-        let message = format!("{field}: {} names", names.len());
-        return Err(CallError::limit("order_names", limits.order_names, &message));
-    }
+    let count = names.len();
+    check_limit(count, "order_names", limits.order_names, || {
+        format!("{field}: {count} names")
+    })?;
     let mut numbered = names.iter().enumerate();
     if let Some((at, long)) = numbered.find(|(_, name)| name.len() > limits.name_bytes) {
         check_name(&format!("{field}.names[{at}]"), long, limits)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::{CallError, RpcResult};
+use crate::server::status::{CallError, RpcResult, check_limit};
 use pumice_engine::decide::{PlaceGroup, PlaceQuery};
 use pumice_engine::model::{
     ClusterState, CreationTime, ErrorCode, JobRecord, NodeSlot, Problem, TableCursor, TaskFields, TaskRecord,
@@ -74,21 +74,13 @@ impl PlaceCall {
             ));
         }
         let groups = request.groups.len();
-        if groups > limits.tasks {
-            let message = format!("groups: {groups} groups");
-            return Err(CallError::limit("tasks", limits.tasks, &message));
-        }
+        check_limit(groups, "tasks", limits.tasks, || format!("groups: {groups} groups"))?;
         let tasks = request.groups.iter().map(group_size).fold(0, usize::saturating_add);
         let encoding = NodeEncoding::read(request.node_encoding)?;
-        let (shown, name) = match encoding {
-            NodeEncoding::Names => (limits.named_pairs, "named_pairs"),
-            NodeEncoding::Slots => (limits.slot_pairs, "slot_pairs"),
-        };
-        for (limit, name) in [(limits.place_tasks, "place_tasks"), (shown, name)] {
-            if tasks > limit {
-                let message = format!("groups: {tasks} tasks to place in one call");
-                return Err(CallError::limit(name, limit, &message));
-            }
+        for (name, limit) in [("place_tasks", limits.place_tasks), encoding.pair_limit(limits)] {
+            check_limit(tasks, name, limit, || {
+                format!("groups: {tasks} tasks to place in one call")
+            })?;
         }
         Ok(Self {
             effect,
@@ -199,11 +191,8 @@ fn check_pairs(
     limits: &EdgeLimits,
 ) -> RpcResult<()> {
     let width = candidates.map_or(cluster_state.slots() as usize, <[NodeSlot]>::len);
-    if groups.saturating_mul(width) > limits.pairs {
-        let message = format!("{groups} groups on {width} nodes are too much for one call");
-        return Err(CallError::limit("pairs", limits.pairs, &message));
-    }
-    Ok(())
+    let message = || format!("{groups} groups on {width} nodes are too much for one call");
+    check_limit(groups.saturating_mul(width), "pairs", limits.pairs, message)
 }
 
 /// First task of a group, the names of its tasks, and their unevaluated fields.

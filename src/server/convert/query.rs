@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::limits::weight_ahead;
 use crate::server::pb;
-use crate::server::status::{CallError, RpcResult};
+use crate::server::status::{CallError, RpcResult, check_limit};
 use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
 use pumice_engine::model::{ClusterState, ErrorCode, Problem, ResourceTable, TaskRecord, TaskShape};
 use pumice_engine::policy::Compatibility;
@@ -38,7 +38,7 @@ pub(crate) struct QueryBasis<'a> {
 pub(crate) fn read_filter(request: pb::FilterRequest, basis: QueryBasis<'_>) -> RpcResult<(NodeQuery, NodeEncoding)> {
     let (query, encoding) = read_shared(request, basis)?;
     let sampled = samples_per_task(&query);
-    check_size(&query, encoding, (basis, 0), [u64::MAX, sampled])?;
+    check_size(&query, encoding, (basis, 0), [usize::MAX, sampled])?;
     Ok((query, encoding))
 }
 
@@ -74,9 +74,9 @@ pub(crate) fn read_score(request: pb::ScoreRequest, basis: QueryBasis<'_>) -> Rp
     };
     let (query, encoding) = read_shared(asked, basis)?;
     let shown = if with_filter && query.detail == FilterDetail::Nodes {
-        u64::MAX
+        usize::MAX
     } else {
-        limit.map_or(u64::MAX, u64::from)
+        limit.map_or(usize::MAX, |limit| limit as usize)
     };
     let sampled = if with_filter { samples_per_task(&query) } else { 0 };
     check_size(&query, encoding, (basis, ahead), [shown, sampled])?;
@@ -121,10 +121,9 @@ fn read_shared(asked: pb::FilterRequest, basis: QueryBasis<'_>) -> RpcResult<(No
 
 /// Reads the plugins that a request names.
 pub(super) fn read_plugins(names: Vec<String>, limit: usize) -> RpcResult<Vec<Arc<str>>> {
-    if names.len() > limit {
-        let message = format!("plugins: {} names", names.len());
-        return Err(CallError::limit("plugins", limit, &message));
-    }
+    check_limit(names.len(), "plugins", limit, || {
+        format!("plugins: {} names", names.len())
+    })?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
         let message = format!("plugins: `{twice}` is named twice");
@@ -136,10 +135,7 @@ pub(super) fn read_plugins(names: Vec<String>, limit: usize) -> RpcResult<Vec<Ar
 /// Reads the number of tasks to look ahead by.
 fn read_ahead(ahead: u32, limit: Option<u32>, most: usize) -> RpcResult<usize> {
     let ahead = ahead as usize;
-    if ahead > most {
-        let message = format!("ahead: {ahead} tasks");
-        return Err(CallError::limit("ahead", most, &message));
-    }
+    check_limit(ahead, "ahead", most, || format!("ahead: {ahead} tasks"))?;
     if ahead > 0 && limit.is_some() {
         let message = "ahead: the best nodes are others after each task; leave `limit` out, or `ahead`";
         return Err(CallError::new(ErrorCode::AheadWithLimit, message));
@@ -181,10 +177,10 @@ pub(crate) fn node_count(query: &NodeQuery, cluster_state: &ClusterState) -> usi
 }
 
 /// Maximum number of rejected nodes that a rejection shows with their names and measurements.
-fn samples_per_task(query: &NodeQuery) -> u64 {
+fn samples_per_task(query: &NodeQuery) -> usize {
     match query.detail {
         FilterDetail::Counts => 0,
-        FilterDetail::Samples | FilterDetail::Nodes => query.samples as u64,
+        FilterDetail::Samples | FilterDetail::Nodes => query.samples,
     }
 }
 
@@ -194,40 +190,23 @@ fn check_size(
     query: &NodeQuery,
     encoding: NodeEncoding,
     (basis, ahead): (QueryBasis<'_>, usize),
-    [shown, sampled]: [u64; 2],
+    [shown, sampled]: [usize; 2],
 ) -> RpcResult<()> {
     let limits = &basis.options.limits;
-    let (tasks, width) = (query.tasks.len() as u64, node_count(query, basis.nodes.state) as u64);
-    let (limit, name) = match encoding {
-        NodeEncoding::Names => (limits.named_pairs, "named_pairs"),
-        NodeEncoding::Slots => (limits.slot_pairs, "slot_pairs"),
+    let (tasks, width) = (query.tasks.len(), node_count(query, basis.nodes.state));
+    let message = || {
+        format!(
+            "{tasks} tasks on {width} nodes are too much for one call: send fewer tasks or candidates, set `limit`, \
+             ask for slots, for fewer `samples`, or less far `ahead`"
+        )
     };
-    for (pairs, limit, name) in [
-        (
-            tasks.saturating_mul(width).saturating_mul(weight_ahead(ahead) as u64),
-            limits.pairs,
-            "pairs",
-        ),
-        (
-            tasks.saturating_mul(width.min(shown)).saturating_mul(ahead as u64 + 1),
-            limit,
-            name,
-        ),
-        (
-            tasks.saturating_mul(width.min(sampled)),
-            limits.named_pairs,
-            "named_pairs",
-        ),
-    ] {
-        if pairs > limit as u64 {
-            let message = format!(
-                "{tasks} tasks on {width} nodes are too much for one call: send fewer tasks or candidates, set `limit`, \
-                 ask for slots, for fewer `samples`, or less far `ahead`"
-            );
-            return Err(CallError::limit(name, limit, &message));
-        }
-    }
-    Ok(())
+    let evaluated = tasks.saturating_mul(width).saturating_mul(weight_ahead(ahead));
+    check_limit(evaluated, "pairs", limits.pairs, message)?;
+    let (name, limit) = encoding.pair_limit(limits);
+    let written = tasks.saturating_mul(width.min(shown)).saturating_mul(ahead + 1);
+    check_limit(written, name, limit, message)?;
+    let named = tasks.saturating_mul(width.min(sampled));
+    check_limit(named, "named_pairs", limits.named_pairs, message)
 }
 
 /// Task without its name: tasks that differ only in name are equal.
@@ -299,11 +278,9 @@ type ReadTasks = Vec<Result<QueryTask, Problem>>;
 /// Reads the tasks of a request. Fields of problems are relative to the task.
 fn read_tasks(tasks: Vec<pb::Task>, basis: QueryBasis<'_>) -> RpcResult<(ReadTasks, Arc<ResourceTable>)> {
     let (cluster_state, limits) = (basis.nodes.state, &basis.options.limits);
-    let limit = limits.tasks;
-    if tasks.len() > limit {
-        let message = format!("tasks: {} tasks", tasks.len());
-        return Err(CallError::limit("tasks", limit, &message));
-    }
+    check_limit(tasks.len(), "tasks", limits.tasks, || {
+        format!("tasks: {} tasks", tasks.len())
+    })?;
     let mut names = QueryResourceNames::new(cluster_state.resources(), limits.query_resources);
     let mut reader = WireReader::new(&mut names, basis.options, basis.compatibility);
     let mut distinct: BTreeSet<NamelessTask> = BTreeSet::new();

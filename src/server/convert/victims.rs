@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::{CallError, RpcResult};
+use crate::server::status::{CallError, RpcResult, check_limit};
 use pumice_engine::cycle::SessionChange;
 use pumice_engine::decide::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery};
 use pumice_engine::model::{ClusterState, ErrorCode, Problem, TaskStatus};
@@ -52,9 +52,7 @@ pub(crate) fn read_victims(request: pb::SelectVictimsRequest, basis: QueryBasis<
         ),
     ];
     for (what, size, limit, name) in sizes {
-        if size > limit {
-            return Err(CallError::limit(name, limit, &format!("{size} {what}")));
-        }
+        check_limit(size, name, limit, || format!("{size} {what}"))?;
     }
     let mut names = QueryResourceNames::new(cluster_state.resources(), limits.query_resources);
     let mut reader = WireReader::new(&mut names, basis.options, basis.compatibility);
