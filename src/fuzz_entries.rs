@@ -23,6 +23,7 @@ use crate::server::{
 };
 use crate::telemetry::Metrics;
 use crate::tls;
+use pumice_engine::model::LabelKinds;
 use pumice_protocol::v1 as pb;
 use pumice_state::{SharedState, StateOptions, SystemClock};
 
@@ -70,7 +71,8 @@ impl FuzzedServer {
             local_addr: None,
             remote_addr: None,
         });
-        let edge = ServerContext::new(state, Arc::clone(&metrics), limits.clone(), draining, 1);
+        let (measured, labels) = (Arc::clone(&metrics), LabelKinds::default());
+        let edge = ServerContext::new(state, measured, limits.clone(), draining, 1, labels);
         let memory = MemoryBudget::new(&limits, &table);
         let throttle = ThrottleLayer::new(&limits, &memory, edge.workers());
         let server = Self {

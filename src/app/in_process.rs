@@ -126,7 +126,7 @@ impl InProcessServer {
         let (sender, draining) = watch::channel(false);
         let metrics = Arc::new(Metrics::new());
         let owned = (Arc::clone(&state), Arc::clone(&metrics));
-        let edge = ServerContext::storing_labels(owned.0, owned.1, limits, draining, 1, stored_labels);
+        let edge = ServerContext::new(owned.0, owned.1, limits, draining, 1, stored_labels);
         let mut connection = ClientConnection::with_transport(transport(&edge, &metrics));
         let request = pb::ReloadPolicyRequest {
             document: if stored_labels == LabelKinds::ALL {

@@ -36,6 +36,7 @@ use crate::server::{
 };
 use crate::telemetry::{CallMetricsLayer, Metrics};
 use crate::tls::TlsError;
+use pumice_engine::model::LabelKinds;
 use pumice_state::store::Store;
 use pumice_state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
 
@@ -334,6 +335,7 @@ impl BoundServer {
             config.limits.edge.clone(),
             draining.clone(),
             random_epoch(),
+            LabelKinds::default(),
         );
         let watched = WatchedCluster::start(&config, &edge, &metrics);
         let keepers = files.keepers();

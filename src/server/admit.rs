@@ -14,12 +14,11 @@ use super::codec::weighed;
 use super::convert::admit::{self, AdmitCall};
 use super::convert::nodes::NodeEncoding;
 use super::convert::not_evaluated::EvaluatedState;
-use super::decision_call::{CallWork, DecisionCall};
+use super::decision_call::{CallWork, DecisionCall, Evaluation};
 use super::evaluation::EvaluationContext;
 use super::pb;
 use super::resolve::SessionQuery;
 use super::status::RpcResult;
-use super::worker_pool::CancellationToken;
 use crate::access::ADMIT_CONFIRM;
 
 impl DecisionCall for AdmitCall {
@@ -29,12 +28,8 @@ impl DecisionCall for AdmitCall {
         CallWork::PluginStates
     }
 
-    fn decide(
-        self,
-        edge: &ServerContext,
-        context: &EvaluationContext,
-        _: &CancellationToken,
-    ) -> RpcResult<Self::Response> {
+    fn decide(self, evaluation: Evaluation<'_>) -> RpcResult<Self::Response> {
+        let Evaluation { edge, context, .. } = evaluation;
         let query = self.into_query(context.query_basis(edge));
         let mut derived = context.plugin_states();
         let items = decide::admit(context.cluster_state(), &context.policy.policy, &mut derived, &query)?;

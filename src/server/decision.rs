@@ -16,11 +16,10 @@ use super::convert;
 use super::convert::nodes::{NodeEncoding, max_nodes};
 use super::convert::query;
 use super::convert::result::{self, ScoreResultOptions};
-use super::decision_call::{CallWork, DecisionCall, cancelled};
+use super::decision_call::{CallWork, DecisionCall, Evaluation, cancelled};
 use super::evaluation::EvaluationContext;
 use super::pb;
 use super::status::RpcResult;
-use super::worker_pool::CancellationToken;
 
 /// Declares the calls that only decide, each by the one way from bytes to result.
 macro_rules! decisions {
@@ -48,8 +47,7 @@ decisions! {
 /// Evaluates a query of tasks on nodes by a function of the engine, on as many cores as are free. Records the decision in
 /// metrics, with the hooks that took part.
 fn query_nodes<T>(
-    edge: &ServerContext,
-    context: &EvaluationContext,
+    Evaluation { edge, context, .. }: Evaluation<'_>,
     query: &NodeQuery,
     (rpc, hooks): (&'static str, &[PolicyHook]),
     ask: impl FnOnce(PluginContext<'_>, usize) -> Result<Option<T>, Problem>,
@@ -91,30 +89,17 @@ impl DecisionCall for pb::FilterRequest {
         &self.tasks
     }
 
-    fn decide(
-        self,
-        edge: &ServerContext,
-        context: &EvaluationContext,
-        stop: &CancellationToken,
-    ) -> RpcResult<Self::Response> {
+    fn decide(self, evaluation: Evaluation<'_>) -> RpcResult<Self::Response> {
+        let Evaluation { edge, context, stop } = evaluation;
         let (query, encoding) = query::read_filter(self, context.query_basis(edge))?;
-        let query = &query;
         let policy = &context.policy.policy;
-        let items = query_nodes(
-            edge,
-            context,
-            query,
-            ("Filter", policy.filters()),
-            |prepared, threads| {
-                decide::filter_with(
-                    prepared,
-                    policy,
-                    query,
-                    context.parallelism(edge, threads, &|| stop.is_cancelled()),
-                )
-            },
-        )?;
-        let result = result::filter_result(query, items, context.evaluated_state(&query.plugins), encoding);
+        let hooks = ("Filter", policy.filters());
+        let items = query_nodes(evaluation, &query, hooks, |prepared, threads| {
+            let is_cancelled = || stop.is_cancelled();
+            let execution = context.parallelism(edge, threads, &is_cancelled);
+            decide::filter_with(prepared, policy, &query, execution)
+        })?;
+        let result = result::filter_result(&query, items, context.evaluated_state(&query.plugins), encoding);
         Ok(pb::FilterResponse {
             metadata: Some(context.decision_metadata(edge, encoding, DecisionKind::Filter, &query.plugins)),
             result: Some(result),
@@ -148,23 +133,15 @@ impl DecisionCall for pb::ScoreRequest {
         self.tasks.len().saturating_mul(shown).saturating_mul(size_of::<f64>())
     }
 
-    fn decide(
-        self,
-        edge: &ServerContext,
-        context: &EvaluationContext,
-        stop: &CancellationToken,
-    ) -> RpcResult<Self::Response> {
+    fn decide(self, evaluation: Evaluation<'_>) -> RpcResult<Self::Response> {
+        let Evaluation { edge, context, stop } = evaluation;
         let (query, encoding) = query::read_score(self, context.query_basis(edge))?;
-        let query = &query;
         let policy = &context.policy.policy;
         let hooks = ("Score", policy.scorers());
-        let items = query_nodes(edge, context, &query.node_query, hooks, |prepared, threads| {
-            decide::score_with(
-                prepared,
-                policy,
-                query,
-                context.parallelism(edge, threads, &|| stop.is_cancelled()),
-            )
+        let items = query_nodes(evaluation, &query.node_query, hooks, |prepared, threads| {
+            let is_cancelled = || stop.is_cancelled();
+            let execution = context.parallelism(edge, threads, &is_cancelled);
+            decide::score_with(prepared, policy, &query, execution)
         })?;
         let shape = ScoreResultOptions {
             encoding,
@@ -197,12 +174,8 @@ impl DecisionCall for pb::OrderRequest {
         CallWork::PluginStates
     }
 
-    fn decide(
-        self,
-        edge: &ServerContext,
-        context: &EvaluationContext,
-        _: &CancellationToken,
-    ) -> RpcResult<Self::Response> {
+    fn decide(self, evaluation: Evaluation<'_>) -> RpcResult<Self::Response> {
+        let Evaluation { edge, context, .. } = evaluation;
         let query = convert::order::read_order(self, context.query_basis(edge))?;
         let cluster_state = context.cluster_state();
         let result = decide::order(cluster_state, &context.policy.policy, &context.plugin_states(), &query)?;
@@ -220,12 +193,8 @@ impl DecisionCall for pb::SelectVictimsRequest {
         CallWork::PluginStates
     }
 
-    fn decide(
-        self,
-        edge: &ServerContext,
-        context: &EvaluationContext,
-        _: &CancellationToken,
-    ) -> RpcResult<Self::Response> {
+    fn decide(self, evaluation: Evaluation<'_>) -> RpcResult<Self::Response> {
+        let Evaluation { edge, context, .. } = evaluation;
         let query = convert::victims::read_victims(self, context.query_basis(edge))?;
         let items = decide::victims(&context.cycle(), &context.policy.policy, &query)?;
         Ok(pb::SelectVictimsResponse {

@@ -86,13 +86,16 @@ pub(super) trait DecisionCall: Send + 'static {
         0
     }
 
-    /// Evaluates the call in its context.
-    fn decide(
-        self,
-        edge: &ServerContext,
-        context: &EvaluationContext,
-        stop: &CancellationToken,
-    ) -> RpcResult<Self::Response>;
+    /// Evaluates the call.
+    fn decide(self, evaluation: Evaluation<'_>) -> RpcResult<Self::Response>;
+}
+
+/// Arguments of an evaluation: the server, the call's context, and its cancellation.
+#[derive(Clone, Copy)]
+pub(super) struct Evaluation<'a> {
+    pub(super) edge: &'a ServerContext,
+    pub(super) context: &'a EvaluationContext,
+    pub(super) stop: &'a CancellationToken,
 }
 
 impl ServerContext {
@@ -132,7 +135,7 @@ fn evaluate<C: DecisionCall>(
     context: &EvaluationContext,
     stop: &CancellationToken,
 ) -> RpcResult<C::Response> {
-    let decided = call.decide(edge, context, stop);
+    let decided = call.decide(Evaluation { edge, context, stop });
     decided.map_err(|failure| context.attach_metadata(edge, failure))
 }
 

@@ -111,20 +111,9 @@ impl ServerContext {
         }
     }
 
-    /// Edge of a state. `draining` turns true when the server begins to stop.
+    /// Edge of a state. `draining` turns true when the server begins to stop. `always_stored`: kinds of records whose labels
+    /// are all kept, so that any policy can be activated after they were sent.
     pub fn new(
-        state: Arc<SharedState>,
-        metrics: Arc<Metrics>,
-        limits: EdgeLimits,
-        draining: watch::Receiver<bool>,
-        id_prefix: u64,
-    ) -> Arc<Self> {
-        Self::storing_labels(state, metrics, limits, draining, id_prefix, LabelKinds::default())
-    }
-
-    /// Edge of a state that keeps all labels of these kinds of records: any policy can be activated after the records
-    /// were sent.
-    pub fn storing_labels(
         state: Arc<SharedState>,
         metrics: Arc<Metrics>,
         mut limits: EdgeLimits,

@@ -17,12 +17,11 @@ use super::convert::nodes::max_nodes;
 use super::convert::not_evaluated::EvaluatedState;
 use super::convert::place::PlaceCall;
 use super::convert::place_result::place_result;
-use super::decision_call::{CallWork, DecisionCall, cancelled};
+use super::decision_call::{CallWork, DecisionCall, Evaluation, cancelled};
 use super::evaluation::EvaluationContext;
 use super::pb;
 use super::resolve::SessionQuery;
 use super::status::RpcResult;
-use super::worker_pool::CancellationToken;
 
 impl ServerContext {
     /// Places groups of tasks: a preview, or the next change of a session.
@@ -96,12 +95,8 @@ impl DecisionCall for PlaceCall {
         tasks.map(|task| task.object.len()).sum()
     }
 
-    fn decide(
-        self,
-        edge: &ServerContext,
-        context: &EvaluationContext,
-        stop: &CancellationToken,
-    ) -> RpcResult<Self::Response> {
+    fn decide(self, evaluation: Evaluation<'_>) -> RpcResult<Self::Response> {
+        let Evaluation { edge, context, stop } = evaluation;
         let encoding = self.encoding;
         let policy = &context.policy.policy;
         let query = self.into_query(context.query_basis(edge))?;

@@ -14,6 +14,7 @@ use crate::limits::EdgeLimits;
 use crate::server::worker_pool::{CancellationToken, HeldWorker};
 use crate::server::{ServerContext, WorkerPool};
 use crate::telemetry::Metrics;
+use pumice_engine::model::LabelKinds;
 use pumice_state::{SharedState, StateOptions, SystemClock};
 
 /// Callers that ask at once, for one worker.
@@ -113,7 +114,8 @@ async fn what_waits_for_the_disk_holds_no_worker() {
 #[tokio::test]
 async fn documents_are_compiled_behind_a_gate() {
     let state = SharedState::start(StateOptions::default(), Arc::new(SystemClock::default())).unwrap();
-    let edge = ServerContext::new(state, Arc::new(Metrics::new()), limits(0), watch::channel(false).1, 1);
+    let (metrics, draining) = (Arc::new(Metrics::new()), watch::channel(false).1);
+    let edge = ServerContext::new(state, metrics, limits(0), draining, 1, LabelKinds::default());
     let (end, ended) = mpsc::channel::<()>();
     let (began, started) = mpsc::channel();
     let busy = tokio::spawn({
