@@ -15,7 +15,7 @@ use super::ServerContext;
 use super::convert;
 use super::convert::nodes::{NodeEncoding, max_nodes};
 use super::convert::query;
-use super::convert::result::{self, ScoreResultOptions};
+use super::convert::result;
 use super::decision_call::{CallWork, DecisionCall, Evaluation, cancelled};
 use super::evaluation::EvaluationContext;
 use super::pb;
@@ -143,26 +143,16 @@ impl DecisionCall for pb::ScoreRequest {
             let execution = context.parallelism(edge, threads, &is_cancelled);
             decide::score_with(prepared, policy, &query, execution)
         })?;
-        let shape = ScoreResultOptions {
-            encoding,
-            limited: query.limit.is_some(),
-            candidates: query.node_query.candidates.is_some(),
-            detail: query.node_query.detail,
-        };
         let kind = if query.with_filter {
             DecisionKind::FilteredScore
         } else {
             DecisionKind::Score
         };
-        let query = &query.node_query;
+        let plugins = &query.node_query.plugins;
+        let result = result::score_result(&query, items, context.evaluated_state(plugins), encoding);
         Ok(pb::ScoreResponse {
-            metadata: Some(context.decision_metadata(edge, encoding, kind, &query.plugins)),
-            result: Some(result::score_result(
-                query,
-                items,
-                context.evaluated_state(&query.plugins),
-                shape,
-            )),
+            metadata: Some(context.decision_metadata(edge, encoding, kind, plugins)),
+            result: Some(result),
         })
     }
 }

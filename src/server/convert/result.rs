@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::server::pb;
 use pumice_engine::decide::{
-    FilterDetail, FilterVerdict, NodeQuery, RejectionGroup, ScorePart, ScoreSheet, TaskResult, TaskResults,
+    FilterDetail, FilterVerdict, NodeQuery, RejectionGroup, ScorePart, ScoreQuery, ScoreSheet, TaskResult, TaskResults,
 };
 use pumice_engine::model::{NodeSlot, Problem};
 use pumice_engine::plugin::{Measurement, Reason, Resolution};
@@ -12,19 +12,6 @@ use pumice_engine::plugin::{Measurement, Reason, Resolution};
 use super::batch::{problem, problems};
 use super::nodes::{NodeEncoding, NodeSetWriter, name_of};
 use super::not_evaluated::EvaluatedState;
-
-/// Options that the result of Score depends on besides the scores.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ScoreResultOptions {
-    /// Encoding of nodes.
-    pub(crate) encoding: NodeEncoding,
-    /// True if the nodes have a defined order: best first, or the order of the candidates.
-    pub(crate) limited: bool,
-    /// True if the request gave candidates.
-    pub(crate) candidates: bool,
-    /// Requested detail of the filter's verdict.
-    pub(crate) detail: FilterDetail,
-}
 
 /// Converts the verdicts of Filter to the wire.
 pub(crate) fn filter_result(
@@ -58,14 +45,14 @@ pub(crate) fn filter_result(
 
 /// Converts the scores of Score to the wire.
 pub(crate) fn score_result(
-    query: &NodeQuery,
+    query: &ScoreQuery,
     items: TaskResults<ScoreSheet>,
     state: EvaluatedState<'_>,
-    shape: ScoreResultOptions,
+    encoding: NodeEncoding,
 ) -> pb::ScoreResult {
     let writer = NodeSetWriter {
         state: state.cluster_state,
-        encoding: shape.encoding,
+        encoding,
     };
     let items = encode_items(
         items,
@@ -73,7 +60,7 @@ pub(crate) fn score_result(
             let not_evaluated = state.of_nodes(&sheet.nodes);
             pb::ScoreItem {
                 not_evaluated,
-                ..score_item(Arc::unwrap_or_clone(sheet), writer, shape)
+                ..score_item(Arc::unwrap_or_clone(sheet), writer, query)
             }
         },
         |problem| pb::ScoreItem {
@@ -82,7 +69,7 @@ pub(crate) fn score_result(
         },
         |item, number, warnings| {
             item.warnings = warnings;
-            state.put_task(&mut item.not_evaluated, query, number);
+            state.put_task(&mut item.not_evaluated, &query.node_query, number);
         },
     );
     pb::ScoreResult { items }
@@ -194,7 +181,7 @@ pub(super) fn measurement(measurement: &Measurement) -> pb::Measurement {
     }
 }
 
-fn score_item(sheet: ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultOptions) -> pb::ScoreItem {
+fn score_item(sheet: ScoreSheet, writer: NodeSetWriter<'_>, query: &ScoreQuery) -> pb::ScoreItem {
     let ScoreSheet {
         nodes,
         totals,
@@ -203,16 +190,17 @@ fn score_item(sheet: ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultOp
         independent,
         ahead,
     } = sheet;
-    let (nodes, totals, parts) = score_columns((nodes, totals, parts), writer, shape);
+    let (nodes, totals, parts) = score_columns((nodes, totals, parts), writer, query);
     let ahead = ahead.into_iter().map(|sheet| {
-        let (nodes, totals, parts) = score_columns((sheet.nodes, sheet.totals, sheet.parts), writer, shape);
+        let (nodes, totals, parts) = score_columns((sheet.nodes, sheet.totals, sheet.parts), writer, query);
         pb::ScoresAhead {
             nodes: Some(nodes),
             totals,
             parts,
         }
     });
-    let with_fit = shape.detail >= FilterDetail::Nodes;
+    let detail = query.node_query.detail;
+    let with_fit = detail >= FilterDetail::Nodes;
     pb::ScoreItem {
         problem: None,
         nodes: Some(nodes),
@@ -220,7 +208,7 @@ fn score_item(sheet: ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultOp
         parts,
         filter: filter
             .as_ref()
-            .map(|verdict| filter_item(verdict, writer, shape.detail, with_fit)),
+            .map(|verdict| filter_item(verdict, writer, detail, with_fit)),
         warnings: Vec::new(),
         not_evaluated: Vec::new(),
         independent,
@@ -232,11 +220,12 @@ fn score_item(sheet: ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultOp
 fn score_columns(
     (nodes, totals, parts): (Vec<NodeSlot>, Vec<f64>, Vec<ScorePart>),
     writer: NodeSetWriter<'_>,
-    shape: ScoreResultOptions,
+    query: &ScoreQuery,
 ) -> (pb::NodeSet, Vec<f64>, Vec<pb::ScorePart>) {
-    // A bitmap has no order of its own, and without candidates names are sorted.
-    let sorted = !shape.limited && (shape.encoding == NodeEncoding::Slots || !shape.candidates);
-    let in_order = shape.encoding == NodeEncoding::Slots && nodes.is_sorted();
+    // With a limit the best come first. A bitmap has no order of its own, and without candidates names are sorted.
+    let by_slot = writer.encoding == NodeEncoding::Slots;
+    let sorted = query.limit.is_none() && (by_slot || query.node_query.candidates.is_none());
+    let in_order = by_slot && nodes.is_sorted();
     let order = (sorted && !in_order).then(|| writer.order(&nodes));
     let column = |scores: Vec<f64>| match &order {
         Some(order) => order.iter().filter_map(|i| scores.get(*i).copied()).collect(),
