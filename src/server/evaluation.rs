@@ -224,19 +224,15 @@ impl EvaluationContext {
                 format!("source `{source}` is stale: it was heard {seconds} s ago, and its records may be old");
             Problem::new(ErrorCode::SourceStale, format!("sources[{source}]"), message)
         };
-        let mut stale: Vec<Problem> = edge.state.stale_sources().into_iter().map(stale).collect();
-        stale.extend(edge.state.store_unconfirmed().map(|time| {
+        let unconfirmed = |time: Duration| {
             let seconds = time.as_secs();
             let message = format!(
                 "the store has not confirmed for {seconds} s that this server has its newest entry: promises of other servers may be missing"
             );
-            Problem::new(
-                ErrorCode::StoreStale,
-                "store".to_owned(),
-                message,
-            )
-        }));
-        problems(&stale)
+            Problem::new(ErrorCode::StoreStale, "store", message)
+        };
+        let stale = edge.state.stale_sources().into_iter().map(stale);
+        problems(stale.chain(edge.state.store_unconfirmed().map(unconfirmed)))
     }
 
     /// Number of the last applied change, in a session.
@@ -306,10 +302,7 @@ pub(super) fn session_effects(step: &SteppedSession, encoding: NodeEncoding) -> 
         warnings,
         events: _,
     } = &step.outcome;
-    let writer = NodeSetWriter {
-        state: &step.cluster_state,
-        encoding,
-    };
+    let writer = NodeSetWriter::new(&step.cluster_state, encoding);
     let touched: Vec<_> = nodes.iter().copied().collect();
     let scope = if touched.is_empty() {
         pb::InvalidationScope::None

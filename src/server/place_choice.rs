@@ -244,10 +244,7 @@ impl CommitCall {
     ) -> RpcResult<Option<pb::PlaceResponse>> {
         let snapshot = edge.state.snapshot();
         let policy = policy_in_snapshot(&snapshot, &self.policy.0, &self.policy.1)?;
-        let writer = NodeSetWriter {
-            state: &snapshot.state,
-            encoding: self.call.encoding,
-        };
+        let writer = NodeSetWriter::new(&snapshot.state, self.call.encoding);
         let groups = self.call.groups();
         let least = minimum_before(&snapshot.state, held);
         let names: usize = groups.iter().map(|group| group.names.len()).sum();

@@ -1,5 +1,6 @@
 //! Batches of records by a source, and their outcomes.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -486,8 +487,9 @@ fn resync_request(request: ResyncRequest) -> pb::Resync {
 }
 
 /// Problems as the wire has them.
-pub(crate) fn problems(problems: &[Problem]) -> Vec<pb::Problem> {
-    problems.iter().map(problem).collect()
+pub(crate) fn problems<P: Borrow<Problem>>(problems: impl IntoIterator<Item = P>) -> Vec<pb::Problem> {
+    let problems = problems.into_iter();
+    problems.map(|found| problem(found.borrow())).collect()
 }
 
 /// Problem of one item, whose place the engine may not have named.

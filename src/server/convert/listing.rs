@@ -172,7 +172,7 @@ fn queue_problems(stored: &StoredRecord<QueueRecord>, by_plugin: &NamedAccounts<
 }
 
 fn record_problems(invalid: Option<&RecordProblems>) -> Vec<pb::Problem> {
-    invalid.map(|found| problems(found)).unwrap_or_default()
+    invalid.map(|found| problems(found.iter())).unwrap_or_default()
 }
 
 fn node_status(

@@ -219,7 +219,12 @@ pub(crate) struct NodeSetWriter<'a> {
     pub(crate) encoding: NodeEncoding,
 }
 
-impl NodeSetWriter<'_> {
+impl<'a> NodeSetWriter<'a> {
+    /// Writer of a state's nodes, in the encoding from the request.
+    pub(crate) fn new(state: &'a ClusterState, encoding: NodeEncoding) -> Self {
+        Self { state, encoding }
+    }
+
     /// Nodes as a list, in its order.
     pub(crate) fn list(self, slots: &[NodeSlot]) -> pb::NodeSet {
         match self.encoding {

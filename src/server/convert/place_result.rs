@@ -28,10 +28,7 @@ pub(crate) fn place_result(
         min_count: needed,
         blockers,
     } = placing;
-    let writer = NodeSetWriter {
-        state: state.cluster_state,
-        encoding,
-    };
+    let writer = NodeSetWriter::new(state.cluster_state, encoding);
     let groups = groups.iter().enumerate();
     pb::PlaceResult {
         placed: *placed,
@@ -81,12 +78,7 @@ fn placed_group(number: usize, group: &Result<PlacedGroup, Problem>, writer: Nod
         cards: cards.iter().map(ToString::to_string).collect(),
         devices: devices.iter().copied().map(device_set).collect(),
         blockers: self::blockers(blockers, writer),
-        warnings: problems(
-            &warnings
-                .iter()
-                .map(|found| within_item(found, &place))
-                .collect::<Vec<_>>(),
-        ),
+        warnings: problems(warnings.iter().map(|found| within_item(found, &place))),
         not_evaluated: Vec::new(),
     }
 }

@@ -6,7 +6,7 @@ use crate::server::pb;
 use pumice_engine::decide::{
     FilterDetail, FilterVerdict, NodeQuery, RejectionGroup, ScorePart, ScoreQuery, ScoreSheet, TaskResult, TaskResults,
 };
-use pumice_engine::model::{NodeSlot, Problem};
+use pumice_engine::model::NodeSlot;
 use pumice_engine::plugin::{Measurement, Reason, Resolution};
 
 use super::batch::{problem, problems};
@@ -20,10 +20,7 @@ pub(crate) fn filter_result(
     state: EvaluatedState<'_>,
     encoding: NodeEncoding,
 ) -> pb::FilterResult {
-    let writer = NodeSetWriter {
-        state: state.cluster_state,
-        encoding,
-    };
+    let writer = NodeSetWriter::new(state.cluster_state, encoding);
     let items = encode_items(
         items,
         |verdict| {
@@ -50,10 +47,7 @@ pub(crate) fn score_result(
     state: EvaluatedState<'_>,
     encoding: NodeEncoding,
 ) -> pb::ScoreResult {
-    let writer = NodeSetWriter {
-        state: state.cluster_state,
-        encoding,
-    };
+    let writer = NodeSetWriter::new(state.cluster_state, encoding);
     let items = encode_items(
         items,
         |sheet| {
@@ -94,8 +88,8 @@ fn encode_items<T, Item: Clone>(
                 let same = same.and_then(|(_, at)| written.get(*at).cloned());
                 last = (Arc::strong_count(&result) > 1).then(|| (Arc::clone(&result), i));
                 let mut item = same.unwrap_or_else(|| write(result));
-                let warnings: Vec<Problem> = warnings.into_iter().map(|found| found.within(&place)).collect();
-                finish(&mut item, i, problems(&warnings));
+                let warnings = warnings.into_iter().map(|found| found.within(&place));
+                finish(&mut item, i, problems(warnings));
                 item
             }
         };

@@ -149,13 +149,13 @@ fn victim_item(at: usize, verdict: &Result<VictimVerdict, Problem>) -> pb::Victi
             warnings,
             queue_may_reclaim,
         }) => {
-            let warnings: Vec<Problem> = warnings.iter().map(|warning| warning.clone().within(&place)).collect();
+            let warnings = warnings.iter().map(|warning| warning.clone().within(&place));
             pb::VictimItem {
                 problem: None,
                 victims: victims.iter().copied().map(to_u32).collect(),
                 votes: votes.iter().map(victim_vote).collect(),
                 fits_after: fits_after.map(to_u32),
-                warnings: problems(&warnings),
+                warnings: problems(warnings),
                 not_evaluated: Vec::new(),
                 queue_may_reclaim: *queue_may_reclaim,
             }
