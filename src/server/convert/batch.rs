@@ -167,10 +167,8 @@ pub(crate) fn read_batch(
     let most = limit.saturating_sub(others);
     let offers = names.offers();
     let mut reader = WireReader::new(names, declared, compatibility).keeping(stored_labels);
-    read_cluster(put, most, &mut reader, &mut batch).map_err(|error| match error {
-        ClusterReadError::TooManyRecords(records) => too_large(records.saturating_add(others)),
-        ClusterReadError::InvalidRules(rules) => invalid_rules("batch.put", rules),
-    })?;
+    let too_large = |records: usize| too_large(records.saturating_add(others));
+    read_cluster("batch.put", put, most, &too_large, &mut reader, &mut batch)?;
     batch.basis = RecordBasis {
         dropped_labels: reader.dropped_labels,
         others_since: reader.has_others.then_some(offers),
@@ -205,30 +203,19 @@ pub(crate) fn object_bytes(cluster: &pb::Cluster) -> usize {
     objects.chain(nodes).chain(queues).chain(jobs).chain(tasks).sum()
 }
 
-/// Reason why a cluster cannot be read as a whole.
-#[derive(Debug)]
-pub(super) enum ClusterReadError {
-    /// More records than are allowed: at least this number.
-    TooManyRecords(usize),
-    /// The rules for pods have no value of their field.
-    InvalidRules(i32),
-}
-
-/// Error of rules for pods that have no value of their field.
-pub(super) fn invalid_rules(place: &str, rules: i32) -> CallError {
-    CallError::unknown_value(&format!("{place}.pod_rules"), rules)
-}
-
-/// Reads the records and at most `most` objects of a cluster into a batch.
+/// Reads the records and at most `most` objects of a cluster, which the request has at `place`, into a batch. `too_large`:
+/// error of at least this number of records.
 ///
 /// # Errors
 /// There are more records, or the rules for pods have no value of their field.
 pub(super) fn read_cluster(
+    place: &str,
     cluster: pb::Cluster,
     most: usize,
+    too_large: &dyn Fn(usize) -> CallError,
     reader: &mut WireReader<'_>,
     batch: &mut Batch,
-) -> Result<(), ClusterReadError> {
+) -> RpcResult<()> {
     let records = record_count(&cluster);
     let pb::Cluster {
         nodes,
@@ -240,7 +227,7 @@ pub(super) fn read_cluster(
         pod_rules: rules,
         priority_classes,
     } = cluster;
-    let rules = pod_rules(rules).ok_or(ClusterReadError::InvalidRules(rules))?;
+    let rules = pod_rules(rules).ok_or_else(|| CallError::unknown_value(&format!("{place}.pod_rules"), rules))?;
     batch.put.reserve(records);
     let most_objects = most.saturating_sub(records - objects.len());
     let mut into = BatchFiller {
@@ -256,9 +243,7 @@ pub(super) fn read_cluster(
     into.put_all(namespaces, ObjectRecord::Namespace);
     let came = into.read_objects(objects, rules, most_objects);
     if came > most_objects {
-        return Err(ClusterReadError::TooManyRecords(
-            most.saturating_add(came - most_objects),
-        ));
+        return Err(too_large(most.saturating_add(came - most_objects)));
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use pumice_engine::policy::Compatibility;
 use pumice_state::{Batch, BatchRecord, RecordLocation};
 
 use super::amounts::QueryResourceNames;
-use super::batch::{ClusterReadError, invalid_rules, read_cluster, record_count};
+use super::batch::{read_cluster, record_count};
 use super::reader::{ReadOptions, WireReader};
 
 /// Owner of all records of an inline cluster.
@@ -40,10 +40,8 @@ pub fn cluster_state(
     let mut names = QueryResourceNames::new(empty.resources(), declared.limits.query_resources);
     let mut batch = Batch::default();
     let mut reader = WireReader::new(&mut names, declared, compatibility);
-    read_cluster(cluster, limit, &mut reader, &mut batch).map_err(|error| match error {
-        ClusterReadError::TooManyRecords(records) => too_large(records),
-        ClusterReadError::InvalidRules(rules) => invalid_rules("against.inline.cluster", rules),
-    })?;
+    let place = "against.inline.cluster";
+    read_cluster(place, cluster, limit, &too_large, &mut reader, &mut batch)?;
     let outside = |problem: Problem| Problem {
         field: format!("against.inline.cluster{}", problem.field.trim_start_matches("put")),
         ..problem
