@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::format::{Format, ListFormat, TIME, ValueRule, path, text, word};
+use super::format::{Format, ListFormat, TIME, ValueRule, optional_text, path, text, word};
 use super::setting::{Setting, SettingKind, settings};
 use super::settings::{ACCESS, COMMON, POLICY, STOPPING, TRACES};
 use super::standard_variables::OtelVariables;
@@ -41,12 +41,6 @@ const COMPATIBILITY: Format<Compatibility> = Format {
         })
     },
     show: |value| value.name().to_owned(),
-};
-const ENDPOINT: Format<Option<String>> = Format {
-    value_name: "URL",
-    rule: ValueRule::Text,
-    read: endpoint,
-    show: |value| value.clone().unwrap_or_default(),
 };
 const RATIO: Format<f64> = Format {
     value_name: "RATIO",
@@ -115,7 +109,7 @@ settings! {
             "Age at which a connection accepts no new calls and its caller opens another, for example to rebalance behind a load balancer; 0: no limit";
     }
     in TRACES {
-        "otlp_endpoint" otlp_endpoint: Option<String> = None, ENDPOINT,
+        "otlp_endpoint" otlp_endpoint: Option<String> = None, optional_text("URL").read_by(endpoint),
             "OpenTelemetry collector that traces are sent to, over gRPC; empty: none";
         "otlp_ca" otlp_ca: Option<PathBuf> = None, FILE,
             "Authority that vouches for a collector with https:// (PEM)";

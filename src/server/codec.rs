@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use prost::bytes::Bytes;
+use prost::encoding::decode_varint;
 use prost::{Message, Name};
 use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 use tonic::Status;
@@ -188,19 +189,22 @@ fn weigh(mut bytes: &[u8], shape: usize, left: &mut u64) -> Result<(), TooHeavy>
     let Some(fields) = WEIGHTS.messages.get(shape) else {
         return Ok(());
     };
-    while let Some(key) = varint(&mut bytes) {
+    while !bytes.is_empty() {
+        let Ok(key) = decode_varint(&mut bytes) else {
+            return Ok(());
+        };
         let length = match key & 7 {
             0 => {
-                if varint(&mut bytes).is_none() {
+                if decode_varint(&mut bytes).is_err() {
                     return Ok(());
                 }
                 continue;
             }
             1 => 8,
             5 => 4,
-            2 => match varint(&mut bytes).map(usize::try_from) {
-                Some(Ok(length)) => length,
-                Some(Err(_)) | None => return Ok(()),
+            2 => match decode_varint(&mut bytes).map(usize::try_from) {
+                Ok(Ok(length)) => length,
+                Ok(Err(_)) | Err(_) => return Ok(()),
             },
             // Groups, which this protocol does not use, could hide anything.
             3 | 4 => return Err(TooHeavy),
@@ -219,19 +223,6 @@ fn weigh(mut bytes: &[u8], shape: usize, left: &mut u64) -> Result<(), TooHeavy>
         }
     }
     Ok(())
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]
