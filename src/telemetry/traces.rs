@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, HeaderName};
 use opentelemetry::KeyValue;
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
-use opentelemetry_otlp::{WithExportConfig as _, WithTonicConfig as _};
+use opentelemetry_otlp::{WithExportConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
@@ -27,6 +27,15 @@ const TRACER_NAME: &str = "pumice";
 pub struct TraceExporter(Option<SdkTracerProvider>);
 
 impl CollectorTls<'_> {
+    /// Exporter that reaches this endpoint so.
+    fn reaching<B: WithExportConfig + WithTonicConfig>(&self, exporter: B, endpoint: &str) -> Result<B, String> {
+        let exporter = exporter.with_endpoint(endpoint);
+        Ok(match self.config()? {
+            Some(config) => exporter.with_tls_config(config),
+            None => exporter,
+        })
+    }
+
     /// Configuration of the channel; `None`: plain text.
     fn config(&self) -> Result<Option<ClientTlsConfig>, String> {
         let read = |path: &Path| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
@@ -52,12 +61,7 @@ impl TraceExporter {
         service: &str,
         ratio: f64,
     ) -> Result<(Self, SpanLayer), String> {
-        let mut exporter = opentelemetry_otlp::SpanExporter::builder()
-            .with_tonic()
-            .with_endpoint(endpoint);
-        if let Some(config) = tls.config()? {
-            exporter = exporter.with_tls_config(config);
-        }
+        let exporter = tls.reaching(opentelemetry_otlp::SpanExporter::builder().with_tonic(), endpoint)?;
         let exporter = exporter.build().map_err(|error| error.to_string())?;
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
@@ -100,12 +104,7 @@ pub(crate) fn audit_logger(
     (endpoint, tls): (&str, CollectorTls<'_>),
     service: &str,
 ) -> Result<SdkLoggerProvider, String> {
-    let mut exporter = opentelemetry_otlp::LogExporter::builder()
-        .with_tonic()
-        .with_endpoint(endpoint);
-    if let Some(config) = tls.config()? {
-        exporter = exporter.with_tls_config(config);
-    }
+    let exporter = tls.reaching(opentelemetry_otlp::LogExporter::builder().with_tonic(), endpoint)?;
     let exporter = exporter.build().map_err(|error| error.to_string())?;
     let provider = SdkLoggerProvider::builder()
         .with_batch_exporter(exporter)

@@ -85,14 +85,14 @@ impl ExtenderFront {
         })
     }
 
-    /// Response to a request that began at this time. Records the request in metrics.
-    fn respond(
+    /// Response to a request with this result. Records the request in metrics.
+    async fn respond(
         &self,
         metric: &'static str,
-        start: Instant,
-        answered: Result<(&'static str, Vec<u8>), HttpError>,
+        result: impl Future<Output = Result<(&'static str, Vec<u8>), HttpError>>,
     ) -> Response {
-        let (code, response) = match answered {
+        let start = Instant::now();
+        let (code, response) = match result.await {
             Ok((code, json)) => (
                 code,
                 ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
@@ -153,9 +153,7 @@ async fn ask_kube(Shared(front): Shared<Arc<ExtenderFront>>, request: Request<Bo
             format!("{path} is no verb of this extender; there are {verbs}, and policy/NAME/VERB for another policy\n");
         return (StatusCode::NOT_FOUND, text).into_response();
     };
-    let start = Instant::now();
-    let answered = front.respond_kube(policy, verb, request).await;
-    front.respond(metric, start, answered)
+    front.respond(metric, front.respond_kube(policy, verb, request)).await
 }
 
 async fn ask_volcano(Shared(front): Shared<Arc<ExtenderFront>>, request: Request<Body>) -> Response {
@@ -176,9 +174,7 @@ async fn ask_volcano(Shared(front): Shared<Arc<ExtenderFront>>, request: Request
         );
         return (StatusCode::NOT_FOUND, text).into_response();
     };
-    let start = Instant::now();
-    let answered = front.respond_volcano(&path, verb, request).await;
-    front.respond(metric, start, answered)
+    front.respond(metric, front.respond_volcano(&path, verb, request)).await
 }
 
 /// Sentence that an extender's answer carries for an error.
