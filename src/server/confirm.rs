@@ -57,7 +57,7 @@ impl ServerContext {
             plugins: plugins.clone(),
             lease: call.lease,
             now,
-            items: ConfirmItems::Unread(self.item_reader(call)),
+            items: ConfirmItems::Unread(self.item_reader(call.items)),
         };
         let _place = self.waiting_place()?;
         let done = self.state.confirm(confirm).await?;
@@ -71,13 +71,13 @@ impl ServerContext {
         call: AdmitCall,
     ) -> RpcResult<pb::AdmitResponse> {
         let name = step.session.clone();
-        let (plugins, lease, all_enqueued) = (call.plugins.clone(), call.lease, call.item_count() == 0);
+        let (plugins, lease, all_enqueued) = (call.plugins.clone(), call.lease, call.items.is_empty());
         let asked = plugins.clone();
         let confirm = SessionConfirm {
             plugins,
             lease,
             now,
-            read_items: (!all_enqueued).then(|| self.item_reader(call)),
+            read_items: (!all_enqueued).then(|| self.item_reader(call.items)),
         };
         let edge = Arc::clone(self);
         let ask = move |worker: HeldWorker, _: &CancellationToken| {
@@ -97,8 +97,8 @@ impl ServerContext {
     }
 
     /// Reader of the items, which the writer calls.
-    fn item_reader(self: &Arc<Self>, mut call: AdmitCall) -> pumice_state::ConfirmReader {
-        let (edge, items) = (Arc::clone(self), call.take_items());
+    fn item_reader(self: &Arc<Self>, items: Vec<pb::AdmitSubject>) -> pumice_state::ConfirmReader {
+        let edge = Arc::clone(self);
         Box::new(
             move |cluster_state: &ClusterState, compatibility| -> Vec<Result<ConfirmItem, Problem>> {
                 AdmitCall::read_confirm_items(items, cluster_state, compatibility, &edge.read_options)

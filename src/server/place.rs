@@ -83,15 +83,15 @@ impl DecisionCall for PlaceCall {
             CallWork::PluginStates
         } else {
             CallWork::Pairs {
-                tasks: self.groups().len().max(self.tasks / 10),
-                width: self.candidates().map(max_nodes),
+                tasks: self.request.groups.len().max(self.tasks / 10),
+                width: self.request.candidates.as_ref().map(max_nodes),
                 ahead: 0,
             }
         }
     }
 
     fn object_bytes(&self) -> usize {
-        let tasks = self.groups().iter().filter_map(|group| group.task.as_ref());
+        let tasks = self.request.groups.iter().filter_map(|group| group.task.as_ref());
         tasks.map(|task| task.object.len()).sum()
     }
 

@@ -112,7 +112,7 @@ impl CommitCall {
         (latest, now): (LatestRef, Option<i64>),
     ) -> Self {
         Self {
-            hold: format!("{HOLD_PREFIX}{}", call.commit_key()).into(),
+            hold: format!("{HOLD_PREFIX}{}", call.request.commit_key).into(),
             call,
             table,
             policy: (latest.policy, latest.profile),
@@ -245,11 +245,11 @@ impl CommitCall {
         let snapshot = edge.state.snapshot();
         let policy = policy_in_snapshot(&snapshot, &self.policy.0, &self.policy.1)?;
         let writer = NodeSetWriter::new(&snapshot.state, self.call.encoding);
-        let groups = self.call.groups();
+        let groups = &self.call.request.groups;
         let least = minimum_before(&snapshot.state, held);
         let names: usize = groups.iter().map(|group| group.names.len()).sum();
-        let min_count = match (self.call.min_available(), least) {
-            (Some(given), least) => given.max(least.unwrap_or(0)),
+        let min_count = match (self.call.request.min_available, least) {
+            (Some(given), least) => (given as usize).max(least.unwrap_or(0)),
             (None, least) => least.unwrap_or(names),
         };
         let result = held_result(groups, held, min_count, writer);

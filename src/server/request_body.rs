@@ -29,7 +29,8 @@ pub(super) const PREFIX_BYTES: usize = 5;
 pub(super) struct BodyReceiver {
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) request_bytes: usize,
-    time: Duration,
+    /// Time that a request has to arrive.
+    pub(super) time: Duration,
 }
 
 /// Bytes of the blocks of a large body. A single buffer that grows would leave as many bytes behind as it has, each time
@@ -255,11 +256,6 @@ impl BodyReceiver {
         CallError::limit_as(ErrorCode::RequestTooSlow, "request_body_ms", milliseconds, message)
     }
 
-    /// Time that a request has to arrive.
-    pub(super) fn time(&self) -> Duration {
-        self.time
-    }
-
     /// Checks the length of a message.
     pub(super) fn check_length(&self, bytes: usize) -> RpcResult<()> {
         if bytes <= self.request_bytes {
@@ -290,32 +286,22 @@ pub(super) fn failure_of_transport(status: &Status, request_bytes: usize) -> Opt
 /// Header that names the compression of requests.
 pub(super) static ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
-/// Compression of a call's requests, which tonic inflates within the limits of plain ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RequestEncoding {
-    /// None.
-    Plain,
-    /// gzip, for each message whose prefix has the compressed flag.
-    Gzip,
-}
+/// Encodings that a caller may choose, for the header `grpc-accept-encoding`.
+pub(super) const ACCEPTED_ENCODINGS: &str = "identity,gzip";
 
-impl RequestEncoding {
-    /// Encodings that a caller may choose, for the header `grpc-accept-encoding`.
-    pub(super) const ACCEPTED: &str = "identity,gzip";
-
-    /// Encoding of a request with these headers.
-    ///
-    /// # Errors
-    /// The encoding is not accepted.
-    pub(super) fn of(headers: &HeaderMap) -> RpcResult<Self> {
-        match headers.get(&ENCODING).map(HeaderValue::as_bytes) {
-            None | Some(b"identity") => Ok(Self::Plain),
-            Some(b"gzip") => Ok(Self::Gzip),
-            Some(other) => {
-                let name = String::from_utf8_lossy(other);
-                let message = format!("the requests are compressed with `{name}`; send them plain or with gzip");
-                Err(CallError::new(ErrorCode::EncodingUnsupported, message))
-            }
+/// True if requests with these headers are compressed: by gzip, each message whose prefix has the flag. tonic inflates them
+/// within the limits of plain ones.
+///
+/// # Errors
+/// The encoding is not accepted.
+pub(super) fn may_be_compressed(headers: &HeaderMap) -> RpcResult<bool> {
+    match headers.get(&ENCODING).map(HeaderValue::as_bytes) {
+        None | Some(b"identity") => Ok(false),
+        Some(b"gzip") => Ok(true),
+        Some(other) => {
+            let name = String::from_utf8_lossy(other);
+            let message = format!("the requests are compressed with `{name}`; send them plain or with gzip");
+            Err(CallError::new(ErrorCode::EncodingUnsupported, message))
         }
     }
 }

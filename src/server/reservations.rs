@@ -33,7 +33,7 @@ impl ServerContext {
         let list = move || {
             let snapshot = edge.state.snapshot();
             let wanted = PageRequest::read(Vec::new(), page, edge.read_options.limits.page_records);
-            let rows = snapshot.state.reservations().iter_after(wanted.after());
+            let rows = snapshot.state.reservations().iter_after(&wanted.after);
             let of_queues = rows.filter(|(_, row)| queues.is_empty() || queues.contains(&*row.queue));
             let (rows, next_page_token) = wanted.cut_page(of_queues.map(|(job, row)| (&**job, row)));
             let reservations = rows

@@ -100,7 +100,7 @@ impl ServerContext {
     ) -> RpcResult<pb::ListSessionsResponse> {
         let wanted = PageRequest::read(Vec::new(), rpc.into_inner().page, self.read_options.limits.page_records);
         let all = self.state.list_sessions();
-        let after = all.iter().filter(|status| *status.session > *wanted.after());
+        let after = all.iter().filter(|status| *status.session > *wanted.after);
         let (page, next_page_token) = wanted.cut_page(after.map(|status| (&*status.session, status)));
         let sessions = page.into_iter().map(session_status).collect();
         Ok(pb::ListSessionsResponse {

@@ -223,7 +223,7 @@ impl StreamBody {
         }
         if self.open.is_none() || was_between {
             let entry = self.receiver.memory.list(SlowBody::begin());
-            self.open = Some((entry, Box::pin(sleep(self.receiver.time()))));
+            self.open = Some((entry, Box::pin(sleep(self.receiver.time))));
         }
         if let Some((entry, _)) = &self.open {
             entry.body.set_bytes(self.share.amount());

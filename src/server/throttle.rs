@@ -19,7 +19,7 @@ use tower::{Layer, Service};
 use super::connection::{CallScope, CallerConnection, ConnectionCall};
 use super::large_messages::LargeMessageGate;
 use super::memory_budget::MemoryBudget;
-use super::request_body::{BodyReceiver, RequestEncoding, failure_of_transport};
+use super::request_body::{ACCEPTED_ENCODINGS, BodyReceiver, failure_of_transport, may_be_compressed};
 use super::response_body::BodySender;
 use super::retries::{pause, retry_delay};
 use super::shares::{HeldShare, SharedLimit};
@@ -284,14 +284,14 @@ where
         let connection = caller(&request);
         let call = connection.begin_call();
         let patience = grpc_timeout(request.headers()).map(|timeout| timeout.saturating_sub(DEADLINE_MARGIN));
-        let encoding = RequestEncoding::of(request.headers());
+        let inflates = may_be_compressed(request.headers());
         // The ready service is used, and its copy takes its place.
         let copy = self.inner.clone();
         let service = std::mem::replace(&mut self.inner, copy);
         let throttle = Arc::clone(&self.throttle);
         Box::pin(async move {
-            let inflates = match encoding {
-                Ok(encoding) => encoding == RequestEncoding::Gzip,
+            let inflates = match inflates {
+                Ok(inflates) => inflates,
                 Err(failure) => return Ok(refused(failure)),
             };
             let deadline = patience.map(|patience| Instant::now() + patience);
@@ -314,7 +314,7 @@ where
 /// Response of a call that is rejected.
 fn refused(failure: CallError) -> Response<Body> {
     let mut response = Status::from(failure).into_http::<Body>();
-    let accepted = HeaderValue::from_static(RequestEncoding::ACCEPTED);
+    let accepted = HeaderValue::from_static(ACCEPTED_ENCODINGS);
     response.headers_mut().insert("grpc-accept-encoding", accepted);
     response
 }

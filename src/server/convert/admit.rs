@@ -29,7 +29,8 @@ const ELLIPSIS: &str = "…";
 pub(crate) struct AdmitCall {
     /// Meaning of a permit; never unspecified.
     pub(crate) mode: pb::AdmitMode,
-    items: Vec<pb::AdmitSubject>,
+    /// Items as they were sent.
+    pub(crate) items: Vec<pb::AdmitSubject>,
     /// Plugins to evaluate. Empty: the plugins of the policy's tiers.
     pub(crate) plugins: Vec<Arc<str>>,
     /// Lease of unused reservations, with CONFIRM.
@@ -66,11 +67,6 @@ impl AdmitCall {
         })
     }
 
-    /// Number of items.
-    pub(crate) fn item_count(&self) -> usize {
-        self.items.len()
-    }
-
     /// Reads the items of a confirmation, for a policy with this compatibility. Fields of problems are relative to the request.
     pub(crate) fn read_confirm_items(
         items: Vec<pb::AdmitSubject>,
@@ -97,11 +93,6 @@ impl AdmitCall {
             names: Arc::clone(&names),
         };
         read.into_iter().map(|read| read.map(item)).collect()
-    }
-
-    /// Takes the items out, as they were sent.
-    pub(crate) fn take_items(&mut self) -> Vec<pb::AdmitSubject> {
-        std::mem::take(&mut self.items)
     }
 
     /// Reads the items. Fields of problems are relative to the request.

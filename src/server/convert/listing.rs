@@ -24,7 +24,8 @@ pub(crate) const DEFAULT_PAGE_SIZE: u32 = 500;
 #[derive(Clone, Debug)]
 pub(crate) struct PageRequest {
     names: BTreeSet<String>,
-    after: String,
+    /// Name after which the page begins.
+    pub(crate) after: String,
     size: usize,
 }
 
@@ -37,11 +38,6 @@ impl PageRequest {
             after: token,
             size: page_size(size, most),
         }
-    }
-
-    /// Name after which the page begins.
-    pub(crate) fn after(&self) -> &str {
-        &self.after
     }
 
     /// Cuts a page out of rows that are sorted by name. Also returns the token of the next page.

@@ -34,11 +34,6 @@ pub(crate) fn of_policy(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvalu
     messages(&decide::not_evaluated_of_policy(policy, kind))
 }
 
-/// Plugins of a policy that wait for labels which the records lack.
-fn for_labels(policy: &Policy, cluster_state: &ClusterState) -> Vec<pb::NotEvaluated> {
-    messages(&decide::not_evaluated_for_labels(policy, cluster_state))
-}
-
 /// Plugins of a policy that compare with the time, where a decision of this kind depends on it and the request gives none.
 fn of_time(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
     match kind {
@@ -70,14 +65,10 @@ pub(crate) fn of_decision(
     cluster_state: Option<&ClusterState>,
     now: Option<i64>,
 ) -> Vec<pb::NotEvaluated> {
-    let mut all = Vec::new();
     // Neither admission nor an order reads labels.
     let with_labels = cluster_state.filter(|_| !matches!(kind, DecisionKind::Admit | DecisionKind::Order));
-    all.extend(
-        with_labels
-            .into_iter()
-            .flat_map(|cluster_state| for_labels(policy, cluster_state)),
-    );
+    let for_labels = |state| messages(&decide::not_evaluated_for_labels(policy, state));
+    let mut all = with_labels.map(for_labels).unwrap_or_default();
     if now.is_none() {
         all.extend(of_time(policy, kind));
     }

@@ -44,8 +44,8 @@ pub(crate) struct PlaceCall {
     pub(crate) encoding: NodeEncoding,
     /// Number of tasks of all groups.
     pub(crate) tasks: usize,
-    /// Request as it was sent.
-    request: pb::PlaceRequest,
+    /// Request as it was sent, without its `against`.
+    pub(crate) request: pb::PlaceRequest,
 }
 
 fn group_size(group: &pb::TaskGroup) -> usize {
@@ -88,26 +88,6 @@ impl PlaceCall {
             tasks,
             request,
         })
-    }
-
-    /// Key of a commit. Empty without the effect COMMIT.
-    pub(crate) fn commit_key(&self) -> &str {
-        &self.request.commit_key
-    }
-
-    /// Groups as they were sent.
-    pub(crate) fn groups(&self) -> &[pb::TaskGroup] {
-        &self.request.groups
-    }
-
-    /// Nodes that the request names; `None`: all.
-    pub(crate) fn candidates(&self) -> Option<&pb::NodeSet> {
-        self.request.candidates.as_ref()
-    }
-
-    /// Minimum number of tasks to place; `None`: it follows from the job.
-    pub(crate) fn min_available(&self) -> Option<usize> {
-        self.request.min_available.map(|count| count as usize)
     }
 
     /// Reads the parts that depend on the state. Fields of groups' problems are relative to the request.

@@ -224,7 +224,7 @@ impl ExtenderFront {
         let mut items = decided?.result.unwrap_or_default().items;
         let item = items.pop().unwrap_or_default();
         check_problem(ErrorCode::PodUnreadable, item.problem.as_ref())?;
-        scored.set(item);
+        scored.item = item;
         Ok(scored)
     }
 

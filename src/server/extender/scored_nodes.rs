@@ -21,7 +21,8 @@ pub(super) struct ScoredNodes {
     snapshot: Arc<Snapshot>,
     /// Slot of each node of the request; `None`: no source has reported it.
     pub(super) slots: Vec<Option<NodeSlot>>,
-    item: pb::ScoreItem,
+    /// Result of the question.
+    pub(super) item: pb::ScoreItem,
 }
 
 impl ScoredNodes {
@@ -59,11 +60,6 @@ impl ScoredNodes {
     pub(super) fn table(&self) -> pb::NodeTableVersion {
         let reader = NodeSetReader::new(&self.snapshot.state, self.snapshot.revision.epoch);
         reader.table_version()
-    }
-
-    /// Takes the result of the question.
-    pub(super) fn set(&mut self, item: pb::ScoreItem) {
-        self.item = item;
     }
 
     /// Fitting nodes with their scores, by slot.
