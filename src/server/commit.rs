@@ -45,13 +45,13 @@ impl ServerContext {
         self: Arc<Self>,
         rpc: Request<pb::ReleaseAssumptionsRequest>,
     ) -> RpcResult<pb::ReleaseAssumptionsResponse> {
-        let pb::ReleaseAssumptionsRequest { session, tasks } = rpc.get_ref();
+        let (_, extensions, request) = rpc.into_parts();
+        let pb::ReleaseAssumptionsRequest { session, tasks } = request;
         let target = match session.as_str() {
             "" => tasks.first().cloned().unwrap_or_default(),
             session => format!("session {session}"),
         };
-        let audited = AuditedCall::new(rpc.extensions(), AuditAction::ReleaseAssumptions, target);
-        let pb::ReleaseAssumptionsRequest { session, tasks } = rpc.into_inner();
+        let audited = AuditedCall::new(&extensions, AuditAction::ReleaseAssumptions, target);
         let tasks = tasks.into_iter().map(Arc::from).collect();
         let release = async {
             let _place = self.waiting_place()?;

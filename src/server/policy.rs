@@ -29,7 +29,7 @@ impl ServerContext {
         self: Arc<Self>,
         rpc: Request<pb::ReloadPolicyRequest>,
     ) -> RpcResult<pb::ReloadPolicyResponse> {
-        let extensions = rpc.extensions().clone();
+        let (_, extensions, request) = rpc.into_parts();
         let pb::ReloadPolicyRequest {
             name,
             document,
@@ -37,7 +37,7 @@ impl ServerContext {
             dry_run,
             strict,
             compatibility: asked,
-        } = rpc.into_inner();
+        } = request;
         let name = policy_name_or_default(name);
         let large = document.len() > LARGE_MESSAGE;
         let audited = AuditedCall::new(&extensions, AuditAction::ReloadPolicy, &*name);
@@ -62,21 +62,20 @@ impl ServerContext {
             Ok(compiled) => self.state.install_policy(compiled).await,
             Err(error) => Err(error),
         };
-        let accepted = work_beside_tasks(large, || self.record_outcome(reloaded, (origin, &audited), dry_run))?;
-        Ok(accepted)
+        work_beside_tasks(large, || self.record_outcome(reloaded, (origin, &audited), dry_run))
     }
 
     pub(super) async fn rollback_policy(
         self: Arc<Self>,
         rpc: Request<pb::RollbackPolicyRequest>,
     ) -> RpcResult<pb::ReloadPolicyResponse> {
-        let extensions = rpc.extensions().clone();
+        let (_, extensions, request) = rpc.into_parts();
         let pb::RollbackPolicyRequest {
             name,
             version,
             expected_version,
             dry_run,
-        } = rpc.into_inner();
+        } = request;
         let name = policy_name_or_default(name);
         let audited = AuditedCall::new(&extensions, AuditAction::RollbackPolicy, &*name);
         let rollback = PolicyRollback {
@@ -86,18 +85,17 @@ impl ServerContext {
             dry_run,
             caller: audited.signature(),
         };
-        let origin = "rollback";
         let _place = self.waiting_place()?;
         let reloaded = self.state.rollback_policy(rollback).await;
-        self.record_outcome(reloaded, (origin, &audited), dry_run)
+        self.record_outcome(reloaded, ("rollback", &audited), dry_run)
     }
 
     pub(super) async fn delete_policy(
         self: Arc<Self>,
         rpc: Request<pb::DeletePolicyRequest>,
     ) -> RpcResult<pb::DeletePolicyResponse> {
-        let extensions = rpc.extensions().clone();
-        let pb::DeletePolicyRequest { name, expected_version } = rpc.into_inner();
+        let (_, extensions, request) = rpc.into_parts();
+        let pb::DeletePolicyRequest { name, expected_version } = request;
         if name.is_empty() {
             let message = "name: name the policy to delete; `default` is not the default here";
             return Err(CallError::new(ErrorCode::NameMissing, message));

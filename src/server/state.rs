@@ -129,9 +129,8 @@ impl ServerContext {
         self: Arc<Self>,
         rpc: Request<pb::ForgetSourceRequest>,
     ) -> RpcResult<pb::ForgetSourceResponse> {
-        let named = rpc.get_ref().source.clone();
-        let audited = AuditedCall::new(rpc.extensions(), AuditAction::ForgetSource, named);
-        let pb::ForgetSourceRequest { source, force } = rpc.into_inner();
+        let (_, extensions, pb::ForgetSourceRequest { source, force }) = rpc.into_parts();
+        let audited = AuditedCall::new(&extensions, AuditAction::ForgetSource, source.as_str());
         check_given("source", &source)?;
         let forget = ForgetSource {
             source: source.as_str().into(),
@@ -172,9 +171,8 @@ impl ServerContext {
         self: Arc<Self>,
         rpc: Request<pb::ForgetResourceRequest>,
     ) -> RpcResult<pb::ForgetResourceResponse> {
-        let named = rpc.get_ref().resource.clone();
-        let audited = AuditedCall::new(rpc.extensions(), AuditAction::ForgetResource, named);
-        let pb::ForgetResourceRequest { resource } = rpc.into_inner();
+        let (_, extensions, pb::ForgetResourceRequest { resource }) = rpc.into_parts();
+        let audited = AuditedCall::new(&extensions, AuditAction::ForgetResource, resource.as_str());
         check_given("resource", &resource)?;
         let _place = self.waiting_place()?;
         let forgotten = self.state.forget_resource(resource.as_str().into()).await;

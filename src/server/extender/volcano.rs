@@ -85,7 +85,10 @@ impl ExtenderFront {
         let body = self.read_body(request).await;
         if verb == VolcanoVerb::OnSessionOpen {
             let opened = match body {
-                Ok(body) => self.open_volcano(path, &body.bytes).await,
+                Ok(body) => self
+                    .open_with_nodes(path, &body.bytes)
+                    .await
+                    .map_err(|error| error_text(&error)),
                 Err((_, text)) => Err(text),
             };
             let outcome = if opened.is_ok() { "Ok" } else { "Poisoned" };
@@ -107,11 +110,6 @@ impl ExtenderFront {
                 }
             }
         }
-    }
-
-    async fn open_volcano(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> Result<Arc<str>, String> {
-        let opened = self.open_with_nodes(path, body).await;
-        opened.map_err(|error| error_text(&error))
     }
 
     /// Opens a session on the newest state, with the nodes of the body.
@@ -164,13 +162,13 @@ impl ExtenderFront {
         }
     }
 
-    /// The session of a path, as it is now, after more changes.
-    fn session_after(&self, path: &SchedulerPath, changes: Vec<pb::SessionChange>) -> RpcResult<pb::SessionRef> {
+    /// The session of a path, as it is now.
+    fn session_of(&self, path: &SchedulerPath) -> RpcResult<pb::SessionRef> {
         match self.volcano.get(path) {
             Some(VolcanoSession::Open(id)) => Ok(pb::SessionRef {
                 after: self.edge.state.applied_through(&id).unwrap_or(0),
                 id: id.to_string(),
-                changes,
+                changes: Vec::new(),
             }),
             Some(VolcanoSession::Poisoned(text)) => Err(CallError::new(ErrorCode::SessionPoisoned, text.to_string())),
             Some(VolcanoSession::Closed) | None => {
@@ -185,7 +183,7 @@ impl ExtenderFront {
     }
 
     fn against(&self, path: &SchedulerPath) -> RpcResult<pb::EvaluationRef> {
-        let session = self.session_after(path, Vec::new())?;
+        let session = self.session_of(path)?;
         Ok(pb::EvaluationRef {
             target: Some(pb::evaluation_ref::Target::Session(session)),
             ..pb::EvaluationRef::default()
@@ -363,7 +361,7 @@ impl ExtenderFront {
 
     /// Applies a change to the session of a path.
     async fn change(self: &Arc<Self>, path: &SchedulerPath, change: SessionChange) -> RpcResult<()> {
-        let session = self.session_after(path, Vec::new())?;
+        let session = self.session_of(path)?;
         let edge = Arc::clone(&self.edge);
         let step = move || -> RpcResult<()> {
             edge.state.step_session(&session.id, session.after, &[change])?;
