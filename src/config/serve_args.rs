@@ -235,36 +235,10 @@ fn read_file(path: &Path, problems: &mut Vec<SettingProblem>) -> SettingLayer {
         setting: setting.to_owned(),
         message,
     };
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) => {
-            problems.push(problem(Mark::START, "", format!("cannot be read: {error}")));
-            return SettingLayer::new();
-        }
-    };
-    let limits = YamlLimits {
-        bytes: MAX_FILE_BYTES,
-        ..YamlLimits::default()
-    };
-    let entries = match yaml::read(&text, &limits) {
-        Ok(YamlNode {
-            value: YamlValue::Map(entries),
-            ..
-        }) => entries,
-        // An empty file sets nothing.
-        Ok(YamlNode {
-            value: YamlValue::Null, ..
-        }) => Vec::new(),
-        Ok(YamlNode { value, mark }) => {
-            let message = format!("a settings file is a map of settings, not {}", value.kind());
-            problems.push(problem(mark, "", message));
-            return SettingLayer::new();
-        }
-        Err(error) => {
-            problems.push(problem(error.mark, "", error.message));
-            return SettingLayer::new();
-        }
-    };
+    let entries = read_entries(path).unwrap_or_else(|(mark, message)| {
+        problems.push(problem(mark, "", message));
+        Vec::new()
+    });
     let mut given = SettingLayer::new();
     for (key, node) in entries {
         let name = text_of(&key.value).unwrap_or_default();
@@ -284,6 +258,30 @@ fn read_file(path: &Path, problems: &mut Vec<SettingProblem>) -> SettingLayer {
         }
     }
     given
+}
+
+/// Entries of a settings file, or what is wrong with all of it, and where.
+fn read_entries(path: &Path) -> Result<Vec<(YamlNode, YamlNode)>, (Mark, String)> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|error| (Mark::START, format!("cannot be read: {error}")))?;
+    let limits = YamlLimits {
+        bytes: MAX_FILE_BYTES,
+        ..YamlLimits::default()
+    };
+    match yaml::read(&text, &limits).map_err(|error| (error.mark, error.message))? {
+        YamlNode {
+            value: YamlValue::Map(entries),
+            ..
+        } => Ok(entries),
+        // An empty file sets nothing.
+        YamlNode {
+            value: YamlValue::Null, ..
+        } => Ok(Vec::new()),
+        YamlNode { value, mark } => {
+            let message = format!("a settings file is a map of settings, not {}", value.kind());
+            Err((mark, message))
+        }
+    }
 }
 
 fn setting_values(value: &YamlValue) -> Option<Vec<String>> {

@@ -39,27 +39,17 @@ pub(super) enum CallWork {
 }
 
 impl CallWork {
-    /// Maximum number of task-node pairs in the response.
-    fn most_pairs(self, context: &EvaluationContext) -> usize {
-        match self {
-            CallWork::Pairs { tasks, width, ahead } => {
-                let width = width.unwrap_or(context.cluster_state().slots() as usize);
-                tasks.saturating_mul(width).saturating_mul(ahead.saturating_add(1))
-            }
-            CallWork::PluginStates => 0,
-        }
-    }
-
-    /// True if the call is evaluated on the async thread that read it.
-    fn is_small(self, context: &EvaluationContext) -> bool {
-        match self {
-            CallWork::Pairs { tasks, width, ahead } => {
-                let width = width.unwrap_or(context.cluster_state().slots() as usize);
-                let pairs = tasks.saturating_mul(width).saturating_mul(weight_ahead(ahead));
-                tasks <= MAX_ASYNC_TASKS && pairs <= MAX_ASYNC_PAIRS && context.has_plugin_states()
-            }
-            CallWork::PluginStates => false,
-        }
+    /// Maximum number of task-node pairs in the response, and true if the call is evaluated on the async thread that read it.
+    fn size(self, context: &EvaluationContext) -> (usize, bool) {
+        let CallWork::Pairs { tasks, width, ahead } = self else {
+            return (0, false);
+        };
+        let width = width.unwrap_or(context.cluster_state().slots() as usize);
+        let pairs = tasks.saturating_mul(width);
+        let is_small = tasks <= MAX_ASYNC_TASKS
+            && pairs.saturating_mul(weight_ahead(ahead)) <= MAX_ASYNC_PAIRS
+            && context.has_plugin_states();
+        (pairs.saturating_mul(ahead.saturating_add(1)), is_small)
     }
 }
 
@@ -107,9 +97,8 @@ impl ServerContext {
     ) -> RpcResult<C::Response> {
         let mut room = ResponseRoom::of_call();
         let context = self.resolve(against?).await?;
-        let work = call.work(&context);
-        let is_small = work.is_small(&context) && call.object_bytes() <= MAX_ASYNC_OBJECT_BYTES;
-        let pairs = work.most_pairs(&context);
+        let (pairs, is_small) = call.work(&context).size(&context);
+        let is_small = is_small && call.object_bytes() <= MAX_ASYNC_OBJECT_BYTES;
         let (least_bytes, applied) = (call.least_bytes(&context), context.applied_through());
         let decided = if is_small {
             evaluate(call, &self, &context, &CancellationToken::default())?

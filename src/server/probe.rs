@@ -90,13 +90,12 @@ impl HealthProbe {
     /// Checks that readiness depends on, and others that operators should see.
     pub fn checks(&self) -> Vec<HealthCheck> {
         let draining = *self.draining.borrow();
-        let mut checks = vec![HealthCheck::new(
-            "serving",
-            !draining,
-            if draining { "draining" } else { "yes" }.to_owned(),
-        )];
-        checks.push(self.writer_check());
-        checks.push(self.store_check());
+        let serving = if draining { "draining" } else { "yes" };
+        let mut checks = vec![
+            HealthCheck::new("serving", !draining, serving),
+            self.writer_check(),
+            self.store_check(),
+        ];
         checks.extend(self.policy_checks());
         checks.extend(self.policy_file_check());
         checks.extend(self.tls_check());

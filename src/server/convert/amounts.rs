@@ -50,10 +50,6 @@ impl ResourceInterner for QueryResourceNames {
     fn others(&mut self) -> Option<ResourceId> {
         None
     }
-
-    fn offers(&self) -> u64 {
-        self.table.offers()
-    }
 }
 
 impl WireReader<'_> {

@@ -69,10 +69,6 @@ impl ResourceInterner for SharedResourceNames<'_> {
     fn others(&mut self) -> Option<ResourceId> {
         self.shared.intern_others().ok()
     }
-
-    fn offers(&self) -> u64 {
-        self.first.offers()
-    }
 }
 
 /// Checks the name of a source, which is a label of metrics and a line of pages that operators read in terminals.
@@ -114,7 +110,7 @@ fn read_kinds(kind: i32, source_kind: i32) -> RpcResult<(BatchKind, SourceKind)>
 /// The batch as a whole is invalid.
 pub(crate) fn read_batch(
     batch: pb::Batch,
-    names: &mut dyn ResourceInterner,
+    names: &mut SharedResourceNames<'_>,
     declared: &ReadOptions,
     (stored_labels, compatibility): (LabelKinds, Compatibility),
 ) -> RpcResult<Batch> {
@@ -165,7 +161,7 @@ pub(crate) fn read_batch(
         name => Some(read_compatibility("batch.pod_release", name)?.release()),
     };
     let most = limit.saturating_sub(others);
-    let offers = names.offers();
+    let offers = names.first.offers();
     let mut reader = WireReader::new(names, declared, compatibility).keeping(stored_labels);
     let too_large = |records: usize| too_large(records.saturating_add(others));
     read_cluster("batch.put", put, most, &too_large, &mut reader, &mut batch)?;

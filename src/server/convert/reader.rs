@@ -26,9 +26,6 @@ pub trait ResourceInterner {
 
     /// Id that names share which have no place. `None`: such a name is refused.
     fn others(&mut self) -> Option<ResourceId>;
-
-    /// Number of names that became offered so far.
-    fn offers(&self) -> u64;
 }
 
 /// Options for reading records: only labels and annotations that plugins declare are stored, and everything is within
