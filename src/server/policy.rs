@@ -209,7 +209,7 @@ impl ServerContext {
         dry_run: bool,
     ) -> RpcResult<pb::ReloadPolicyResponse> {
         if !dry_run {
-            let details = reload_details(&reloaded, ("origin", origin.to_owned()));
+            let details = reload_details(&reloaded, origin.to_owned());
             audited.record(AuditOutcome::of_reload(&reloaded), details);
             self.metrics.record_reload(origin, &reloaded);
         }

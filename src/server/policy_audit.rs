@@ -26,12 +26,9 @@ impl AuditOutcome {
     }
 }
 
-/// Version, hash and difference of a document to activate, or the reason of its rejection.
-pub(super) fn reload_details(
-    reloaded: &Result<ReloadedPolicy, PolicyError>,
-    (name, more): (&'static str, String),
-) -> AuditDetails {
-    let mut details: AuditDetails = vec![(name, more.into())];
+/// Origin, version, hash and difference of a document to activate, or the reason of its rejection.
+pub(super) fn reload_details(reloaded: &Result<ReloadedPolicy, PolicyError>, origin: String) -> AuditDetails {
+    let mut details: AuditDetails = vec![("origin", origin.into())];
     match reloaded {
         Ok(reloaded) => {
             let in_force = &reloaded.version.in_force;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::convert::evaluation_ref::DEFAULT_POLICY;
@@ -119,7 +120,7 @@ impl PolicyFile {
             known_by: if by_hangup { "sighup" } else { "file" },
             address: String::new(),
             target: DEFAULT_POLICY.to_owned(),
-            details: reload_details(&reloaded, ("origin", target)),
+            details: reload_details(&reloaded, target),
         });
         reloaded.map(drop)
     }
@@ -223,29 +224,17 @@ pub(crate) async fn reload_policy(
     }
 }
 
-/// Receiver of SIGHUP, where the system has it. From its making on, the signal no longer ends the process.
+/// Receiver of SIGHUP. From its making on, the signal no longer ends the process.
 #[derive(Debug)]
-pub(crate) struct HangupSignal {
-    #[cfg(unix)]
-    signal: Option<tokio::signal::unix::Signal>,
-}
+pub(crate) struct HangupSignal(Option<Signal>);
 
 impl HangupSignal {
     pub(crate) fn new() -> Self {
-        #[cfg(unix)]
-        {
-            use tokio::signal::unix::{SignalKind, signal};
-            Self {
-                signal: signal(SignalKind::hangup()).ok(),
-            }
-        }
-        #[cfg(not(unix))]
-        Self {}
+        Self(signal(SignalKind::hangup()).ok())
     }
 
     async fn received(&mut self) {
-        #[cfg(unix)]
-        if let Some(signal) = &mut self.signal
+        if let Some(signal) = &mut self.0
             && signal.recv().await.is_some()
         {
             tracing::info!("SIGHUP: the policy file is read again");
