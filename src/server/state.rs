@@ -10,7 +10,7 @@ use tonic::{Request, Status, Streaming};
 
 use pumice_engine::model::{ClusterState, ErrorCode};
 use pumice_engine::plugins;
-use pumice_state::{ForgetSource, ForgottenSource, SourceKind, SourceStatus, StoreStatus};
+use pumice_state::{ForgetSource, ForgottenSource, SourceStatus, StoreStatus};
 
 use super::ServerContext;
 use super::connection::CallScope;
@@ -262,15 +262,11 @@ fn source_status(status: &SourceStatus) -> pb::SourceStatus {
         basis,
         awaited: _,
     } = status;
-    let kind = match kind {
-        SourceKind::Live => pb::SourceKind::Live,
-        SourceKind::File => pb::SourceKind::File,
-    };
     pb::SourceStatus {
         position: Some(position.write()),
         silence: silence.map(duration),
         synced: *synced,
-        kind: kind.into(),
+        kind: kind.write().into(),
         stale: *stale,
         without_node_labels: basis.dropped_labels.nodes,
         without_task_labels: basis.dropped_labels.tasks,

@@ -21,7 +21,7 @@ use pumice_state::{
 use super::objects::{kinds_with_records, pod_rules, record_kind};
 use super::policy::read_compatibility;
 use super::reader::{ReadOptions, ReadProblems, ResourceInterner, WireReader};
-use super::wire::Wire;
+use super::wire::{Wire, read_known};
 
 /// Bytes of a field and of a message that are kept of an unreadable record.
 const MAX_TEXT_BYTES: usize = 1_024;
@@ -86,23 +86,6 @@ fn check_source(source: &str, limit: usize) -> RpcResult<()> {
     }
 }
 
-/// Reads the kind of a batch and the kind of its source.
-fn read_kinds(kind: i32, source_kind: i32) -> RpcResult<(BatchKind, SourceKind)> {
-    let invalid = |field: &str, value: i32| CallError::unknown_value(&format!("batch.{field}"), value);
-    let read_kind = match pb::BatchKind::try_from(kind) {
-        Ok(pb::BatchKind::Unspecified | pb::BatchKind::Delta) => BatchKind::Delta,
-        Ok(pb::BatchKind::FullSyncPart) => BatchKind::FullSyncPart,
-        Ok(pb::BatchKind::FullSyncLast) => BatchKind::FullSyncLast,
-        Err(_) => return Err(invalid("kind", kind)),
-    };
-    let read_source_kind = match pb::SourceKind::try_from(source_kind) {
-        Ok(pb::SourceKind::Unspecified | pb::SourceKind::Live) => SourceKind::Live,
-        Ok(pb::SourceKind::File) => SourceKind::File,
-        Err(_) => return Err(invalid("source_kind", source_kind)),
-    };
-    Ok((read_kind, read_source_kind))
-}
-
 /// Reads a batch for policies whose strictest compatibility is `compatibility`. Kinds of records in `stored_labels`
 /// keep all labels; other records keep the labels that plugins name. An unreadable record is rejected alone.
 ///
@@ -128,7 +111,8 @@ pub(crate) fn read_batch(
         pod_release,
     } = batch;
     check_source(&source, declared.limits.name_bytes)?;
-    let (kind, source_kind) = read_kinds(kind, source_kind)?;
+    let kind = read_known::<pb::BatchKind, BatchKind>("batch.kind", kind)?;
+    let source_kind = read_known::<pb::SourceKind, SourceKind>("batch.source_kind", source_kind)?;
     let (remove, removed_uids) = read_removals(remove.unwrap_or_default())?;
     let put = put.unwrap_or_default();
     let limit = declared.limits.batch_records;

@@ -189,18 +189,6 @@ pub(crate) enum NodeEncoding {
 }
 
 impl NodeEncoding {
-    /// Reads the encoding of a request.
-    ///
-    /// # Errors
-    /// The encoding is unknown to this server.
-    pub(crate) fn read(encoding: i32) -> RpcResult<Self> {
-        match pb::NodeEncoding::try_from(encoding) {
-            Ok(pb::NodeEncoding::Unspecified | pb::NodeEncoding::Names) => Ok(Self::Names),
-            Ok(pb::NodeEncoding::Slots) => Ok(Self::Slots),
-            Err(_) => Err(CallError::unknown_value("node_encoding", encoding)),
-        }
-    }
-
     /// Limit of the task-node pairs in a response, with its name.
     pub(super) fn pair_limit(self, limits: &EdgeLimits) -> (&'static str, usize) {
         match self {

@@ -17,6 +17,7 @@ use super::amounts::QueryResourceNames;
 use super::nodes::NodeEncoding;
 use super::query::{self, DEFAULT_SAMPLES, NamelessTask, QueryBasis};
 use super::reader::{WireReader, check_name};
+use super::wire::read_known;
 
 /// Rejects a commit without a key, and a key without a commit.
 fn check_commit_key(effect: pb::PlaceEffect, key: &str, limits: &EdgeLimits) -> RpcResult<()> {
@@ -76,7 +77,7 @@ impl PlaceCall {
         let groups = request.groups.len();
         check_limit(groups, "tasks", limits.tasks, || format!("groups: {groups} groups"))?;
         let tasks = request.groups.iter().map(group_size).fold(0, usize::saturating_add);
-        let encoding = NodeEncoding::read(request.node_encoding)?;
+        let encoding = read_known::<pb::NodeEncoding, NodeEncoding>("node_encoding", request.node_encoding)?;
         for (name, limit) in [("place_tasks", limits.place_tasks), encoding.pair_limit(limits)] {
             check_limit(tasks, name, limit, || {
                 format!("groups: {tasks} tasks to place in one call")

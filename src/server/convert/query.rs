@@ -7,13 +7,14 @@ use std::sync::Arc;
 use crate::limits::weight_ahead;
 use crate::server::pb;
 use crate::server::status::{CallError, RpcResult, check_limit};
-use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
+use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ScoreQuery};
 use pumice_engine::model::{ClusterState, ErrorCode, Problem, ResourceTable, TaskRecord, TaskShape};
 use pumice_engine::policy::Compatibility;
 
 use super::amounts::QueryResourceNames;
 use super::nodes::{NodeEncoding, NodeSetReader};
 use super::reader::{ReadOptions, WireReader};
+use super::wire::read_known;
 
 /// Number of rejected nodes shown per rejection if the request gives none.
 pub(crate) const DEFAULT_SAMPLES: u32 = 3;
@@ -112,11 +113,14 @@ fn read_shared(asked: pb::FilterRequest, basis: QueryBasis<'_>) -> RpcResult<(No
         resources,
         candidates,
         plugins: read_plugins(plugins, limits.plugins)?,
-        resource_fit: read_resource_fit(resource_fit)?,
+        resource_fit: read_known::<pb::ResourceFit, _>("resource_fit", resource_fit)?,
         samples: (samples.unwrap_or(DEFAULT_SAMPLES) as usize).min(limits.samples),
-        detail: read_detail(detail)?,
+        detail: read_known::<pb::FilterDetail, _>("detail", detail)?,
     };
-    Ok((query, NodeEncoding::read(node_encoding)?))
+    Ok((
+        query,
+        read_known::<pb::NodeEncoding, _>("node_encoding", node_encoding)?,
+    ))
 }
 
 /// Reads the plugins that a request names.
@@ -143,30 +147,12 @@ fn read_ahead(ahead: u32, limit: Option<u32>, most: usize) -> RpcResult<usize> {
     Ok(ahead)
 }
 
-fn read_resource_fit(fit: i32) -> RpcResult<ResourceFit> {
-    match pb::ResourceFit::try_from(fit) {
-        Ok(pb::ResourceFit::Unspecified | pb::ResourceFit::FutureIdle) => Ok(ResourceFit::FutureIdle),
-        Ok(pb::ResourceFit::Idle) => Ok(ResourceFit::Idle),
-        Ok(pb::ResourceFit::None) => Ok(ResourceFit::None),
-        Err(_) => Err(CallError::unknown_value("resource_fit", fit)),
-    }
-}
-
 /// Detail of the Filter result of a request of Score. With a limit, a caller that names no detail gets no sets of nodes: they
 /// would be larger than the result.
 fn default_filter_detail(detail: i32, limit: Option<u32>) -> i32 {
     match pb::FilterDetail::try_from(detail) {
         Ok(pb::FilterDetail::Unspecified) if limit.is_some() => pb::FilterDetail::Samples.into(),
         _ => detail,
-    }
-}
-
-fn read_detail(detail: i32) -> RpcResult<FilterDetail> {
-    match pb::FilterDetail::try_from(detail) {
-        Ok(pb::FilterDetail::Unspecified | pb::FilterDetail::Nodes) => Ok(FilterDetail::Nodes),
-        Ok(pb::FilterDetail::Samples) => Ok(FilterDetail::Samples),
-        Ok(pb::FilterDetail::Counts) => Ok(FilterDetail::Counts),
-        Err(_) => Err(CallError::unknown_value("detail", detail)),
     }
 }
 

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::nodes::NodeEncoding;
 use crate::server::pb;
+use crate::server::status::{CallError, RpcResult};
 use pumice_engine::cycle::TaskPlacement;
+use pumice_engine::decide::{FilterDetail, ResourceFit};
 use pumice_engine::devices::{DeviceMask, MAX_DEVICES, device_indices};
 use pumice_engine::model::constraints::{
     DeviceRequest, HostPort, LabelSelector, NodeDevices, NodeImage, NodeSelectorTerm, PodAffinityTerm, PodTerms,
@@ -12,6 +15,7 @@ use pumice_engine::model::constraints::{
 };
 use pumice_engine::model::{JobPhase, NodeGroupLists, PreemptionPolicy, QueueState, TaskStatus, TextMap};
 use pumice_engine::{Revision, SourcePosition};
+use pumice_state::{BatchKind, SourceKind};
 
 /// Value of the model that is a `T` on the wire.
 pub(in crate::server) trait Wire<T> {
@@ -114,17 +118,31 @@ wire_weighted! {
 }
 
 wire_enums! {
+    BatchKind { Delta = Delta | Unspecified, FullSyncPart = FullSyncPart, FullSyncLast = FullSyncLast }
+    FilterDetail { Nodes = Nodes | Unspecified, Samples = Samples, Counts = Counts }
     JobPhase {
         Unspecified = Unspecified, Pending = Pending, Inqueue = Inqueue, Running = Running, Unknown = Unknown,
         Completed = Completed
     }
+    NodeEncoding { Names = Names | Unspecified, Slots = Slots }
     PreemptionPolicy { OfClass = Unspecified, Never = Never, LowerPriority = LowerPriority }
     QueueState { Unspecified = Unspecified, Open = Open, Closed = Closed, Closing = Closing, Unknown = Unknown }
+    ResourceFit { FutureIdle = FutureIdle | Unspecified, Idle = Idle, None = None }
+    SourceKind { Live = Live | Unspecified, File = File }
     TaskStatus {
         Pending = Pending | Unspecified, Allocated = Allocated, Pipelined = Pipelined, Binding = Binding,
         Bound = Bound, Running = Running, Releasing = Releasing, Succeeded = Succeeded, Failed = Failed,
         Unknown = Unknown
     }
+}
+
+/// Reads a value of an enumeration.
+///
+/// # Errors
+/// This server does not know the number.
+pub(super) fn read_known<E: TryFrom<i32>, M: Wire<E>>(field: &str, number: i32) -> RpcResult<M> {
+    let known = E::try_from(number).map(M::read);
+    known.map_err(|_| CallError::unknown_value(field, number))
 }
 
 impl Wire<String> for Arc<str> {
