@@ -238,7 +238,7 @@ impl AccessKeeper {
             FileLook::Unreadable(error) => self.refuse(error),
             FileLook::InForce => {
                 if self.problem.swap(None).is_some() {
-                    self.metrics.security.set_identities_refused(false);
+                    self.metrics.security.identities.set_refused(false);
                     tracing::info!("the files of identities are again those that are in force");
                 }
             }
@@ -246,7 +246,7 @@ impl AccessKeeper {
                 Ok(table) => {
                     self.table.store(Some(Arc::new(table)));
                     self.problem.store(None);
-                    self.metrics.security.record_identity_reload(true);
+                    self.metrics.security.identities.record_reload(true);
                     self.report("changed identities are in force");
                     looks.put_in_force(content);
                 }
@@ -260,7 +260,7 @@ impl AccessKeeper {
             return;
         }
         tracing::error!(%error, "the files of identities are refused; the former ones stay in force");
-        self.metrics.security.record_identity_reload(false);
+        self.metrics.security.identities.record_reload(false);
         self.problem.store(Some(Arc::new(error)));
     }
 }

@@ -1,14 +1,12 @@
 //! Metrics of TLS, of roles and of the audit log.
 
-use std::sync::atomic::AtomicU64;
-
 use prometheus_client::encoding::EncodeLabelValue;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use pumice_live::TokenVerdict;
 
 use super::LabelledCounter;
+use super::integer_gauge::IntegerGauge;
 use crate::access::AccessRejectionKind;
 
 /// Codes of calls that were rejected because of their callers.
@@ -24,12 +22,6 @@ enum FileOutcome {
     rejected,
 }
 
-impl FileOutcome {
-    fn of(accepted: bool) -> Self {
-        if accepted { Self::accepted } else { Self::rejected }
-    }
-}
-
 /// Outcome of a TLS handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
@@ -42,17 +34,38 @@ pub(crate) enum HandshakeOutcome {
     timed_out,
 }
 
-type SecondsGauge = Gauge<u64, AtomicU64>;
+/// Metrics of files that are read again when they change.
+#[derive(Debug, Default)]
+pub(crate) struct FileMetrics {
+    reloads: LabelledCounter<FileOutcome>,
+    refused: IntegerGauge,
+}
+
+impl FileMetrics {
+    /// Records changed files.
+    pub(crate) fn record_reload(&self, accepted: bool) {
+        let outcome = if accepted {
+            FileOutcome::accepted
+        } else {
+            FileOutcome::rejected
+        };
+        self.reloads.get_or_create(&[("outcome", outcome)]).inc();
+        self.set_refused(!accepted);
+    }
+
+    /// Sets whether the files on disk are rejected.
+    pub(crate) fn set_refused(&self, refused: bool) {
+        self.refused.set(refused.into());
+    }
+}
 
 /// Metrics of TLS, of roles and of the audit log.
 #[derive(Debug, Default)]
 pub(crate) struct SecurityMetrics {
-    tls_reloads: LabelledCounter<FileOutcome>,
-    tls_refused: SecondsGauge,
-    certificate_end: SecondsGauge,
+    pub(crate) tls: FileMetrics,
+    pub(crate) identities: FileMetrics,
+    certificate_end: IntegerGauge,
     handshakes: LabelledCounter<HandshakeOutcome>,
-    identity_reloads: LabelledCounter<FileOutcome>,
-    identities_refused: SecondsGauge,
     rejections: LabelledCounter<&'static str>,
     reviews: LabelledCounter<&'static str>,
     lost_audit: Counter,
@@ -61,9 +74,9 @@ pub(crate) struct SecurityMetrics {
 impl SecurityMetrics {
     pub(super) fn register(&self, own: &mut Registry) {
         let help = "Changed files of TLS, by outcome";
-        own.register("tls_reloads", help, self.tls_reloads.clone());
+        own.register("tls_reloads", help, self.tls.reloads.clone());
         let help = "1 if the TLS files on disk were rejected and the previous files are active, else 0";
-        own.register("tls_rejected", help, self.tls_refused.clone());
+        own.register("tls_rejected", help, self.tls.refused.clone());
         let help = "End of the server certificate's validity, since 1970; 0 without TLS";
         own.register_with_unit(
             "tls_certificate_end_time",
@@ -74,9 +87,9 @@ impl SecurityMetrics {
         let help = "TLS handshakes, by outcome";
         own.register("tls_handshakes", help, self.handshakes.clone());
         let help = "Changed files of identities, by outcome";
-        own.register("identity_reloads", help, self.identity_reloads.clone());
+        own.register("identity_reloads", help, self.identities.reloads.clone());
         let help = "1 if the identities files on disk were rejected and the previous files are active, else 0";
-        own.register("identities_rejected", help, self.identities_refused.clone());
+        own.register("identities_rejected", help, self.identities.refused.clone());
         let help = "Lines of the audit log that were lost";
         own.register("audit_lost_lines", help, self.lost_audit.clone());
         let help = "Calls and pages rejected because of their callers, by code";
@@ -87,8 +100,9 @@ impl SecurityMetrics {
             drop(self.reviews.get_or_create(&[("outcome", outcome)]));
         }
         for outcome in [FileOutcome::accepted, FileOutcome::rejected] {
-            drop(self.tls_reloads.get_or_create(&[("outcome", outcome)]));
-            drop(self.identity_reloads.get_or_create(&[("outcome", outcome)]));
+            for files in [&self.tls, &self.identities] {
+                drop(files.reloads.get_or_create(&[("outcome", outcome)]));
+            }
         }
         for code in REJECTION_CODES {
             drop(self.rejections.get_or_create(&[("code", code)]));
@@ -100,30 +114,6 @@ impl SecurityMetrics {
         ] {
             drop(self.handshakes.get_or_create(&[("outcome", outcome)]));
         }
-    }
-
-    /// Records changed TLS files.
-    pub(crate) fn record_tls_reload(&self, accepted: bool) {
-        let outcome = FileOutcome::of(accepted);
-        self.tls_reloads.get_or_create(&[("outcome", outcome)]).inc();
-        self.set_tls_refused(!accepted);
-    }
-
-    /// Sets whether the TLS files on disk are rejected.
-    pub(crate) fn set_tls_refused(&self, refused: bool) {
-        self.tls_refused.set(refused.into());
-    }
-
-    /// Records changed identities files.
-    pub(crate) fn record_identity_reload(&self, accepted: bool) {
-        let outcome = FileOutcome::of(accepted);
-        self.identity_reloads.get_or_create(&[("outcome", outcome)]).inc();
-        self.set_identities_refused(!accepted);
-    }
-
-    /// Sets whether the identities files on disk are rejected.
-    pub(crate) fn set_identities_refused(&self, refused: bool) {
-        self.identities_refused.set(refused.into());
     }
 
     /// Records a call or a page that was rejected because of its caller.

@@ -104,7 +104,7 @@ impl TlsKeeper {
             FileLook::Unreadable(error) => self.refuse(error),
             FileLook::InForce => {
                 if self.problem.swap(None).is_some() {
-                    self.metrics.security.set_tls_refused(false);
+                    self.metrics.security.tls.set_refused(false);
                     tracing::info!("the files of TLS are again those that are in force");
                 }
             }
@@ -112,7 +112,7 @@ impl TlsKeeper {
                 Ok(material) => {
                     self.material.store(Arc::new(material));
                     self.problem.store(None);
-                    self.metrics.security.record_tls_reload(true);
+                    self.metrics.security.tls.record_reload(true);
                     self.report("changed files of TLS are in force for new connections");
                     looks.put_in_force(content);
                 }
@@ -126,7 +126,7 @@ impl TlsKeeper {
             return;
         }
         tracing::error!(%error, "the files of TLS are refused; the former ones stay in force");
-        self.metrics.security.record_tls_reload(false);
+        self.metrics.security.tls.record_reload(false);
         self.problem.store(Some(Arc::new(error)));
     }
 
