@@ -1,14 +1,16 @@
 //! Gauges of the process.
 
+use std::fs;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use rustix::process::{Resource, getrlimit};
 
-use super::integer_gauge::IntegerGauge;
-use super::process::ProcessStats;
+use super::integer_gauge::{IntegerGauge, count};
+use super::process::{TICKS_PER_SECOND, boot_seconds, resident_bytes, stat_fields};
 
 /// Metrics that are read from the operating system when the page is requested.
 #[derive(Debug, Default)]
@@ -40,23 +42,20 @@ impl ProcessGauges {
 
     /// Reads what the process uses; `uptime`: time since its start.
     pub(super) fn read(&self, uptime: Duration) {
-        let ProcessStats {
-            resident_bytes,
-            cpu_seconds,
-            threads,
-            open_files,
-            max_open_files,
-            virtual_bytes,
-            start_seconds,
-        } = ProcessStats::now();
+        let [user, system, threads, begin, virtual_bytes] = stat_fields();
         self.uptime.set(uptime.as_secs_f64());
-        self.resident.set(resident_bytes.unwrap_or_default());
+        self.resident.set(resident_bytes().unwrap_or_default());
         self.threads.set(threads.unwrap_or_default());
-        self.files.set(open_files.unwrap_or_default());
-        self.max_files.set(max_open_files.unwrap_or_default());
+        let files = fs::read_dir("/proc/self/fd");
+        self.files.set(files.map_or(0, |files| count(files.count())));
+        self.max_files
+            .set(getrlimit(Resource::Nofile).current.unwrap_or_default());
         self.virtual_memory.set(virtual_bytes.unwrap_or_default());
-        self.start.set(start_seconds.unwrap_or_default());
-        let more = cpu_seconds.unwrap_or_default() - self.cpu.get();
+        let start = begin.zip(boot_seconds());
+        let start = start.map(|(ticks, boot)| boot as f64 + ticks as f64 / TICKS_PER_SECOND);
+        self.start.set(start.unwrap_or_default());
+        let ticks = user.zip(system).map_or(0, |(user, system)| user + system);
+        let more = ticks as f64 / TICKS_PER_SECOND - self.cpu.get();
         if more > 0.0 {
             self.cpu.inc_by(more);
         }
