@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -19,6 +19,7 @@ use super::request_body::malformed;
 use super::retries::{RetryRecord, RetryTurns};
 use super::shares::HeldShare;
 use super::status::RpcResult;
+use super::task_signal::TaskSignal;
 use super::transport_facts::PendingFacts;
 use super::work_queue::WorkCaller;
 
@@ -55,7 +56,7 @@ pub struct CallerConnection {
     pub(super) turns: ShortLock<RetryTurns>,
     /// Retries of its rejected callers.
     pub(super) retries: ShortLock<RetryRecord>,
-    closing: ShortLock<ClosingState>,
+    closing: TaskSignal,
     /// Time from the opening to the last start of a stream or complete message of a stream, in milliseconds.
     last_stream: AtomicU64,
 }
@@ -71,12 +72,6 @@ pub(super) struct HeldAmounts {
     pub(super) streams: AtomicUsize,
     /// Bytes of requests that are under way, and of responses that are not taken yet.
     pub(super) bytes: AtomicUsize,
-}
-
-#[derive(Debug, Default)]
-struct ClosingState {
-    closed: bool,
-    waker: Option<Waker>,
 }
 
 /// Guard of a call in progress on a connection.
@@ -109,7 +104,7 @@ impl CallerConnection {
             responses: ShortLock::default(),
             turns: ShortLock::default(),
             retries: ShortLock::default(),
-            closing: ShortLock::default(),
+            closing: TaskSignal::default(),
             last_stream: AtomicU64::new(0),
         })
     }
@@ -154,27 +149,12 @@ impl CallerConnection {
 
     /// Makes the transport close the connection.
     pub(crate) fn close(&self) {
-        let waker = self.closing.with(|closing| {
-            closing.closed = true;
-            closing.waker.take()
-        });
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.closing.give();
     }
 
     /// Ready when the connection is to be closed.
     pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Poll<()> {
-        self.closing.with(|closing| {
-            if closing.closed {
-                return Poll::Ready(());
-            }
-            match &mut closing.waker {
-                Some(waker) if waker.will_wake(context.waker()) => {}
-                other => *other = Some(context.waker().clone()),
-            }
-            Poll::Pending
-        })
+        self.closing.poll(context)
     }
 
     /// Notes that a stream of the connection has begun, or has brought a message.
@@ -192,7 +172,7 @@ impl CallerConnection {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.closing.with(|closing| closing.closed)
+        self.closing.is_given()
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,6 +12,7 @@ use super::connection::CallerConnection;
 use super::connection_table::ConnectionTable;
 use super::shares::{HeldShare, SharedLimit};
 use super::status::RpcResult;
+use super::task_signal::TaskSignal;
 use crate::limits::EdgeLimits;
 use pumice_engine::short_lock::ShortLock;
 
@@ -83,13 +83,13 @@ impl MemoryBudget {
             let (age, bytes) = (body.since.elapsed(), body.bytes.load(Ordering::Relaxed));
             let weight = u128::try_from(bytes).unwrap_or_default() * age.as_millis();
             let is_other = asking.is_none_or(|asking| !Arc::ptr_eq(body, asking));
-            let may_go = is_other && age >= GIVE_UP_AGE && !body.given_up.load(Ordering::Relaxed);
+            let may_go = is_other && age >= GIVE_UP_AGE && !body.given_up.is_given();
             (may_go && bytes > 0).then_some((weight, body))
         });
         let Some((_, heaviest)) = old.max_by_key(|(weight, _)| *weight) else {
             return false;
         };
-        heaviest.give_up();
+        heaviest.given_up.give();
         true
     }
 
@@ -110,8 +110,8 @@ impl MemoryBudget {
 pub(super) struct SlowBody {
     since: Instant,
     bytes: AtomicUsize,
-    given_up: AtomicBool,
-    waker: ShortLock<Option<Waker>>,
+    /// Given when the body is given up for the sake of others.
+    pub(super) given_up: TaskSignal,
 }
 
 impl SlowBody {
@@ -119,32 +119,13 @@ impl SlowBody {
         Arc::new(Self {
             since: Instant::now(),
             bytes: AtomicUsize::new(0),
-            given_up: AtomicBool::new(false),
-            waker: ShortLock::default(),
+            given_up: TaskSignal::default(),
         })
     }
 
     /// Sets the number of received bytes.
     pub(super) fn set_bytes(&self, bytes: usize) {
         self.bytes.store(bytes, Ordering::Relaxed);
-    }
-
-    fn give_up(&self) {
-        self.given_up.store(true, Ordering::Release);
-        let waker = self.waker.with(Option::take);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Ready when the body is given up for the sake of others.
-    pub(super) fn poll_given_up(&self, context: &Context<'_>) -> Poll<()> {
-        self.waker.with(|waker| *waker = Some(context.waker().clone()));
-        if self.given_up.load(Ordering::Acquire) {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
     }
 }
 

@@ -39,6 +39,7 @@ mod state_errors;
 mod state_intake;
 pub mod status;
 mod stream_body;
+mod task_signal;
 #[cfg(test)]
 mod tests;
 mod throttle;

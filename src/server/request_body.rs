@@ -213,7 +213,7 @@ impl BodyReceiver {
         };
         tokio::select! {
             filled = filling => filled,
-            () = poll_fn(|context| progress.poll_given_up(context)) => Err(waiting.rejection(ShareError::Full)),
+            () = poll_fn(|context| progress.given_up.poll(context)) => Err(waiting.rejection(ShareError::Full)),
             () = sleep(self.time) => Err(self.too_slow()),
         }
     }

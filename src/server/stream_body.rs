@@ -159,7 +159,7 @@ impl StreamBody {
         let Some((entry, timer)) = &mut self.open else {
             return Poll::Pending;
         };
-        if entry.body.poll_given_up(context).is_ready() {
+        if entry.body.given_up.poll(context).is_ready() {
             return Poll::Ready(self.share.rejection(ShareError::Full));
         }
         timer.as_mut().poll(context).map(|()| self.receiver.too_slow())
