@@ -34,8 +34,10 @@ pub trait Plugin: Debug + Send + Sync {
     /// Hooks that the plugin registers; the others are never called.
     fn hooks(&self) -> PluginHooks;
 
-    /// Arguments after defaults and repairs, in the spelling of the policy document.
-    fn effective_arguments(&self) -> YamlValue;
+    /// Arguments after defaults and repairs, in the spelling of the policy document; null: the plugin has none.
+    fn effective_arguments(&self) -> YamlValue {
+        YamlValue::Null
+    }
 
     /// Prepares the scores of a task class; `None`: 0 on every node.
     ///

@@ -26,7 +26,9 @@ pub type PreparedHook<H> = Result<Option<Box<H>>, Problem>;
 /// Prepared score of one task class.
 pub trait NodeScorer {
     /// Names of the score's parts in the order of their sum, at most [`MAX_PARTS`]; one empty name: the whole plugin.
-    fn parts(&self) -> &[&'static str];
+    fn parts(&self) -> &[&'static str] {
+        &[""]
+    }
 
     /// Fills one column per part. Places without a node may get any finite value.
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]);

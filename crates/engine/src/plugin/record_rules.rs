@@ -17,7 +17,9 @@ pub trait RecordRules: Debug + Sync {
     fn queue_problem(&self, queue: &QueueRecord) -> Option<Problem>;
 
     /// True if a queue that breaks the rules is rejected even without an earlier good record.
-    fn reject_new_queues(&self) -> bool;
+    fn reject_new_queues(&self) -> bool {
+        false
+    }
 
     /// Problems of all queues, by themselves or because they contradict each other, by name.
     fn queue_problems(&self, cluster_state: &ClusterState) -> Vec<(Arc<str>, Problem)> {
@@ -39,7 +41,10 @@ pub trait RecordRules: Debug + Sync {
     }
 
     /// Warnings about records that a load would pass over in silence.
-    fn warnings(&self, cluster_state: &ClusterState) -> Vec<RecordWarning>;
+    fn warnings(&self, cluster_state: &ClusterState) -> Vec<RecordWarning> {
+        let _ = cluster_state;
+        Vec::new()
+    }
 }
 
 /// Warning about a record that hardly means what its author has in mind.

@@ -172,10 +172,6 @@ impl Plugin for Binpack {
 struct BinpackScorer(StrategyMean);
 
 impl NodeScorer for BinpackScorer {
-    fn parts(&self) -> &[&'static str] {
-        &[""]
-    }
-
     fn outside_inputs(&self) -> Option<HookNumbers> {
         Some(HookNumbers::new())
     }

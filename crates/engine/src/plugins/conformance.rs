@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::{Problem, TaskRecord};
 use crate::plugin::{Plugin, PluginContext, PluginDef, PluginHooks, VictimQuery};
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, ReleaseRules, YamlValue};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, ReleaseRules};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -45,10 +45,6 @@ impl Plugin for Conformance {
             victims: true,
             ..PluginHooks::default()
         }
-    }
-
-    fn effective_arguments(&self) -> YamlValue {
-        YamlValue::Null
     }
 
     fn victims(&self, _: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {

@@ -90,10 +90,6 @@ fn range_numbers(range: Option<(i64, i64)>) -> HookNumbers {
 }
 
 impl NodeScorer for DeviceNodeScorer<'_> {
-    fn parts(&self) -> &[&'static str] {
-        &[""]
-    }
-
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
         let Some(scores) = parts.first_mut() else { return };
         let (is_relative, weight) = (self.scorer.is_relative(), self.scorer.weight());

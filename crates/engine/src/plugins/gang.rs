@@ -10,7 +10,7 @@ use crate::plugin::{
     PluginHooks, TaskGroup, VictimQuery,
 };
 use crate::plugin_state::PluginState;
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, ReleaseRules, YamlValue};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, ReleaseRules};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -181,10 +181,6 @@ impl Plugin for GangPlugin {
             shared_state: Some(JOB_TALLIES),
             ..PluginHooks::default()
         }
-    }
-
-    fn effective_arguments(&self) -> YamlValue {
-        YamlValue::Null
     }
 
     fn build_state(&self, cluster_state: &ClusterState, _: &PluginSwitches) -> Option<Arc<dyn PluginState>> {

@@ -10,7 +10,7 @@ use crate::plugin::{
     VictimKind, VictimQuery,
 };
 use crate::plugin_state::PluginState;
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
+use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -58,10 +58,6 @@ impl Plugin for Priority {
             shared_state: Some(JOB_TALLIES),
             ..PluginHooks::default()
         }
-    }
-
-    fn effective_arguments(&self) -> YamlValue {
-        YamlValue::Null
     }
 
     fn build_state(&self, cluster_state: &ClusterState, _: &PluginSwitches) -> Option<Arc<dyn PluginState>> {

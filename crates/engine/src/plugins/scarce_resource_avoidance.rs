@@ -144,10 +144,6 @@ struct ScarceScorer {
 }
 
 impl NodeScorer for ScarceScorer {
-    fn parts(&self) -> &[&'static str] {
-        &[""]
-    }
-
     fn outside_inputs(&self) -> Option<HookNumbers> {
         Some(HookNumbers::new())
     }

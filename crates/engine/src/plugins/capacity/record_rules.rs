@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::PLUGIN;
 use super::tree::QuotaTree;
 use crate::model::{ClusterState, Problem, QueueRecord};
-use crate::plugin::{RecordRules, RecordWarning};
+use crate::plugin::RecordRules;
 use crate::policy::{Compatibility, Policy, Switch};
 
 /// Rules about parents.
@@ -25,16 +25,8 @@ impl RecordRules for ParentRules {
         None
     }
 
-    fn reject_new_queues(&self) -> bool {
-        false
-    }
-
     fn queue_problems(&self, cluster_state: &ClusterState) -> Vec<(Arc<str>, Problem)> {
         let tree = QuotaTree::of(cluster_state, Compatibility::Corrected);
         tree.problems.into_iter().collect()
-    }
-
-    fn warnings(&self, _: &ClusterState) -> Vec<RecordWarning> {
-        Vec::new()
     }
 }

@@ -154,10 +154,6 @@ fn compared(
 }
 
 impl NodeScorer for AllocationScorer<'_> {
-    fn parts(&self) -> &[&'static str] {
-        &[""]
-    }
-
     fn outside_inputs(&self) -> Option<HookNumbers> {
         Some(HookNumbers::new())
     }

@@ -205,10 +205,6 @@ impl FitPlusMean {
 }
 
 impl NodeScorer for FitPlusMean {
-    fn parts(&self) -> &[&'static str] {
-        &[""]
-    }
-
     fn outside_inputs(&self) -> Option<HookNumbers> {
         Some(HookNumbers::new())
     }

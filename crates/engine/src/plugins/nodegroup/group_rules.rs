@@ -242,11 +242,7 @@ impl GroupScorer<()> {
     }
 }
 
-impl<F: Fn(&NodeChunk, &mut ChunkScores)> NodeScorer for GroupScorer<F> {
-    fn parts(&self) -> &[&'static str] {
-        &[""]
-    }
-
+impl<F: Fn(&NodeChunk, &mut ChunkScores) -> Option<f64>> NodeScorer for GroupScorer<'_, F> {
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
         if let Some(scores) = parts.first_mut() {
             (self.0)(chunk, scores);

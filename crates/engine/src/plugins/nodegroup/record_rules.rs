@@ -25,10 +25,6 @@ impl RecordRules for LimitRules {
         Some(Problem::new(ErrorCode::AnnotationInvalid, field, message))
     }
 
-    fn reject_new_queues(&self) -> bool {
-        false
-    }
-
     fn warnings(&self, cluster_state: &ClusterState) -> Vec<RecordWarning> {
         let queues = cluster_state.queues().iter();
         let broken = queues.filter_map(|(name, stored)| {

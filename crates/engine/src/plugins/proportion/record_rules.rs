@@ -1,8 +1,8 @@
 //! Rules about the weights of queues.
 
 use super::PLUGIN;
-use crate::model::{ClusterState, ErrorCode, Problem, QueueRecord};
-use crate::plugin::{RecordRules, RecordWarning};
+use crate::model::{ErrorCode, Problem, QueueRecord};
+use crate::plugin::RecordRules;
 use crate::policy::{Compatibility, Policy};
 
 /// Rules about weights.
@@ -29,14 +29,5 @@ impl RecordRules for WeightRules {
 
     fn queue_problem(&self, queue: &QueueRecord) -> Option<Problem> {
         weight_problem(queue)
-    }
-
-    /// Decisions name the problem of a queue whose weight does not count.
-    fn reject_new_queues(&self) -> bool {
-        false
-    }
-
-    fn warnings(&self, _: &ClusterState) -> Vec<RecordWarning> {
-        Vec::new()
     }
 }
