@@ -28,6 +28,19 @@ pub struct Reason {
     pub resource: Arc<str>,
 }
 
+impl Reason {
+    /// Reason about no resource in particular.
+    pub fn new(plugin: &str, code: &'static str, message: impl Into<String>, resolution: Resolution) -> Self {
+        Self {
+            plugin: Arc::from(plugin),
+            code,
+            message: message.into(),
+            resolution,
+            resource: Arc::default(),
+        }
+    }
+}
+
 /// Measurement of a reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
@@ -40,6 +53,15 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// Measurement of a plain number.
+    pub fn number(name: impl Into<String>, value: f64) -> Self {
+        Self {
+            name: name.into(),
+            value,
+            unit: "",
+        }
+    }
+
     /// Measurement of a resource: converts an amount from the engine's unit to people's.
     pub fn of_resource(name: impl Into<String>, resource: &str, amount: f64) -> Self {
         let (divisor, unit) = match ResourceKind::of(resource) {

@@ -176,13 +176,7 @@ impl NodeFilter for DeviceFilter {
                 Resolution::Unschedulable,
             ),
         };
-        Reason {
-            plugin: Arc::from(DEF.name),
-            code,
-            message,
-            resolution,
-            resource: Arc::default(),
-        }
+        Reason::new(DEF.name, code, message, resolution)
     }
 
     fn measurements(&self, chunk: &NodeChunk, offset: usize, _: u16) -> Vec<Measurement> {
@@ -195,11 +189,7 @@ impl NodeFilter for DeviceFilter {
                 ("asked of each", f64::from(task.milli)),
             ]
         });
-        let measurement = |(name, value): (&str, f64)| Measurement {
-            name: name.to_owned(),
-            value,
-            unit: "",
-        };
-        measured.into_iter().flatten().map(measurement).collect()
+        let measured = measured.into_iter().flatten();
+        measured.map(|(name, value)| Measurement::number(name, value)).collect()
     }
 }

@@ -195,13 +195,7 @@ impl NodeFilter for GroupFilter<'_> {
             }
             _ => message.to_owned(),
         };
-        Reason {
-            plugin: Arc::from(NAME),
-            code,
-            message,
-            resolution: Resolution::Unresolvable,
-            resource: Arc::default(),
-        }
+        Reason::new(NAME, code, message, Resolution::Unresolvable)
     }
 
     fn has_lasting_reasons(&self) -> bool {

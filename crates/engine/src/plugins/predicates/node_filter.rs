@@ -336,13 +336,7 @@ impl NodeFilter for PodFilter<'_> {
             Some([key, value]) => format!("node(s) had untolerated taint {{{key}: {value}}}"),
             None => message.to_owned(),
         };
-        Reason {
-            plugin: Arc::from(self.plugin),
-            code,
-            message,
-            resolution: kind.resolution(),
-            resource: Arc::from(""),
-        }
+        Reason::new(self.plugin, code, message, kind.resolution())
     }
 
     fn has_lasting_reasons(&self) -> bool {
@@ -354,14 +348,9 @@ impl NodeFilter for PodFilter<'_> {
             return Vec::new();
         }
         let value = |vector| chunk.value(ResourceId::PODS, vector, offset).unwrap_or(0.0);
-        let measurement = |name: &str, value: f64| Measurement {
-            name: name.to_owned(),
-            value,
-            unit: "",
-        };
         vec![
-            measurement("pods", value(NodeVector::Used) + value(NodeVector::Pipelined)),
-            measurement("allocatable pods", value(NodeVector::Allocatable)),
+            Measurement::number("pods", value(NodeVector::Used) + value(NodeVector::Pipelined)),
+            Measurement::number("allocatable pods", value(NodeVector::Allocatable)),
         ]
     }
 }
