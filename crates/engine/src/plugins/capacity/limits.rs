@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::queue_accounts::{
-    QueueBounds, capability_limit, guarantee_sum, limits, optional_vector, unguaranteed,
-};
+use super::super::queue_accounts::{QueueBounds, guarantee_sum, limits, optional_vector, unguaranteed};
 use super::tree::{QuotaTree, ROOT};
 use crate::model::{ClusterState, QueueRecord, ResourceAmounts, ResourceVector, UNLIMITED_AMOUNT, UNLIMITED_SCALAR};
 use crate::policy::Compatibility;
@@ -31,13 +29,7 @@ pub(super) fn flat_bounds<'a>(
     let guaranteed = guarantee_sum(cluster_state, compatibility);
     let free = unguaranteed(total, &ResourceVector::from(&guaranteed), compatibility);
     let queues = cluster_state.queues().iter().map(|(name, stored)| {
-        let mut bounds = QueueBounds::of(&stored.record, compatibility);
-        bounds.capability = stored
-            .record
-            .capability
-            .as_ref()
-            .and_then(|own| capability_limit(own, compatibility));
-        limit_to(&mut bounds, &free);
+        let bounds = QueueBounds::without_tree(&stored.record, &free, compatibility);
         let mut deserved = optional_vector(stored.record.deserved.as_ref(), compatibility);
         deserved.lower_to_limit(&bounds.real_capability);
         let deserved = deserved.larger_of(&bounds.guarantee);
@@ -88,7 +80,7 @@ pub(super) fn tree_bounds<'a>(
                 continue;
             };
             let (bounds, deserved) = own;
-            limit_to(bounds, &free);
+            bounds.limit_to(&free);
             if !is_upstream {
                 // A queue deserves no more than it may hold, as without a tree.
                 deserved.lower_to_limit(&bounds.real_capability);
@@ -104,15 +96,6 @@ pub(super) fn tree_bounds<'a>(
         }
     }
     all.into_iter().map(|row| (row.name, row.own)).collect()
-}
-
-/// Limits a queue to what is free and its guarantee, and to its capability.
-fn limit_to(bounds: &mut QueueBounds, free: &ResourceVector) {
-    bounds.real_capability = free.clone();
-    bounds.real_capability.add(&bounds.guarantee);
-    if let Some(capability) = &bounds.capability {
-        bounds.real_capability.lower_to_limit(capability);
-    }
 }
 
 fn row_of(all: &[TreeRow<'_>], name: &str) -> Option<usize> {

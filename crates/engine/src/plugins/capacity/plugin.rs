@@ -6,18 +6,18 @@ use smallvec::SmallVec;
 
 use super::super::effective_values::{map_entry, value_map};
 use super::super::queue_accounts::{
-    IntegerAmounts, QueueTotals, QuotaLimit, QuotaReason, QuotaState, not_open, opinion, permit_by_vote,
+    IntegerAmounts, QueueLimiter, QueueTotals, QuotaLimit, QuotaReason, QuotaState, not_open, opinion,
 };
 use super::PLUGIN;
-use super::config::QuotaTreeConfig;
+use super::config::{RECLAIM_LEVEL, read_reclaim_level};
 use super::record_rules::ParentRules;
 use super::state::QueueCapacityState;
-use crate::model::{ClusterState, JobRecord, Problem, ResourceVector, TaskRecord};
+use crate::model::{ClusterState, JobRecord, Problem, TaskRecord};
 use crate::plugin::{
     AdmitOpinion, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef, PluginHooks,
-    QueueComparison, QuotaPlugin, Reason, Resolution, Shortfall, VictimKind, VictimQuery,
+    QueueComparison, QuotaPlugin, Reason, Resolution, VictimKind, VictimQuery,
 };
-use crate::plugin_state::{PluginState, PluginStates};
+use crate::plugin_state::PluginState;
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue};
 
 /// Registry entry of the plugin.
@@ -37,8 +37,6 @@ pub(in super::super) const DEF: PluginDef = PluginDef {
     ..PluginDef::new(PLUGIN, compile)
 };
 
-/// Code of a queue that would hold, or hold and reserve, more than it may.
-const OVER_CAPABILITY: &str = "QueueOverCapability";
 /// Code of a queue that has queues below it, and takes no jobs.
 const NOT_A_LEAF: &str = "QueueNotALeaf";
 /// Code of a tree of queues in which something is wrong, so that the reference decides nothing.
@@ -47,7 +45,7 @@ const TREE_NOT_READY: &str = "QueueTreeNotReady";
 /// Compiled plugin.
 #[derive(Debug)]
 struct Capacity {
-    config: QuotaTreeConfig,
+    reclaim_level: usize,
     compatibility: Compatibility,
 }
 
@@ -57,7 +55,7 @@ fn compile(
     report: &mut DiagnosticReport,
 ) -> Arc<dyn Plugin> {
     Arc::new(Capacity {
-        config: QuotaTreeConfig::read(arguments, compatibility, report),
+        reclaim_level: read_reclaim_level(arguments, compatibility, report),
         compatibility,
     })
 }
@@ -73,13 +71,13 @@ impl Plugin for Capacity {
     }
 
     fn effective_arguments(&self) -> YamlValue {
-        let level = i64::try_from(self.config.reclaim_level).unwrap_or(i64::MAX);
-        value_map([map_entry(QuotaTreeConfig::RECLAIM_LEVEL, YamlValue::Int(level))])
+        let level = i64::try_from(self.reclaim_level).unwrap_or(i64::MAX);
+        value_map([map_entry(RECLAIM_LEVEL, YamlValue::Int(level))])
     }
 
     fn build_state(&self, cluster_state: &ClusterState, switches: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
         let hierarchy = switches.is_on(Switch::Hierarchy);
-        let state = QueueCapacityState::of(cluster_state, self.compatibility, self.config, hierarchy);
+        let state = QueueCapacityState::of(cluster_state, self.compatibility, self.reclaim_level, hierarchy);
         Some(Arc::new(state))
     }
 
@@ -121,26 +119,11 @@ impl Plugin for Capacity {
     fn admit_job(&self, context: PluginContext<'_>, job: &JobRecord) -> Result<Option<AdmitOpinion>, Problem> {
         let state = QueueCapacityState::of_context(context)?;
         let levels = state.levels(&job.queue)?;
-        let mut reasons = state.reasons_against_levels(&levels);
+        let reasons = state.reasons_against_levels(&levels);
         if !reasons.is_empty() {
             return Ok(Some(opinion(reasons, None)));
         }
-        let Some(demand) = state.accounts.job_demand(job) else {
-            return Ok(Some(AdmitOpinion::default()));
-        };
-        let names = &state.accounts.resources;
-        for (queue, account) in levels {
-            // The reference looks no further than the first limit, and so crashes at none above it.
-            if self.compatibility.is_upstream() && !reasons.is_empty() {
-                break;
-            }
-            let limit = capability_of(queue, &account.limits.real_capability);
-            reasons.extend(state.accounts.reasons_against_job(limit, account, &demand)?);
-        }
-        Ok(Some(AdmitOpinion {
-            reserve: demand.reserve.named(names),
-            ..opinion(reasons, None)
-        }))
+        state.opinion_on_job(job, levels).map(Some)
     }
 
     fn admit_task(
@@ -156,7 +139,7 @@ impl Plugin for Capacity {
         if reasons.is_empty() {
             reasons = state.reasons_against_sum(queue, &requests, usize::MAX);
         }
-        Ok(Some(opinion(reasons, state.headroom(queue, &requests))))
+        Ok(Some(opinion(reasons, state.room_for(queue, &requests))))
     }
 
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
@@ -184,39 +167,8 @@ impl Plugin for Capacity {
     }
 }
 
-impl QuotaPlugin for Capacity {
-    fn permit_job(
-        &self,
-        plugin_states: &mut PluginStates,
-        cluster_state: &ClusterState,
-        now: Option<i64>,
-        job: &JobRecord,
-    ) -> Result<Option<AdmitOpinion>, Problem> {
-        permit_by_vote::<QueueCapacityState>(self, self.compatibility, plugin_states, cluster_state, now, job)
-    }
-
-    fn enqueue_job(&self, plugin_states: &mut PluginStates, _: &ClusterState, job: &JobRecord) -> Result<(), Problem> {
-        QueueCapacityState::enqueue_after_votes(self.compatibility, plugin_states, job)
-    }
-
-    fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem> {
-        QueueCapacityState::end_tentative(plugin_states)
-    }
-
-    fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
-        let requests = IntegerAmounts::from(&task.requests);
-        QueueCapacityState::of_context(context)
-            .map_or(1, |state| state.headroom(queue, &requests).unwrap_or(u64::MAX).max(1))
-    }
-
-    fn shortfalls(
-        &self,
-        context: PluginContext<'_>,
-        query: &VictimQuery<'_>,
-        _: &str,
-    ) -> Result<Vec<Shortfall>, Problem> {
-        Ok(QueueCapacityState::of_context(context)?.shortfalls(query))
-    }
+impl QueueLimiter for Capacity {
+    type State = QueueCapacityState;
 }
 
 /// Accounts of a queue and of those above it, with their names.
@@ -235,13 +187,15 @@ impl QueueCapacityState {
     pub(super) fn reasons_against_levels(&self, levels: &[(&str, &Arc<QueueTotals>)]) -> Vec<QuotaReason> {
         if let Some(why) = self.unready_reason() {
             let message = format!("the tree of queues is not ready: {why}");
-            return vec![lasting_reason(TREE_NOT_READY, message)];
+            let reason = Reason::new(PLUGIN, TREE_NOT_READY, message, Resolution::Unresolvable);
+            return vec![(reason, Vec::new())];
         }
         let mut reasons = Vec::new();
         let lowest = levels.first().map(|(queue, _)| *queue);
         if let Some(queue) = lowest.filter(|queue| self.tree.as_ref().is_some_and(|tree| !tree.is_leaf(queue))) {
             let message = format!("Queue <{queue}> has queues below it and takes no jobs; use one of them");
-            reasons.push(lasting_reason(NOT_A_LEAF, message));
+            let reason = Reason::new(PLUGIN, NOT_A_LEAF, message, Resolution::Unresolvable);
+            reasons.push((reason, Vec::new()));
         }
         let corrected = self.compatibility() == Compatibility::Corrected;
         for (name, account) in levels.iter().take(if corrected { usize::MAX } else { 1 }) {
@@ -256,41 +210,18 @@ impl QueueCapacityState {
     pub(super) fn reasons_against_sum(&self, queue: &str, requests: &IntegerAmounts, above: usize) -> Vec<QuotaReason> {
         let levels = self.chain(queue).take(above.saturating_add(1));
         let reasons = levels.flat_map(|(name, account)| {
-            let limit = capability_of(name, &account.limits.real_capability);
+            let limit = QuotaLimit::real_capability(PLUGIN, name, account);
             limit.reasons(&self.accounts.resources, &account.allocated, requests)
         });
         reasons.collect()
     }
 
     /// Number of tasks with these requests that a queue, and those above it, still admit; `None`: any number.
-    fn headroom(&self, queue: &str, requests: &IntegerAmounts) -> Option<u64> {
+    pub(super) fn room_for(&self, queue: &str, requests: &IntegerAmounts) -> Option<u64> {
         let levels = self.chain(queue);
         let rooms = levels.filter_map(|(name, account)| {
-            capability_of(name, &account.limits.real_capability).headroom(&account.allocated, requests)
+            QuotaLimit::real_capability(PLUGIN, name, account).headroom(&account.allocated, requests)
         });
         rooms.min()
-    }
-}
-
-fn lasting_reason(code: &'static str, message: String) -> QuotaReason {
-    let reason = Reason {
-        plugin: Arc::from(PLUGIN),
-        code,
-        message,
-        resolution: Resolution::Unresolvable,
-        resource: Arc::default(),
-    };
-    (reason, Vec::new())
-}
-
-fn capability_of<'a>(queue: &'a str, real_capability: &'a ResourceVector) -> QuotaLimit<'a> {
-    QuotaLimit {
-        plugin: PLUGIN,
-        code: OVER_CAPABILITY,
-        name: "real capability",
-        measured_as: "capability",
-        queue,
-        amounts: real_capability,
-        bound: None,
     }
 }

@@ -17,10 +17,7 @@ impl QueueCapacityState {
         queue: &str,
         tasks: &[&TaskRecord],
     ) -> Result<bool, Problem> {
-        let mut requests = IntegerAmounts::default();
-        for task in tasks {
-            requests.add_record(&task.requests, 1);
-        }
+        let requests = IntegerAmounts::of_tasks(tasks);
         if self.unready_reason().is_some() {
             return Ok(false);
         }
@@ -32,7 +29,7 @@ impl QueueCapacityState {
             return Ok(false);
         }
         let requested = ResourceVector::from(&requests);
-        let counted = self.chain(queue).take(self.config.reclaim_level.saturating_add(1));
+        let counted = self.chain(queue).take(self.reclaim_level.saturating_add(1));
         let mut counted = counted.filter(|(name, _)| *name == queue || **name != *ROOT);
         Ok(counted.any(|(_, account)| sum_with(account, &requests).fits_partly(&account.deserved, &requested)))
     }

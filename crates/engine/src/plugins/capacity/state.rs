@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::queue_accounts::{PresentTotals, QueueAccounts, QueueAncestors, QueueTotals, QuotaState};
+use super::super::queue_accounts::{
+    IntegerAmounts, PresentTotals, QueueAccounts, QueueAncestors, QueueTotals, QuotaState,
+};
 use super::PLUGIN;
-use super::config::QuotaTreeConfig;
 use super::limits::{flat_bounds, tree_bounds, unlimited};
 use super::tree::QuotaTree;
 use crate::held_bytes::held_bytes;
-use crate::model::{ClusterState, Problem, ResourceVector, StateDiff};
+use crate::model::{ClusterState, Problem, ResourceVector, StateDiff, TaskRecord};
 use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
 
@@ -17,7 +18,8 @@ use crate::policy::Compatibility;
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueCapacityState {
     pub(super) accounts: QueueAccounts,
-    pub(super) config: QuotaTreeConfig,
+    /// Number of levels above a queue whose deserved amounts count in reclaim and preemption.
+    pub(super) reclaim_level: usize,
     /// Total of the ready nodes.
     total: PresentTotals,
     /// Tree of queues; `None`: flat.
@@ -28,14 +30,14 @@ pub struct QueueCapacityState {
     negatives: Arc<BTreeMap<Arc<str>, Problem>>,
 }
 
-held_bytes! { QueueCapacityState { accounts, total; config, tree, inner_with_jobs, negatives } }
+held_bytes! { QueueCapacityState { accounts, total; reclaim_level, tree, inner_with_jobs, negatives } }
 
 impl QueueCapacityState {
     /// State of a cluster state.
     pub(super) fn of(
         cluster_state: &ClusterState,
         compatibility: Compatibility,
-        config: QuotaTreeConfig,
+        reclaim_level: usize,
         hierarchy: bool,
     ) -> Self {
         let tree = hierarchy.then(|| Arc::new(QuotaTree::of(cluster_state, compatibility)));
@@ -44,7 +46,7 @@ impl QueueCapacityState {
             .map_or_else(QueueAncestors::new, |tree| tree.ancestors.clone());
         let mut state = Self {
             accounts: QueueAccounts::of(cluster_state, compatibility, ancestors),
-            config,
+            reclaim_level,
             total: PresentTotals::of(cluster_state, compatibility),
             tree,
             inner_with_jobs: None,
@@ -77,15 +79,13 @@ impl QueueCapacityState {
     }
 
     fn find_inner_with_jobs(&mut self) {
-        let Some(tree) = self.tree.as_ref().filter(|_| self.compatibility().is_upstream()) else {
-            return;
-        };
         let has_jobs = |queue: &&Arc<str>| {
             self.accounts
                 .account(queue)
                 .is_some_and(|account| account.job_count > 0)
         };
-        self.inner_with_jobs = tree.children.keys().find(has_jobs).cloned();
+        let tree = self.tree.as_ref().filter(|_| self.compatibility().is_upstream());
+        self.inner_with_jobs = tree.and_then(|tree| tree.children.keys().find(has_jobs).cloned());
     }
 
     /// Computes limits, deserved amounts and shares of all queues.
@@ -165,6 +165,10 @@ impl QuotaState for QueueCapacityState {
         &account.limits.real_capability
     }
 
+    fn headroom(&self, _: &ClusterState, queue: &str, task: &TaskRecord) -> Result<Option<u64>, Problem> {
+        Ok(self.room_for(queue, &IntegerAmounts::from(&task.requests)))
+    }
+
     /// Under `upstream` the shares of the queues above stay.
     fn follow_tasks(&mut self, moved: &[(TaskTransition<'_>, bool)]) -> Result<Vec<Arc<str>>, Problem> {
         let Some(place) = self.accounts.apply_tasks(moved)? else {
@@ -187,8 +191,8 @@ impl QuotaState for QueueCapacityState {
         let nodes = changes.nodes();
         let before = self.total.clone();
         self.total.follow(&nodes);
-        let touched = self.accounts.advance(changes);
         let queues = changes.queues();
+        let touched = self.accounts.advance(changes, &queues);
         // The root of a tree limits nothing that its record does not limit, however much the cluster has.
         let limits_stay = match self.tree {
             _ if nodes.is_empty() => true,
@@ -200,15 +204,8 @@ impl QuotaState for QueueCapacityState {
         };
         if !queues.is_empty() {
             self.rebuild_tree(changes.new);
-            if queues
-                .iter()
-                .any(|queue| queue.before.is_none() || queue.after.is_none())
-            {
-                self.accounts.add_up(changes.new);
-            }
         }
         if touched.requests || !queues.is_empty() {
-            self.inner_with_jobs = None;
             self.find_inner_with_jobs();
         }
         if limits_stay && queues.is_empty() {

@@ -146,7 +146,7 @@ impl QueueCapacityState {
     /// reclaimer's own queue deserves nothing of what the reclaimer requests.
     fn is_beside_undeserved(&self, reclaimer: &ChargedTask<'_>, candidate: &ChargedTask<'_>) -> bool {
         let near = |queue: &str| {
-            let above = self.accounts.ancestors(queue).iter().take(self.config.reclaim_level);
+            let above = self.accounts.ancestors(queue).iter().take(self.reclaim_level);
             above.filter(|name| ***name != *ROOT).cloned().collect::<Vec<_>>()
         };
         if self.tree.is_none() {
@@ -176,7 +176,7 @@ impl QueueCapacityState {
         if self.tree.is_none() {
             return Some(above);
         }
-        for (distance, queue) in own.iter().enumerate().take(self.config.reclaim_level) {
+        for (distance, queue) in own.iter().enumerate().take(self.reclaim_level) {
             let is_passed = **queue == *ROOT || other.get(distance) == Some(queue);
             let Some(account) = self.accounts.account(queue).filter(|_| !is_passed) else {
                 continue;

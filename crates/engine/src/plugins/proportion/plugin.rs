@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::effective_values::value_map;
 use super::super::queue_accounts::{
-    IntegerAmounts, QueueTotals, QuotaLimit, QuotaReason, QuotaState, not_open, opinion, permit_by_vote,
+    IntegerAmounts, QueueLimiter, QueueTotals, QuotaLimit, QuotaReason, QuotaState, not_open, opinion,
 };
 use super::PLUGIN;
 use super::record_rules::WeightRules;
@@ -12,9 +12,9 @@ use super::state::ProportionState;
 use crate::model::{ClusterState, JobRecord, Problem, ResourceVector, TaskRecord};
 use crate::plugin::{
     AdmitOpinion, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef, PluginHooks, QuotaPlugin,
-    Shortfall, VictimKind, VictimQuery,
+    VictimKind, VictimQuery,
 };
-use crate::plugin_state::{PluginState, PluginStates};
+use crate::plugin_state::PluginState;
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
 
 /// Registry entry of the plugin.
@@ -32,8 +32,6 @@ pub(in super::super) const DEF: PluginDef = PluginDef {
 
 /// Code of a queue that would hold more than it deserves.
 const OVER_DESERVED: &str = "QueueOverDeserved";
-/// Code of a queue that would hold and keep more than it may.
-const OVER_CAPABILITY: &str = "QueueOverCapability";
 
 /// Compiled plugin. It has no arguments.
 #[derive(Debug)]
@@ -90,10 +88,7 @@ impl Plugin for Proportion {
         queue: &str,
         tasks: &[&TaskRecord],
     ) -> Result<Option<bool>, Problem> {
-        let mut requests = IntegerAmounts::default();
-        for task in tasks {
-            requests.add_record(&task.requests, 1);
-        }
+        let requests = IntegerAmounts::of_tasks(tasks);
         let state = ProportionState::of_context(context)?;
         let account = state.known_account(queue)?;
         // As Admit judges the task, which need not wait in the state yet.
@@ -102,7 +97,7 @@ impl Plugin for Proportion {
             _ => Arc::clone(&account.deserved),
         };
         let limit = deserved_limit(queue, &deserved, account);
-        Ok(Some(reasons_against(state, limit, &requests)?.is_empty()))
+        Ok(Some(reasons_against(state, account, limit, &requests).is_empty()))
     }
 
     fn admit_job(&self, context: PluginContext<'_>, job: &JobRecord) -> Result<Option<AdmitOpinion>, Problem> {
@@ -111,24 +106,7 @@ impl Plugin for Proportion {
         if !account.limits.is_open {
             return Ok(Some(opinion(vec![not_open(PLUGIN, &job.queue)], None)));
         }
-        let Some(demand) = state.accounts.job_demand(job) else {
-            return Ok(Some(AdmitOpinion::default()));
-        };
-        let limit = QuotaLimit {
-            plugin: PLUGIN,
-            code: OVER_CAPABILITY,
-            name: "real capability",
-            measured_as: "capability",
-            queue: &job.queue,
-            amounts: &account.limits.real_capability,
-            bound: None,
-        };
-        let names = &state.accounts.resources;
-        let reasons = state.accounts.reasons_against_job(limit, account, &demand)?;
-        Ok(Some(AdmitOpinion {
-            reserve: demand.reserve.named(names),
-            ..opinion(reasons, None)
-        }))
+        state.opinion_on_job(job, [(&*job.queue, account)]).map(Some)
     }
 
     fn admit_task(
@@ -143,7 +121,8 @@ impl Plugin for Proportion {
         let deserved = state.deserved_for(context.cluster_state, queue, task);
         let limit = deserved_limit(queue, &deserved, account);
         let headroom = limit.headroom(&account.allocated, &requests);
-        Ok(Some(opinion(reasons_against(state, limit, &requests)?, headroom)))
+        let reasons = reasons_against(state, account, limit, &requests);
+        Ok(Some(opinion(reasons, headroom)))
     }
 
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
@@ -160,59 +139,29 @@ impl Plugin for Proportion {
     }
 }
 
-impl QuotaPlugin for Proportion {
-    fn permit_job(
-        &self,
-        plugin_states: &mut PluginStates,
-        cluster_state: &ClusterState,
-        now: Option<i64>,
-        job: &JobRecord,
-    ) -> Result<Option<AdmitOpinion>, Problem> {
-        permit_by_vote::<ProportionState>(self, self.compatibility, plugin_states, cluster_state, now, job)
-    }
-
-    fn enqueue_job(&self, plugin_states: &mut PluginStates, _: &ClusterState, job: &JobRecord) -> Result<(), Problem> {
-        ProportionState::enqueue_after_votes(self.compatibility, plugin_states, job)
-    }
-
-    fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem> {
-        ProportionState::end_tentative(plugin_states)
-    }
-
-    fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
-        let room = ProportionState::of_context(context).and_then(|state| {
-            let account = state.known_account(queue)?;
-            let deserved = state.deserved_for(context.cluster_state, queue, task);
-            let requests = IntegerAmounts::from(&task.requests);
-            Ok(deserved_limit(queue, &deserved, account).headroom(&account.allocated, &requests))
-        });
-        room.map_or(1, |room| room.unwrap_or(u64::MAX).max(1))
-    }
-
-    fn shortfalls(
-        &self,
-        context: PluginContext<'_>,
-        query: &VictimQuery<'_>,
-        _: &str,
-    ) -> Result<Vec<Shortfall>, Problem> {
-        Ok(ProportionState::of_context(context)?.shortfalls(query))
-    }
+impl QueueLimiter for Proportion {
+    type State = ProportionState;
 }
 
 /// Reasons against more requests in a queue.
 fn reasons_against(
     state: &ProportionState,
+    account: &QueueTotals,
     limit: QuotaLimit<'_>,
     requests: &IntegerAmounts,
-) -> Result<Vec<QuotaReason>, Problem> {
-    let account = state.known_account(limit.queue)?;
+) -> Vec<QuotaReason> {
     if !account.limits.is_open {
-        return Ok(vec![not_open(PLUGIN, limit.queue)]);
+        return vec![not_open(PLUGIN, limit.queue)];
     }
-    Ok(limit.reasons(&state.accounts.resources, &account.allocated, requests))
+    limit.reasons(&state.accounts.resources, &account.allocated, requests)
 }
 
-fn deserved_limit<'a>(queue: &'a str, deserved: &'a ResourceVector, account: &'a QueueTotals) -> QuotaLimit<'a> {
+/// Limit of a queue by what it deserves.
+pub(super) fn deserved_limit<'a>(
+    queue: &'a str,
+    deserved: &'a ResourceVector,
+    account: &'a QueueTotals,
+) -> QuotaLimit<'a> {
     QuotaLimit {
         plugin: PLUGIN,
         code: OVER_DESERVED,

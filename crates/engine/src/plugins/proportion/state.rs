@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::super::queue_accounts::{
     IntegerAmounts, PresentTotals, QueueAccounts, QueueAncestors, QueueBounds, QueuePlace, QueueTotals, QuotaState,
-    capability_limit, guarantee_sum, unguaranteed,
+    guarantee_sum, unguaranteed,
 };
 use super::PLUGIN;
 use super::division::{DivisionShare, divide};
+use super::plugin::deserved_limit;
 use super::record_rules::weight_problem;
 use crate::held_bytes::held_bytes;
 use crate::model::{
@@ -79,16 +80,7 @@ impl ProportionState {
     }
 
     fn set_limits_of(&mut self, queue: &QueueRecord, free: &ResourceVector, near: &mut QueuePlace) {
-        let mut limits = QueueBounds::of(queue, self.compatibility());
-        limits.real_capability = free.clone();
-        limits.real_capability.add(&limits.guarantee);
-        limits.capability = queue
-            .capability
-            .as_ref()
-            .and_then(|own| capability_limit(own, self.compatibility()));
-        if let Some(capability) = &limits.capability {
-            limits.real_capability.lower_to_limit(capability);
-        }
+        let limits = QueueBounds::without_tree(queue, free, self.compatibility());
         let accounts = &mut self.accounts.by_queue;
         let Some(place) = accounts.find_near(&queue.name, near) else {
             return;
@@ -189,6 +181,13 @@ impl QuotaState for ProportionState {
         &account.deserved
     }
 
+    fn headroom(&self, cluster_state: &ClusterState, queue: &str, task: &TaskRecord) -> Result<Option<u64>, Problem> {
+        let account = self.known_account(queue)?;
+        let deserved = self.deserved_for(cluster_state, queue, task);
+        let limit = deserved_limit(queue, &deserved, account);
+        Ok(limit.headroom(&account.allocated, &IntegerAmounts::from(&task.requests)))
+    }
+
     fn follow_tasks(&mut self, moved: &[(TaskTransition<'_>, bool)]) -> Result<Vec<Arc<str>>, Problem> {
         let place = self.accounts.apply_tasks(moved)?;
         if let Some(account) = place.and_then(|place| self.accounts.by_queue.at_mut(place)) {
@@ -200,14 +199,8 @@ impl QuotaState for ProportionState {
     fn step(&mut self, changes: &StateDiff<'_>) {
         let nodes = changes.nodes();
         self.total.follow(&nodes);
-        let touched = self.accounts.advance(changes);
         let queues = changes.queues();
-        if queues
-            .iter()
-            .any(|queue| queue.before.is_none() || queue.after.is_none())
-        {
-            self.accounts.add_up(changes.new);
-        }
+        let touched = self.accounts.advance(changes, &queues);
         let has_limits = !nodes.is_empty() || !queues.is_empty();
         if has_limits {
             self.set_limits(

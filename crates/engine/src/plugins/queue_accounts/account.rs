@@ -89,10 +89,30 @@ impl QueueBounds {
             real_capability: ResourceVector::default(),
         }
     }
+
+    /// Limits of a queue without a tree: its capability, and what is free beside its guarantee.
+    pub(crate) fn without_tree(queue: &QueueRecord, free: &ResourceVector, compatibility: Compatibility) -> Self {
+        let capability = queue.capability.as_ref();
+        let mut bounds = Self {
+            capability: capability.and_then(|own| capability_limit(own, compatibility)),
+            ..Self::of(queue, compatibility)
+        };
+        bounds.limit_to(free);
+        bounds
+    }
+
+    /// Limits a queue to what is free and its guarantee, and to its capability.
+    pub(crate) fn limit_to(&mut self, free: &ResourceVector) {
+        self.real_capability = free.clone();
+        self.real_capability.add(&self.guarantee);
+        if let Some(capability) = &self.capability {
+            self.real_capability.lower_to_limit(capability);
+        }
+    }
 }
 
 /// Capability as a limit; `None`: nothing is limited. Cpu and memory that no limit is written for are unlimited.
-pub(crate) fn capability_limit(capability: &ResourceAmounts, compatibility: Compatibility) -> Option<ResourceVector> {
+fn capability_limit(capability: &ResourceAmounts, compatibility: Compatibility) -> Option<ResourceVector> {
     if capability.is_empty() {
         return None;
     }

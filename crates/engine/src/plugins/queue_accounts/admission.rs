@@ -12,6 +12,8 @@ use crate::plugin::{AdmitOpinion, Measurement, Reason, Resolution};
 
 /// Code of a queue that is not open.
 pub(crate) const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
+/// Code of a queue that would hold, or hold and reserve, more than it may.
+const OVER_CAPABILITY: &str = "QueueOverCapability";
 
 /// Limit of a queue that a sum is compared with.
 #[derive(Clone, Copy, Debug)]
@@ -56,17 +58,25 @@ pub(crate) type QuotaReason = (Reason, Vec<Measurement>);
 
 /// Reason against everything in a queue that is not open.
 pub(crate) fn not_open(plugin: &'static str, queue: &str) -> QuotaReason {
-    let reason = Reason {
-        plugin: Arc::from(plugin),
-        code: QUEUE_NOT_OPEN,
-        message: format!("Queue <{queue}> is not open"),
-        resolution: Resolution::Unresolvable,
-        resource: Arc::default(),
-    };
+    let message = format!("Queue <{queue}> is not open");
+    let reason = Reason::new(plugin, QUEUE_NOT_OPEN, message, Resolution::Unresolvable);
     (reason, Vec::new())
 }
 
-impl QuotaLimit<'_> {
+impl<'a> QuotaLimit<'a> {
+    /// Limit of a queue by its real capability.
+    pub(crate) fn real_capability(plugin: &'static str, queue: &'a str, account: &'a QueueTotals) -> Self {
+        Self {
+            plugin,
+            code: OVER_CAPABILITY,
+            name: "real capability",
+            measured_as: "capability",
+            queue,
+            amounts: &account.limits.real_capability,
+            bound: None,
+        }
+    }
+
     /// Reasons against more requests beside what is held, one per requested resource of which the sum is above the limit.
     pub(crate) fn reasons(
         &self,
@@ -172,7 +182,7 @@ impl QueueAccounts {
         let mut sums = known.map(|known| JobSums::clone(known)).unwrap_or_default();
         sums.set_record(self.rules, job);
         let asked = sums.asked(self.rules)?;
-        let reserve = sums.min().cloned().unwrap_or_default().ungated(&sums.gated);
+        let reserve = sums.min.clone().unwrap_or_default().ungated(&sums.gated);
         let own = known.map(|known| known.own_inqueue(self.rules)).unwrap_or_default();
         Some(QuotaDemand { asked, own, reserve })
     }

@@ -8,14 +8,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::account::{QueueSums, QueueTotals};
-use super::account_list::QueueAncestors;
-use super::account_list::{AccountList, QueuePlace};
+use super::account_list::{AccountList, QueueAncestors, QueuePlace};
 use super::integer_amounts::IntegerAmounts;
 use super::job_sums::{JobRules, JobSums};
 use crate::held_bytes::held_bytes;
 use crate::model::{
-    ClusterState, ErrorCode, JobRecord, NimbleTable, Problem, Reservation, ResourceTable, SortedTable, StateDiff,
-    TaskRecord, TaskStatus,
+    ClusterState, ErrorCode, JobRecord, NimbleTable, Problem, QueueRecord, RecordChange, Reservation, ResourceTable,
+    SortedTable, StateDiff, TaskRecord, TaskStatus,
 };
 use crate::plugin_state::TaskTransition;
 use crate::policy::Compatibility;
@@ -75,7 +74,7 @@ impl QueueAccounts {
         };
         let mut sums: BTreeMap<&Arc<str>, JobSums> = BTreeMap::new();
         for (name, stored) in cluster_state.jobs().iter() {
-            sums.insert(name, JobSums::of(accounts.rules, &stored.record));
+            sums.entry(name).or_default().set_record(accounts.rules, &stored.record);
         }
         for (_, stored) in cluster_state.tasks().iter() {
             let task = &stored.record;
@@ -252,8 +251,12 @@ impl QueueAccounts {
         own.map_or_else(|| promised_amounts(&self.resources, row), |own| own.promise_left())
     }
 
-    /// Follows a cluster state of which queues and nodes are the same; returns what changed.
-    pub(crate) fn advance(&mut self, changes: &StateDiff<'_>) -> AccountChanges {
+    /// Follows the step to a newer cluster state in which these queues differ; returns what changed.
+    pub(crate) fn advance(
+        &mut self,
+        changes: &StateDiff<'_>,
+        queues: &[RecordChange<'_, QueueRecord>],
+    ) -> AccountChanges {
         self.resources = Arc::clone(changes.new.resources());
         self.rules = JobRules::of(self.rules.compatibility, &self.resources);
         let mut moved: BTreeMap<&Arc<str>, JobChanges<'_>> = BTreeMap::new();
@@ -280,6 +283,12 @@ impl QueueAccounts {
         }
         touched.places.sort_unstable();
         touched.places.dedup();
+        if queues
+            .iter()
+            .any(|queue| queue.before.is_none() || queue.after.is_none())
+        {
+            self.add_up(changes.new);
+        }
         touched
     }
 
@@ -399,7 +408,7 @@ impl QueueAccounts {
         if self.rules.compatibility.is_upstream() {
             let mut sums = known.unwrap_or_default();
             sums.set_record(self.rules, job);
-            if let Some(min) = sums.min().cloned() {
+            if let Some(min) = sums.min {
                 let reserve = min.ungated(&sums.gated);
                 self.update(&job.queue, |account| account.inqueue.add(&reserve));
             }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::held_bytes::held_bytes;
 use crate::model::{
     ClusterState, NamedAmounts, NodeChange, NodeEntry, NodeVector, ResourceAmounts, ResourceId, ResourceTable,
-    ResourceTotals, ResourceVector, UNLIMITED_MARK,
+    ResourceTotals, ResourceVector, TaskRecord, UNLIMITED_MARK,
 };
 use crate::policy::Compatibility;
 
@@ -71,6 +71,15 @@ impl IntegerAmounts {
         }
         exact
     }
+    /// Requests of some tasks together.
+    pub(crate) fn of_tasks(tasks: &[&TaskRecord]) -> Self {
+        let mut requests = Self::default();
+        for task in tasks {
+            requests.add_record(&task.requests, 1);
+        }
+        requests
+    }
+
 
     /// Same amounts by name: cpu and memory first, whether or not there is any.
     pub(crate) fn named(&self, names: &ResourceTable) -> NamedAmounts {

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::account::QueueSums;
-use super::account::shown_amounts;
+use super::account::{QueueSums, shown_amounts};
 use super::integer_amounts::IntegerAmounts;
 use crate::held_bytes::held_bytes;
 use crate::model::{
@@ -26,7 +25,7 @@ pub(crate) struct JobSums {
     phase: JobPhase,
     min_member: i32,
     /// Least that the job needs; `None`: the record does not say.
-    min: Option<IntegerAmounts>,
+    pub(super) min: Option<IntegerAmounts>,
     /// Amounts that its tasks hold.
     pub(super) held: IntegerAmounts,
     /// Number of tasks that hold something.
@@ -96,13 +95,6 @@ impl JobRules {
 }
 
 impl JobSums {
-    /// Sums of a job without tasks.
-    pub(crate) fn of(rules: JobRules, job: &JobRecord) -> Self {
-        let mut sums = Self::default();
-        sums.set_record(rules, job);
-        sums
-    }
-
     /// Takes over what the record says.
     pub(crate) fn set_record(&mut self, rules: JobRules, job: &JobRecord) {
         self.has_record = true;
@@ -154,11 +146,6 @@ impl JobSums {
         if waited != waits {
             self.pending.add_record(&task.requests, signed(waits));
         }
-    }
-
-    /// Least that the job needs; `None`: the record does not say.
-    pub(crate) fn min(&self) -> Option<&IntegerAmounts> {
-        self.min.as_ref()
     }
 
     /// True if a row of the ledger is about this job in its queue.

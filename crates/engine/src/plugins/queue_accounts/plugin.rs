@@ -7,15 +7,15 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::account::{QueueTotals, shown_amounts};
-use super::admission::{missing_amount, sum_with, unknown_queue};
+use super::admission::{QuotaLimit, missing_amount, opinion, sum_with, unknown_queue};
 use super::all_accounts::{QueueAccounts, reference_panics};
 use super::gauges::{help, push_account};
 use super::integer_amounts::IntegerAmounts;
 use crate::held_bytes::HeldMemory;
 use crate::model::{ClusterState, ErrorCode, JobRecord, Problem, Reservation, ResourceVector, StateDiff, TaskRecord};
 use crate::plugin::{
-    AccountAmounts, AdmitOpinion, Plugin, PluginAccount, PluginAccounts, PluginContext, QueueGauge, Shortfall,
-    VictimQuery,
+    AccountAmounts, AdmitOpinion, Plugin, PluginAccount, PluginAccounts, PluginContext, QueueGauge, QuotaPlugin,
+    Shortfall, VictimQuery,
 };
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, PluginStates, TaskTransition};
 use crate::policy::Compatibility;
@@ -60,6 +60,12 @@ pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static 
 
     /// Limit of what the tasks of a queue may hold.
     fn task_limit(account: &QueueTotals) -> &ResourceVector;
+
+    /// Number of equal tasks that a queue still admits; `None`: any number.
+    ///
+    /// # Errors
+    /// The errors of [`Self::known_account`].
+    fn headroom(&self, cluster_state: &ClusterState, queue: &str, task: &TaskRecord) -> Result<Option<u64>, Problem>;
 
     /// Follows the events of tasks of one job. Returns the queues above their own whose accounts changed.
     ///
@@ -118,6 +124,34 @@ pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static 
         })
     }
 
+    /// Opinion on a job by the real capabilities of these accounts.
+    ///
+    /// # Errors
+    /// The errors of [`QueueAccounts::reasons_against_job`].
+    fn opinion_on_job<'a>(
+        &self,
+        job: &JobRecord,
+        levels: impl IntoIterator<Item = (&'a str, &'a Arc<QueueTotals>)>,
+    ) -> Result<AdmitOpinion, Problem> {
+        let accounts = self.queue_accounts();
+        let Some(demand) = accounts.job_demand(job) else {
+            return Ok(AdmitOpinion::default());
+        };
+        let mut reasons = Vec::new();
+        for (queue, account) in levels {
+            // The reference looks no further than the first limit, and so crashes at none above it.
+            if self.compatibility().is_upstream() && !reasons.is_empty() {
+                break;
+            }
+            let limit = QuotaLimit::real_capability(Self::PLUGIN, queue, account);
+            reasons.extend(accounts.reasons_against_job(limit, account, &demand)?);
+        }
+        Ok(AdmitOpinion {
+            reserve: demand.reserve.named(&accounts.resources),
+            ..opinion(reasons, None)
+        })
+    }
+
     /// Amounts that the preemptor's queue, and those above it, would hold beyond their limits, each with the gains from
     /// candidates below the same queue; under `corrected` only.
     fn shortfalls(&self, query: &VictimQuery<'_>) -> Vec<Shortfall> {
@@ -158,69 +192,75 @@ pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static 
             .ok_or_else(|| missing_state(Self::PLUGIN))
     }
 
-    /// Keeps what an admitted job needs, see [`QueueAccounts::enqueue`].
+    /// Keeps what a job needs, see [`QueueAccounts::enqueue`], at its time: with the plugin's own vote in the releases whose
+    /// votes reserve, in others after all votes.
     ///
     /// # Errors
     /// There is no state of the plugin.
-    fn enqueue(plugin_states: &mut PluginStates, job: &JobRecord) -> Result<(), Problem> {
-        let enqueue = |state: &mut Self| state.queue_accounts_mut().enqueue(job);
-        plugin_states
-            .update(Self::PLUGIN, enqueue)
-            .ok_or_else(|| missing_state(Self::PLUGIN))
-    }
-
-    /// Keeps what a job needs that all plugins permitted, unless the plugin's own vote kept it already.
-    ///
-    /// # Errors
-    /// There is no state of the plugin.
-    fn enqueue_after_votes(
-        compatibility: Compatibility,
-        plugin_states: &mut PluginStates,
-        job: &JobRecord,
-    ) -> Result<(), Problem> {
-        if compatibility.release().rules().reserves_after_votes {
-            Self::enqueue(plugin_states, job)?;
+    fn enqueue(plugin_states: &mut PluginStates, job: &JobRecord, after_votes: bool) -> Result<(), Problem> {
+        let state: Option<&Self> = plugin_states.get(Self::PLUGIN);
+        let state = state.ok_or_else(|| missing_state(Self::PLUGIN))?;
+        if state.compatibility().release().rules().reserves_after_votes == after_votes {
+            plugin_states.update(Self::PLUGIN, |state: &mut Self| state.queue_accounts_mut().enqueue(job));
         }
         Ok(())
     }
-
-    /// Withdraws what was kept and not confirmed.
-    ///
-    /// # Errors
-    /// There is no state of the plugin.
-    fn end_tentative(plugin_states: &mut PluginStates) -> Result<(), Problem> {
-        let release = |state: &mut Self| state.queue_accounts_mut().end_tentative();
-        plugin_states
-            .update(Self::PLUGIN, release)
-            .ok_or_else(|| missing_state(Self::PLUGIN))
-    }
 }
 
-/// Opinion of a plugin on a job that is about to be enqueued. In releases whose votes reserve, a vote for the job keeps
-/// what it needs, also if another plugin is against it afterwards.
-///
-/// # Errors
-/// The errors of [`Plugin::admit_job`], or there is no state of the plugin.
-pub(crate) fn permit_by_vote<S: QuotaState>(
-    plugin: &dyn Plugin,
-    compatibility: Compatibility,
-    plugin_states: &mut PluginStates,
-    cluster_state: &ClusterState,
-    now: Option<i64>,
-    job: &JobRecord,
-) -> Result<Option<AdmitOpinion>, Problem> {
-    let context = PluginContext {
-        cluster_state,
-        plugin_states,
-        now,
-        after_release: false,
-    };
-    let opinion = plugin.admit_job(context, job)?;
-    let permits = opinion.as_ref().is_some_and(|opinion| opinion.reasons.is_empty());
-    if permits && !compatibility.release().rules().reserves_after_votes {
-        S::enqueue(plugin_states, job)?;
+/// Plugin that limits queues by their accounts.
+pub(crate) trait QueueLimiter: Plugin {
+    /// State of the plugin.
+    type State: QuotaState;
+}
+
+impl<P: QueueLimiter> QuotaPlugin for P {
+    /// In releases whose votes reserve, a vote for the job keeps what it needs, also if another plugin is against it
+    /// afterwards.
+    fn permit_job(
+        &self,
+        plugin_states: &mut PluginStates,
+        cluster_state: &ClusterState,
+        now: Option<i64>,
+        job: &JobRecord,
+    ) -> Result<Option<AdmitOpinion>, Problem> {
+        let context = PluginContext {
+            cluster_state,
+            plugin_states,
+            now,
+            after_release: false,
+        };
+        let opinion = self.admit_job(context, job)?;
+        if opinion.as_ref().is_some_and(|opinion| opinion.reasons.is_empty()) {
+            P::State::enqueue(plugin_states, job, false)?;
+        }
+        Ok(opinion)
     }
-    Ok(opinion)
+
+    fn enqueue_job(&self, plugin_states: &mut PluginStates, _: &ClusterState, job: &JobRecord) -> Result<(), Problem> {
+        P::State::enqueue(plugin_states, job, true)
+    }
+
+    fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem> {
+        let release = |state: &mut P::State| state.queue_accounts_mut().end_tentative();
+        plugin_states
+            .update(P::State::PLUGIN, release)
+            .ok_or_else(|| missing_state(P::State::PLUGIN))
+    }
+
+    fn repeatable_admissions(&self, context: PluginContext<'_>, queue: &str, task: &TaskRecord) -> u64 {
+        P::State::of_context(context)
+            .and_then(|state| state.headroom(context.cluster_state, queue, task))
+            .map_or(1, |room| room.unwrap_or(u64::MAX).max(1))
+    }
+
+    fn shortfalls(
+        &self,
+        context: PluginContext<'_>,
+        query: &VictimQuery<'_>,
+        _: &str,
+    ) -> Result<Vec<Shortfall>, Problem> {
+        Ok(P::State::of_context(context)?.shortfalls(query))
+    }
 }
 
 /// Problem of a plugin whose state is missing.

@@ -9,7 +9,6 @@ use super::super::super::queue_accounts::testing::histories::{
     HistoryNumbers, assert_batch_equals_single, assert_near, change, place_some,
 };
 use super::super::super::queue_accounts::testing::plain::{self, Plain, PlainQueue, add, excess, larger, of, written};
-use super::super::config::QuotaTreeConfig;
 use crate::model::{ClusterState, ResourceId, StateDiff};
 use crate::plugin_state::{PluginState, PluginStateChange};
 use crate::plugins::capacity::QueueCapacityState;
@@ -165,8 +164,7 @@ fn trees_that_followed_equal_a_rebuild() {
         (Compatibility::UPSTREAM, false),
         (Compatibility::Corrected, false),
     ] {
-        let config = QuotaTreeConfig { reclaim_level: 1 };
-        let build = |state: &ClusterState| QueueCapacityState::of(state, compatibility, config, hierarchy);
+        let build = |state: &ClusterState| QueueCapacityState::of(state, compatibility, 1, hierarchy);
         for seed in 0..40 {
             let mut numbers = HistoryNumbers(seed);
             let mut state = cluster_state(&[(8000, 4000, 4000), (3000, 900, -1)]);
@@ -203,8 +201,7 @@ fn a_cycle_below_the_root_ends() {
         record.parent = Arc::from(parent);
         put_queue(&mut state, record);
     }
-    let config = QuotaTreeConfig::default();
-    let own = QueueCapacityState::of(&state, Compatibility::UPSTREAM, config, true);
+    let own = QueueCapacityState::of(&state, Compatibility::UPSTREAM, 0, true);
     assert_eq!(own.unready_reason(), None, "the reference does not notice it");
     let room = |queue: &str| {
         own.accounts
@@ -215,7 +212,7 @@ fn a_cycle_below_the_root_ends() {
             .amount(ResourceId::CPU)
     };
     assert_eq!((room("z"), room("w")), (0.0, 0.0));
-    let own = QueueCapacityState::of(&state, Compatibility::Corrected, config, true);
+    let own = QueueCapacityState::of(&state, Compatibility::Corrected, 0, true);
     for name in ["x", "y", "z", "w"] {
         let problem = own.known_account(name).unwrap_err();
         assert_eq!(

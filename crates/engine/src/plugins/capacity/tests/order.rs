@@ -7,7 +7,6 @@ use super::super::super::queue_accounts::testing::cluster::{
     amounts, cluster_state, job, put_job, put_queue, put_task, queue, task,
 };
 use super::super::super::queue_accounts::testing::histories::HistoryNumbers;
-use super::super::config::QuotaTreeConfig;
 use crate::decide::reduce_order::compare_keys_totally;
 use crate::model::{ClusterState, JobPhase, TaskStatus};
 use crate::plugin::QueueComparison;
@@ -28,7 +27,7 @@ fn put(state: &mut ClusterState, name: &str, parent: &str, deserved: i64, held: 
 }
 
 fn comparison(state: &ClusterState, names: &[&str]) -> super::super::order::TreeComparison {
-    let own = QueueCapacityState::of(state, Compatibility::UPSTREAM, QuotaTreeConfig::default(), true);
+    let own = QueueCapacityState::of(state, Compatibility::UPSTREAM, 0, true);
     let names: Vec<Arc<str>> = names.iter().map(|name| Arc::from(*name)).collect();
     own.tree_comparison(&names).unwrap()
 }
@@ -74,7 +73,7 @@ fn an_inner_queue_comes_before_those_below_it() {
     put(&mut state, "eng", "root", 4000, 0);
     put(&mut state, "eng-a", "eng", 1000, 500);
     put(&mut state, "sci", "root", 4000, 2000);
-    let own = QueueCapacityState::of(&state, Compatibility::Corrected, QuotaTreeConfig::default(), true);
+    let own = QueueCapacityState::of(&state, Compatibility::Corrected, 0, true);
     let key = |name: &str| own.order_key(name).unwrap();
     let order = |left: &str, right: &str| compare_keys_totally(&key(left), &key(right));
     assert_eq!(
