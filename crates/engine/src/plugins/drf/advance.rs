@@ -24,7 +24,7 @@ impl DrfState {
         for task in changes.tasks() {
             let (before, after) = (task.before?, task.after?);
             let asks = (&before.job, &before.requests) == (&after.job, &after.requests);
-            if !asks || self.is_requested(before) != self.is_requested(after) {
+            if !asks || self.layout.is_requested(before) != self.layout.is_requested(after) {
                 return None;
             }
             let Some(job) = self.layout.job_number(&after.job) else {
@@ -40,7 +40,7 @@ impl DrfState {
                 add_amounts(&mut account.held, &requests);
             }
             for (task, more) in [(before, false), (after, true)] {
-                if self.is_waiting(task) {
+                if self.layout.is_waiting(task) {
                     account.count_waiting(&requests, more);
                 }
             }
@@ -59,21 +59,9 @@ impl DrfState {
         Some(next)
     }
 
-    /// True if a job's requests include the task's.
-    fn is_requested(&self, task: &TaskRecord) -> bool {
-        self.layout.compatibility.is_upstream() || !matches!(task.status, TaskStatus::Succeeded | TaskStatus::Failed)
-    }
-
     /// True if the job holds the task's requests at the beginning.
     fn is_held(&self, task: &TaskRecord) -> bool {
         let pipelined = self.layout.compatibility == Compatibility::Corrected && task.status == TaskStatus::Pipelined;
         task.status.is_allocated() || pipelined
-    }
-
-    /// True if the task waits to be placed.
-    fn is_waiting(&self, task: &TaskRecord) -> bool {
-        self.layout.compatibility == Compatibility::Corrected
-            && matches!(task.status, TaskStatus::Pending | TaskStatus::Releasing)
-            && !task.gated
     }
 }

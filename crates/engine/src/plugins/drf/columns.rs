@@ -28,7 +28,8 @@ pub(super) struct ChildShare {
 /// Columns of all inner nodes. Clones share the blocks that neither of them changes.
 #[derive(Clone, Debug)]
 pub(super) struct NodeColumns {
-    width: usize,
+    /// Number of resources of a node.
+    pub(super) width: usize,
     blocks: Vec<Arc<ColumnBlock>>,
 }
 
@@ -58,12 +59,14 @@ pub(super) struct SaturationOutlook {
     pub(super) alternative: Option<(u64, FloatAmounts)>,
 }
 
-/// Consecutive nodes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct NodeSpan<'a> {
+/// Columns of consecutive children of an inner node.
+#[derive(Debug)]
+pub(super) struct ChildColumns<'a> {
     pub(super) shares: &'a [f64],
     pub(super) saturated: &'a [bool],
     pub(super) held: &'a [f64],
+    /// Weights; `None`: each is 1.
+    pub(super) weights: Option<&'a [f64]>,
 }
 
 /// Change of the saturation rules that are met.
@@ -96,11 +99,6 @@ impl NodeColumns {
                 .map(|start| Arc::new(block((nodes - start).min(BLOCK_NODES))))
                 .collect(),
         }
-    }
-
-    /// Number of resources of a node.
-    pub(super) fn width(&self) -> usize {
-        self.width
     }
 
     /// Values of a node that its parent reads.
@@ -162,17 +160,18 @@ impl NodeColumns {
         }
     }
 
-    /// Spans of these nodes, in order.
-    pub(super) fn spans(&self, nodes: Range<usize>) -> impl Iterator<Item = NodeSpan<'_>> {
+    /// Columns of these nodes without their weights, in order.
+    pub(super) fn spans(&self, nodes: Range<usize>) -> impl Iterator<Item = ChildColumns<'_>> {
         let blocks = nodes.start / BLOCK_NODES..nodes.end.div_ceil(BLOCK_NODES);
         let numbered = self.blocks.iter().enumerate().skip(blocks.start).take(blocks.len());
         numbered.filter_map(move |(number, block)| {
             let first = number * BLOCK_NODES;
             let own = nodes.start.saturating_sub(first)..nodes.end.saturating_sub(first).min(block.shares.len());
-            Some(NodeSpan {
+            Some(ChildColumns {
                 shares: block.shares.get(own.clone())?,
                 saturated: block.saturated.get(own.clone())?,
                 held: block.held.get(own.start * self.width..own.end * self.width)?,
+                weights: None,
             })
         })
     }

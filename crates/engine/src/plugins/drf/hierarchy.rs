@@ -60,23 +60,13 @@ pub(super) fn strict_path(queue: &QueueRecord) -> Result<HierarchyPath, Problem>
             queue.name,
             names.len() + 1
         );
-        return Err(annotation_problem(
-            queue,
-            WEIGHTS,
-            ErrorCode::HierarchyWeightsCount,
-            message,
-        ));
+        return refuse(queue, WEIGHTS, ErrorCode::HierarchyWeightsCount, message);
     }
     let weights = written.split('/').skip(1).map(|weight| match go_float::parse(weight) {
         Some(weight) if weight > 0.0 && weight.is_finite() => Ok(weight),
         _ => {
             let message = format!("weight `{weight}` of queue `{}` is not a number above 0", queue.name);
-            Err(annotation_problem(
-                queue,
-                WEIGHTS,
-                ErrorCode::HierarchyWeightInvalid,
-                message,
-            ))
+            refuse(queue, WEIGHTS, ErrorCode::HierarchyWeightInvalid, message)
         }
     });
     Ok(HierarchyPath {
@@ -99,18 +89,13 @@ fn check_depth(queue: &QueueRecord, names: &[Arc<str>]) -> Result<(), Problem> {
         queue.name,
         names.len()
     );
-    Err(annotation_problem(
-        queue,
-        HIERARCHY,
-        ErrorCode::HierarchyTooDeep,
-        message,
-    ))
+    refuse(queue, HIERARCHY, ErrorCode::HierarchyTooDeep, message)
 }
 
-/// Problem of a queue's annotation.
-pub(super) fn annotation_problem(queue: &QueueRecord, annotation: &str, code: ErrorCode, message: String) -> Problem {
+/// Refuses a queue's annotation.
+pub(super) fn refuse<T>(queue: &QueueRecord, annotation: &str, code: ErrorCode, message: String) -> Result<T, Problem> {
     let field = format!("queues[{}].annotations[{annotation}]", queue.name);
-    Problem::new(code, field, message)
+    Err(Problem::new(code, field, message))
 }
 
 /// Claim of earlier queues on a node.
@@ -179,12 +164,7 @@ fn check_claim(
             "queue `{}` gives `root{at}` the weight {weight}, queue `{}` gave it {}",
             queue.name, claim.weight_set_by, claim.weight
         );
-        return Err(annotation_problem(
-            queue,
-            WEIGHTS,
-            ErrorCode::HierarchyWeightsConflict,
-            message,
-        ));
+        return refuse(queue, WEIGHTS, ErrorCode::HierarchyWeightsConflict, message);
     }
     let (other, message) = if is_last {
         let Some(other) = claim.continues else { return Ok(()) };
@@ -198,10 +178,5 @@ fn check_claim(
          or jobs",
         queue.name
     );
-    Err(annotation_problem(
-        queue,
-        HIERARCHY,
-        ErrorCode::HierarchyInnerAndLeaf,
-        message,
-    ))
+    refuse(queue, HIERARCHY, ErrorCode::HierarchyInnerAndLeaf, message)
 }

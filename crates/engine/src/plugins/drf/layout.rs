@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::hierarchy::{self, HierarchyPath, WEIGHTS};
 use super::share::{ExactAmounts, ShareDimensions, add_amounts, to_floats};
 use crate::held_bytes::held_bytes;
-use crate::model::{ClusterState, ErrorCode, Problem, QueueRecord, TaskStatus};
+use crate::model::{ClusterState, ErrorCode, Problem, QueueRecord, TaskRecord, TaskStatus};
 use crate::plugin::EVERY_QUEUE;
 use crate::policy::Compatibility;
 
@@ -74,7 +74,7 @@ pub(super) struct QueuePosition {
 held_bytes! { QueuePosition { nodes; depth } }
 
 /// Positions of queues and jobs in the hierarchy.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TreeLayout {
     /// Compatibility whose rules apply.
     pub(super) compatibility: Compatibility,
@@ -115,16 +115,10 @@ impl TreeLayout {
             compatibility,
             jobs: jobs.collect(),
             dimensions: dims,
-            nodes: Vec::new(),
-            weights: Vec::new(),
-            branching_nodes: Vec::new(),
-            queues: BTreeMap::new(),
-            queues_by_top_node: BTreeMap::new(),
+            ..Self::default()
         };
         for task in tasks() {
-            let counts =
-                compatibility.is_upstream() || !matches!(task.status, TaskStatus::Succeeded | TaskStatus::Failed);
-            let Some(job) = shape.job_number(&task.job).filter(|_| counts) else {
+            let Some(job) = shape.job_number(&task.job).filter(|_| shape.is_requested(task)) else {
                 continue;
             };
             let (requests, _) = shape.dimensions.by_position(&task.requests);
@@ -136,6 +130,18 @@ impl TreeLayout {
             shape.build_tree(cluster_state);
         }
         shape
+    }
+
+    /// True if a job's requests include the task's.
+    pub(super) fn is_requested(&self, task: &TaskRecord) -> bool {
+        self.compatibility.is_upstream() || !matches!(task.status, TaskStatus::Succeeded | TaskStatus::Failed)
+    }
+
+    /// True if the task waits to be placed; under `corrected` only.
+    pub(super) fn is_waiting(&self, task: &TaskRecord) -> bool {
+        self.compatibility == Compatibility::Corrected
+            && matches!(task.status, TaskStatus::Pending | TaskStatus::Releasing)
+            && !task.gated
     }
 
     pub(super) fn job_number(&self, name: &str) -> Option<usize> {
@@ -221,7 +227,7 @@ impl TreeLayout {
     fn find_or_add_node(&mut self, path: &HierarchyPath, queue: Option<&QueueRecord>) -> Result<usize, Problem> {
         let known = self.position_of(path).nodes;
         if known.len() < path.names.len() && path.weights.len() < path.names.len() {
-            return Err(missing_weights_problem(path, queue));
+            return refuse_missing_weights(path, queue);
         }
         let missing = path.names.iter().zip(&path.weights).skip(known.len());
         let lowest = known.last().copied().unwrap_or(0);
@@ -361,14 +367,14 @@ fn unknown_queue_problem(job: Option<&TreeJob>, queue: &str) -> Problem {
     Problem::new(ErrorCode::QueueUnknown, format!("jobs[{job}].queue"), message)
 }
 
-fn missing_weights_problem(path: &HierarchyPath, queue: Option<&QueueRecord>) -> Problem {
+fn refuse_missing_weights<T>(path: &HierarchyPath, queue: Option<&QueueRecord>) -> Result<T, Problem> {
     let (needed, given) = (path.names.len() + 1, path.weights.len() + 1);
     let message = format!("the path has {needed} components and only {given} weights; the reference crashes here");
     match queue {
         Some(queue) => {
             let message = format!("queue `{}`: {message}", queue.name);
-            hierarchy::annotation_problem(queue, WEIGHTS, ErrorCode::HierarchyWeightsCount, message)
+            hierarchy::refuse(queue, WEIGHTS, ErrorCode::HierarchyWeightsCount, message)
         }
-        None => Problem::new(ErrorCode::HierarchyWeightsCount, "", message),
+        None => Err(Problem::new(ErrorCode::HierarchyWeightsCount, "", message)),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::DrfState;
 use super::columns::ChildShare;
-use super::share::{ExactAmounts, FloatAmounts, to_floats};
+use super::share::{FloatAmounts, to_floats};
 use crate::model::{ClusterState, JobRecord, Problem};
 use crate::plugin::{AccountAmounts, PluginAccount, PluginAccounts, QueueTreeNode};
 
@@ -17,48 +17,34 @@ enum TreeChild {
 impl DrfState {
     /// Amounts that all jobs hold, without zeros.
     pub fn total_allocated(&self) -> AccountAmounts {
-        self.nonzero_amounts(&self.allocated)
-    }
-
-    /// Dominant share of the root; `None` without hierarchy.
-    pub fn root_share(&self) -> Option<f64> {
-        self.tree
-            .as_ref()?
-            .node_share(&self.layout, 0)
-            .map(|measurement| measurement.share)
+        self.named(&to_floats(&self.allocated))
     }
 
     /// Node of a queue; `None`: it is not in the tree, or no queue below it has a job.
     fn queue_node(&self, queue: &str) -> Option<QueueTreeNode> {
-        let (tree, place) = (self.tree.as_ref()?, self.queue_position(queue).ok()?);
-        let at = if place.depth == place.nodes.len() {
-            place.nodes.last().copied().unwrap_or(0)
-        } else {
+        let place = self.queue_position(queue).ok()?;
+        if place.depth != place.nodes.len() {
             return None;
-        };
-        let node = self.layout.nodes.get(at)?;
+        }
+        self.inner_node(place.nodes.last().copied().unwrap_or(0))
+    }
+
+    /// Inner node of a number.
+    fn inner_node(&self, number: usize) -> Option<QueueTreeNode> {
+        let (tree, node) = (self.tree.as_ref()?, self.layout.nodes.get(number)?);
+        let share = tree.node_share(&self.layout, number)?;
         Some(QueueTreeNode {
             weight: node.weight,
-            ..self.tree_node(
-                &node.path,
-                None,
-                &tree.node_share(&self.layout, at)?,
-                tree.rules().divisors(),
-            )
+            ..self.tree_node(&node.path, None, &share, &tree.rules.divisors)
         })
     }
 
     /// Appends a node and pushes its children, the first one on top.
     fn list_node(&self, number: usize, nodes: &mut Vec<QueueTreeNode>, open: &mut Vec<TreeChild>) {
-        let (Some(tree), Some(node)) = (&self.tree, self.layout.nodes.get(number)) else {
+        let Some(node) = self.layout.nodes.get(number) else {
             return;
         };
-        if let Some(measurement) = tree.node_share(&self.layout, number) {
-            nodes.push(QueueTreeNode {
-                weight: node.weight,
-                ..self.tree_node(&node.path, None, &measurement, tree.rules().divisors())
-            });
-        }
+        nodes.extend(self.inner_node(number));
         let jobs = node
             .jobs
             .iter()
@@ -77,7 +63,7 @@ impl DrfState {
         let path = &self.layout.nodes.get(place.node)?.path;
         let name = &self.layout.jobs.get(number)?.name;
         let measurement = tree.job_share(place)?;
-        Some(self.tree_node(path, Some(name), &measurement, self.layout.dimensions.divisors()))
+        Some(self.tree_node(path, Some(name), &measurement, &self.layout.dimensions.divisors))
     }
 
     fn tree_node(
@@ -87,30 +73,24 @@ impl DrfState {
         measurement: &ChildShare,
         divisors: &FloatAmounts,
     ) -> QueueTreeNode {
-        let dims = &self.layout.dimensions;
-        let held = measurement
-            .held
-            .iter()
-            .enumerate()
-            .filter(|(_, amount)| **amount != 0.0);
+        let dominant = self.layout.dimensions.dominant(&measurement.held, divisors);
         QueueTreeNode {
             path: path.into(),
             job: job.cloned(),
             weight: 0.0,
             share: measurement.share,
-            dominant: dims.dominant(&measurement.held, divisors).cloned(),
+            dominant: dominant.cloned(),
             saturated: measurement.saturated,
-            held: held
-                .filter_map(|(at, amount)| Some((Arc::clone(dims.resource(at)?.1), *amount)))
-                .collect(),
+            held: self.named(&measurement.held),
         }
     }
 
-    fn nonzero_amounts(&self, amounts: &ExactAmounts) -> AccountAmounts {
-        let held = amounts.iter().enumerate().filter(|(_, amount)| **amount != 0);
-        let named = |(at, amount): (usize, &i128)| {
+    /// Amounts by name, without zeros.
+    fn named(&self, amounts: &[f64]) -> AccountAmounts {
+        let held = amounts.iter().enumerate().filter(|(_, amount)| **amount != 0.0);
+        let named = |(at, amount): (usize, &f64)| {
             let (_, name) = self.layout.dimensions.resource(at)?;
-            Some((Arc::clone(name), *amount as f64))
+            Some((Arc::clone(name), *amount))
         };
         held.filter_map(named).collect()
     }
@@ -119,14 +99,13 @@ impl DrfState {
 impl PluginAccounts for DrfState {
     fn job_account(&self, _: &ClusterState, job: &JobRecord) -> Option<PluginAccount> {
         let number = self.layout.job_number(&job.name)?;
-        let held = &self.accounts.get(number)?.held;
+        let held = to_floats(&self.accounts.get(number)?.held);
         let dims = &self.layout.dimensions;
-        let dominant = dims.dominant(&to_floats(held), dims.divisors()).cloned();
         Some(PluginAccount {
-            allocated: self.nonzero_amounts(held),
-            request: self.nonzero_amounts(&self.layout.jobs.get(number)?.requested),
-            share: dims.exact_share(held),
-            dominant_resource: dominant.unwrap_or_default(),
+            allocated: self.named(&held),
+            request: self.named(&to_floats(&self.layout.jobs.get(number)?.requested)),
+            share: dims.share(&held),
+            dominant_resource: dims.dominant(&held, &dims.divisors).cloned().unwrap_or_default(),
             ..PluginAccount::default()
         })
     }

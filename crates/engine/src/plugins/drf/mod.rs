@@ -83,7 +83,7 @@ impl DrfState {
                 if task.status == TaskStatus::Pipelined {
                     // The event counts the task, so a state computed afterwards must count it as well.
                     add_amounts(&mut account.held, &requests);
-                } else if matches!(task.status, TaskStatus::Pending | TaskStatus::Releasing) && !task.gated {
+                } else if shape.is_waiting(task) {
                     account.count_waiting(&requests, true);
                 }
             }
@@ -111,11 +111,6 @@ impl DrfState {
         }
     }
 
-    /// True if queues have an order of their own.
-    pub fn has_hierarchy(&self) -> bool {
-        self.tree.is_some()
-    }
-
     /// Adds the requests of tasks of one job to its holdings, or subtracts them, one after the other. Tasks of unknown
     /// jobs do not count. Returns the queues whose keys changed at any of them.
     ///
@@ -134,7 +129,7 @@ impl DrfState {
             return Ok(Vec::new());
         };
         let mut allocated = self.allocated.clone();
-        let mut exhausted = self.tree.as_ref().map(|tree| tree.rules().exhausted().clone());
+        let mut exhausted = self.tree.as_ref().map(|tree| tree.rules.exhausted.clone());
         let (mut here, mut everywhere) = (false, false);
         let mut template: Option<(&Arc<TaskShape>, ExactAmounts)> = None;
         for (moved, adds) in tasks {

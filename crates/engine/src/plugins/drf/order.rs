@@ -7,7 +7,7 @@ use super::layout::QueuePosition;
 use crate::model::{ErrorCode, Problem};
 
 /// Level of a queue's key.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ShareLevel {
     /// True if the node is saturated; saturated nodes come last.
     pub(super) saturated: bool,
@@ -55,25 +55,20 @@ impl DrfState {
 
     /// Levels of a queue from below the root.
     pub(super) fn queue_levels(&self, queue: &QueuePosition) -> Vec<ShareLevel> {
-        let known = queue.nodes.iter().map(|number| self.node_level(*number));
-        let free = ShareLevel {
-            saturated: false,
-            share: 0.0,
-        };
-        known.chain(std::iter::repeat(free)).take(queue.depth).collect()
+        let known = queue
+            .nodes
+            .iter()
+            .map(|number| self.node_level(*number).unwrap_or_default());
+        let free = std::iter::repeat(ShareLevel::default());
+        known.chain(free).take(queue.depth).collect()
     }
 
-    fn node_level(&self, number: usize) -> ShareLevel {
-        let measurement = self.layout.nodes.get(number).and_then(|node| {
-            let (saturated, share) = self.tree.as_ref()?.saturation_and_share(number)?;
-            Some(ShareLevel {
-                saturated,
-                share: share / node.weight,
-            })
-        });
-        measurement.unwrap_or(ShareLevel {
-            saturated: false,
-            share: 0.0,
+    fn node_level(&self, number: usize) -> Option<ShareLevel> {
+        let weight = self.layout.nodes.get(number)?.weight;
+        let (saturated, share) = self.tree.as_ref()?.saturation_and_share(number)?;
+        Some(ShareLevel {
+            saturated,
+            share: share / weight,
         })
     }
 }

@@ -76,7 +76,8 @@ impl Plugin for DrfPlugin {
 
     fn queue_keys(&self, context: PluginContext<'_>, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
         let drf: &DrfState = context.plugin_states.get(NAME)?;
-        drf.has_hierarchy()
+        drf.tree
+            .is_some()
             .then(|| queues.iter().map(|queue| drf.queue_key(queue)).collect())
     }
 

@@ -42,7 +42,8 @@ impl HeldMemory for SaturationRule {
 pub(super) struct SaturationRules {
     /// Rules by number; the first is [`SaturationRule::Always`].
     rules: Arc<Vec<SaturationRule>>,
-    met_bits: u64,
+    /// One bit per rule, set while the rule holds.
+    pub(super) met_bits: u64,
 }
 
 held_bytes! { SaturationRules { rules; met_bits } }
@@ -59,11 +60,6 @@ impl SaturationRules {
             rules: Arc::new(vec![SaturationRule::Always]),
             met_bits: 1,
         }
-    }
-
-    /// One bit per rule, set while the rule holds.
-    pub(super) fn met_bits(&self) -> u64 {
-        self.met_bits
     }
 
     /// Position of a rule, which is added if it is new.

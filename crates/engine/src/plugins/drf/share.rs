@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::super::queue_accounts::PresentTotals;
 use super::resource_set::ResourceSet;
 use crate::held_bytes::held_bytes;
-use crate::model::{ClusterState, MIN_AMOUNT, NodeVector, ResourceAmounts, ResourceId, ResourceTotals};
+use crate::model::{ClusterState, MIN_AMOUNT, ResourceAmounts, ResourceId, ResourceTotals};
 use crate::policy::Compatibility;
 
 /// Exact amounts, one per resource of [`ShareDimensions`].
@@ -16,7 +17,7 @@ pub(super) type ExactAmounts = SmallVec<[i128; 4]>;
 pub(super) type FloatAmounts = SmallVec<[f64; 4]>;
 
 /// Resources that count, in the order of all comparisons: cpu, memory, then by name.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ShareDimensions {
     resources: Vec<(ResourceId, Arc<str>)>,
     /// Position by resource id.
@@ -25,7 +26,7 @@ pub(super) struct ShareDimensions {
     total: ExactAmounts,
     /// Divisors of shares: the total, and infinity where the cluster has less than [`MIN_AMOUNT`], so that the share is
     /// 0.
-    divisors: FloatAmounts,
+    pub(super) divisors: FloatAmounts,
 }
 
 held_bytes! { ShareDimensions { resources, position_by_id, total, divisors } }
@@ -39,35 +40,20 @@ impl ShareDimensions {
     ) -> Self {
         let table = cluster_state.resources();
         let mut totals: Vec<Option<i128>> = vec![None; table.len()];
-        let mut seen = vec![false; table.len()];
-        for (_, entry) in cluster_state
-            .nodes()
-            .filter(|(_, entry)| entry.record.is_ready(compatibility))
-        {
-            let given = [Some(&entry.record.allocatable), entry.record.oversubscription.as_ref()];
-            let mut ids: SmallVec<[ResourceId; 8]> = given
-                .into_iter()
-                .flatten()
-                .flat_map(|amounts| amounts.iter().map(|(id, _)| id))
-                .collect();
-            ids.sort_unstable();
-            ids.dedup();
-            for id in ids {
-                if let Some(total) = totals.get_mut(id.index()) {
-                    *total = Some(total.unwrap_or(0) + entry.exact(id, NodeVector::Allocatable).unwrap_or(0));
-                }
+        for (id, total) in PresentTotals::of(cluster_state, compatibility).iter() {
+            if let Some(own) = totals.get_mut(id.index()) {
+                *own = Some(total);
             }
         }
         for (id, _) in requests.flat_map(ResourceAmounts::iter) {
-            if let Some(seen) = seen.get_mut(id.index()) {
-                *seen = true;
+            if let Some(total) = totals.get_mut(id.index()) {
+                total.get_or_insert(0);
             }
         }
         let wanted = (0..)
             .map(ResourceId)
-            .zip(totals.iter().zip(&seen))
-            .filter(|(_, (total, seen))| total.is_some() || **seen)
-            .filter(|(id, _)| table.is_counted_by_volcano(*id));
+            .zip(&totals)
+            .filter(|(id, total)| total.is_some() && table.is_counted_by_volcano(*id));
         let mut resources: Vec<(ResourceId, Arc<str>)> = wanted
             .filter_map(|(id, _)| Some((id, Arc::clone(table.shared_name(id)?))))
             .collect();
@@ -89,11 +75,6 @@ impl ShareDimensions {
             total,
             divisors,
         }
-    }
-
-    /// Divisors of the dominant share.
-    pub(super) fn divisors(&self) -> &FloatAmounts {
-        &self.divisors
     }
 
     /// Number of resources.
@@ -157,13 +138,7 @@ impl ShareDimensions {
     /// Position of the resource of which the amounts are the largest part; `None`: they are part of nothing in the
     /// cluster.
     pub(super) fn largest_resource(&self, amounts: &ExactAmounts) -> Option<usize> {
-        let amounts = to_floats(amounts);
-        let most = self.share(&amounts);
-        let at = amounts
-            .iter()
-            .zip(&self.divisors)
-            .position(|(amount, divisor)| amount / divisor == most);
-        at.filter(|_| most > 0.0)
+        dominant_position(&to_floats(amounts), &self.divisors)
     }
 
     /// Part of one resource that the amounts take.
@@ -178,12 +153,8 @@ impl ShareDimensions {
 
     /// First resource that reaches the dominant share; `None` for a share of 0.
     pub(super) fn dominant(&self, amounts: &[f64], divisors: &[f64]) -> Option<&Arc<str>> {
-        let most = dominant_share(amounts, divisors);
-        let at = amounts
-            .iter()
-            .zip(divisors)
-            .position(|(amount, divisor)| amount / divisor == most)?;
-        self.resources.get(at).filter(|_| most > 0.0).map(|(_, name)| name)
+        let (_, name) = self.resource(dominant_position(amounts, divisors)?)?;
+        Some(name)
     }
 
     /// Resources of which nothing is left, or of which the cluster has none.
@@ -206,6 +177,13 @@ pub(super) fn dominant_share(amounts: &[f64], divisors: &[f64]) -> f64 {
         let share = amount / divisor;
         if share > most { share } else { most }
     })
+}
+
+/// Position of the first largest quotient; `None`: none is above 0.
+fn dominant_position(amounts: &[f64], divisors: &[f64]) -> Option<usize> {
+    let most = dominant_share(amounts, divisors);
+    let mut shares = amounts.iter().zip(divisors).map(|(amount, divisor)| amount / divisor);
+    shares.position(|share| share == most).filter(|_| most > 0.0)
 }
 
 /// Exact amounts as floats, which the formulas read.

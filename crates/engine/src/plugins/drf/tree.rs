@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::DrfList;
-use super::columns::{ChildShare, NodeColumns, SaturationChange, SaturationOutlook};
+use super::columns::{ChildColumns, ChildShare, NodeColumns, SaturationChange, SaturationOutlook};
 use super::layout::{InnerNode, LeafPosition, TreeLayout};
 use super::resource_set::ResourceSet;
 use super::saturation::{SaturationRule, SaturationRules, rule_bit};
@@ -43,9 +43,9 @@ held_bytes! { LeafColumns { shares, held, saturation, rule_numbers } }
 pub(super) struct ShareRules {
     compatibility: Compatibility,
     /// Divisors of an inner node's dominant share.
-    divisors: FloatAmounts,
+    pub(super) divisors: FloatAmounts,
     /// Resources of which nothing is left.
-    exhausted: ResourceSet,
+    pub(super) exhausted: ResourceSet,
 }
 
 held_bytes! { ShareRules { divisors, exhausted; compatibility } }
@@ -63,16 +63,6 @@ impl ShareRules {
             exhausted,
         }
     }
-
-    /// Resources of which nothing is left.
-    pub(super) fn exhausted(&self) -> &ResourceSet {
-        &self.exhausted
-    }
-
-    /// Divisors of an inner node's dominant share.
-    pub(super) fn divisors(&self) -> &FloatAmounts {
-        &self.divisors
-    }
 }
 
 /// Shares of all leaves and inner nodes.
@@ -83,7 +73,8 @@ pub(super) struct ShareTree {
     /// Columns of all nodes except the root. No parent reads the root, so it is computed on demand.
     nodes: NodeColumns,
     saturation_rules: SaturationRules,
-    rules: ShareRules,
+    /// Inputs of the formulas apart from the rows.
+    pub(super) rules: ShareRules,
 }
 
 held_bytes! { ShareTree { leaves, nodes, saturation_rules, rules } }
@@ -119,15 +110,10 @@ impl ShareTree {
         tree
     }
 
-    /// Inputs of the formulas apart from the rows.
-    pub(super) fn rules(&self) -> &ShareRules {
-        &self.rules
-    }
-
     /// Values of a job that its node reads.
     pub(super) fn job_share(&self, place: LeafPosition) -> Option<ChildShare> {
         let leaves = self.leaves.get(place.node)?;
-        let width = self.nodes.width();
+        let width = self.nodes.width;
         Some(ChildShare {
             share: *leaves.shares.get(place.at)?,
             saturated: leaves.saturation.get(place.at)?.is_saturated(&self.rules.exhausted),
@@ -144,11 +130,11 @@ impl ShareTree {
         if root.jobs.is_empty() && root.inner_children.is_empty() {
             // The reference never reads a tree without jobs.
             return Some(ChildShare {
-                held: smallvec![0.0; self.nodes.width()],
+                held: smallvec![0.0; self.nodes.width],
                 ..ChildShare::default()
             });
         }
-        self.evaluate(shape, 0, self.saturation_rules.met_bits())
+        self.evaluate(shape, 0, self.saturation_rules.met_bits)
     }
 
     /// Saturation and share of an inner node other than the root.
@@ -167,22 +153,22 @@ impl ShareTree {
         }
     }
 
-    /// Sets the exhausted resources; true if they changed.
-    pub(super) fn set_exhausted(&mut self, shape: &TreeLayout, exhausted: &ResourceSet) -> bool {
+    /// Sets the exhausted resources.
+    pub(super) fn set_exhausted(&mut self, shape: &TreeLayout, exhausted: &ResourceSet) {
         if self.rules.exhausted == *exhausted {
-            return false;
+            return;
         }
-        let (before, divisors) = (self.saturation_rules.met_bits(), self.rules.divisors.clone());
+        let (before, divisors) = (self.saturation_rules.met_bits, self.rules.divisors.clone());
         self.rules = ShareRules::of(shape, exhausted.clone());
         self.saturation_rules.update_met(exhausted);
         let open = self.nodes.apply_saturation(&SaturationChange {
             met_before: before,
-            met_now: self.saturation_rules.met_bits(),
+            met_now: self.saturation_rules.met_bits,
             divisors: &self.rules.divisors,
             divisors_changed: divisors != self.rules.divisors,
         });
         for (number, outlook) in open {
-            if let Some(measurement) = self.evaluate(shape, number, self.saturation_rules.met_bits()) {
+            if let Some(measurement) = self.evaluate(shape, number, self.saturation_rules.met_bits) {
                 self.nodes.put(number, &measurement);
                 self.nodes.set_outlook(number, &outlook);
             }
@@ -190,12 +176,11 @@ impl ShareTree {
         for number in shape.branching_nodes.iter().rev().filter(|number| **number > 0) {
             self.update_node(shape, *number);
         }
-        true
     }
 
     /// Updates an inner node; false if nothing changed for its parent.
     fn update_node(&mut self, shape: &TreeLayout, number: usize) -> bool {
-        let met = self.saturation_rules.met_bits();
+        let met = self.saturation_rules.met_bits;
         let Some(measurement) = self.evaluate(shape, number, met) else {
             return false;
         };
@@ -241,14 +226,12 @@ impl ShareTree {
             let (own, rest) = weights.split_at_checked(span.shares.len()).unwrap_or((weights, &[]));
             weights = rest;
             ChildColumns {
-                shares: span.shares,
-                saturated: span.saturated,
-                held: span.held,
                 weights: Some(own),
+                ..span
             }
         });
         let rows: SmallVec<[ChildColumns<'_>; 4]> = [jobs].into_iter().chain(spans).collect();
-        let mut held: FloatAmounts = smallvec![0.0; self.nodes.width()];
+        let mut held: FloatAmounts = smallvec![0.0; self.nodes.width];
         match self.rules.compatibility {
             Compatibility::Upstream(_) => {
                 let measure = rows
@@ -327,16 +310,6 @@ impl PartialEq for LeafColumns {
     fn eq(&self, other: &Self) -> bool {
         (&self.shares, &self.held, &self.saturation) == (&other.shares, &other.held, &other.saturation)
     }
-}
-
-/// Columns of the children of an inner node.
-#[derive(Debug)]
-struct ChildColumns<'a> {
-    shares: &'a [f64],
-    saturated: &'a [bool],
-    held: &'a [f64],
-    /// Weights; `None`: each is 1.
-    weights: Option<&'a [f64]>,
 }
 
 impl ChildColumns<'_> {

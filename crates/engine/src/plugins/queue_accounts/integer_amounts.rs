@@ -1,6 +1,5 @@
 //! Exact amounts: sums of integers by resource, so that adding and subtracting in any order gives the same.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -71,6 +70,7 @@ impl IntegerAmounts {
         }
         exact
     }
+
     /// Requests of some tasks together.
     pub(crate) fn of_tasks(tasks: &[&TaskRecord]) -> Self {
         let mut requests = Self::default();
@@ -79,7 +79,6 @@ impl IntegerAmounts {
         }
         requests
     }
-
 
     /// Same amounts by name: cpu and memory first, whether or not there is any.
     pub(crate) fn named(&self, names: &ResourceTable) -> NamedAmounts {
@@ -262,20 +261,27 @@ impl PresentTotals {
             return;
         }
         let given = [Some(&record.allocatable), record.oversubscription.as_ref()];
-        let ids: BTreeSet<ResourceId> = given
+        let mut ids: SmallVec<[ResourceId; 8]> = given
             .into_iter()
             .flatten()
             .flat_map(|amounts| amounts.iter().map(|(id, _)| id))
             .collect();
+        ids.sort_unstable();
+        ids.dedup();
         for id in ids {
             let amount = entry.exact(id, NodeVector::Allocatable).unwrap_or(0);
             self.totals.count(id, amount, add);
         }
     }
 
+    /// All totals, by id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ResourceId, i128)> + '_ {
+        self.totals.iter()
+    }
+
     /// Totals of the resources that Volcano counts, as a vector.
     pub(crate) fn counted_vector(&self, names: &ResourceTable) -> ResourceVector {
-        let counted = self.totals.iter().filter(|(id, _)| names.is_counted_by_volcano(*id));
+        let counted = self.iter().filter(|(id, _)| names.is_counted_by_volcano(*id));
         counted.map(|(id, total)| (id, total as f64)).collect()
     }
 }
