@@ -8,7 +8,7 @@ use crate::plugin::{PeerFilter, PeerHook, PeerKey};
 use crate::policy::Compatibility;
 
 /// Prepared filter of the required terms about other pods.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::plugins) struct AffinityFilter {
     /// True if the class has required terms of affinity.
     attracts: bool,
@@ -59,13 +59,8 @@ impl AffinityFilter {
             return Ok(None);
         }
         let mut filter = Self {
-            attracts: false,
-            attracting: DomainMarks::default(),
-            may_be_first: false,
-            repelling: DomainMarks::default(),
-            repelled_by: DomainMarks::default(),
             known: known_at_beginning(view, |own| !own.pod_anti_affinity.required.is_empty()),
-            own: OwnMarks::default(),
+            ..Self::default()
         };
         let state = view.cluster_state;
         let attracting = keyed_terms(view, &attracts.required, &mut filter.attracting);
@@ -76,7 +71,7 @@ impl AffinityFilter {
             filter.mark_repelled(view)?;
         }
         let matches_own = |(term, _): &KeyedTerm<'_>| view.selects(term, view.pod) == Some(true);
-        filter.may_be_first = filter.attracting.is_empty() && attracting.iter().all(matches_own);
+        filter.may_be_first = !filter.attracting.has_marks() && attracting.iter().all(matches_own);
         Ok(Some(filter))
     }
 
@@ -149,8 +144,8 @@ impl AffinityFilter {
     }
 }
 
-/// True if the pods with anti-affinity on this node are included.
-fn is_known(known: Option<&[NodeSlot]>, slot: NodeSlot) -> bool {
+/// True if the pods with such constraints on this node are included.
+pub(super) fn is_known(known: Option<&[NodeSlot]>, slot: NodeSlot) -> bool {
     known.is_none_or(|known| known.binary_search(&slot).is_ok())
 }
 
@@ -159,23 +154,21 @@ impl AffinityFilter {
     pub(in crate::plugins) fn following(mut self, view: &PodView<'_>) -> Self {
         let (attracts, repels) = (&view.constraints.pod_affinity, &view.constraints.pod_anti_affinity);
         let state = view.cluster_state;
-        let is_own = |term: &PodAffinityTerm| view.selects(term, view.pod) == Some(true);
-        let evaluated = |term: &&PodAffinityTerm| view.is_evaluated(term);
-        let repelling = repels.required.iter().filter(evaluated);
-        let matching: Vec<&PodAffinityTerm> = repelling.filter(|term| is_own(term)).collect();
-        let positions = |terms: &[&PodAffinityTerm], marks: &mut DomainMarks| {
-            let keys = terms.iter().map(|term| marks.position(state, &term.topology_key));
-            keys.collect::<Vec<usize>>()
-        };
-        let attracting: Vec<&PodAffinityTerm> = attracts.required.iter().filter(evaluated).collect();
+        let is_own = |(term, _): &KeyedTerm<'_>| view.selects(term, view.pod) == Some(true);
+        let mut attracting = keyed_terms(view, &attracts.required, &mut self.attracting);
+        if !attracting.iter().all(is_own) {
+            attracting.clear();
+        }
+        let mut repelling = keyed_terms(view, &repels.required, &mut self.repelling);
+        repelling.retain(is_own);
+        let keys = |terms: &[KeyedTerm<'_>]| terms.iter().map(|(_, key)| *key).collect();
+        let repelled_by = repelling
+            .iter()
+            .map(|(term, _)| self.repelled_by.position(state, &term.topology_key));
         self.own = OwnMarks {
-            attracting: if self.attracts && attracting.iter().all(|term| is_own(term)) {
-                positions(&attracting, &mut self.attracting)
-            } else {
-                Vec::new()
-            },
-            repelling: positions(&matching, &mut self.repelling),
-            repelled_by: positions(&matching, &mut self.repelled_by),
+            repelled_by: repelled_by.collect(),
+            attracting: keys(&attracting),
+            repelling: keys(&repelling),
         };
         for marks in [&mut self.attracting, &mut self.repelling, &mut self.repelled_by] {
             marks.split(state.slots());
@@ -195,7 +188,7 @@ impl PeerHook for AffinityFilter {
         for key in &self.own.attracting {
             self.attracting.mark_peers(*key, slot, changed);
         }
-        self.may_be_first &= self.attracting.is_empty();
+        self.may_be_first &= !self.attracting.has_marks();
         for key in &self.own.repelling {
             self.repelling.mark_peers(*key, slot, changed);
         }

@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::affinity::known_at_beginning;
-use super::candidate_values::CandidateValues;
+use super::affinity::{is_known, known_at_beginning};
+use super::candidate_values::{CandidateValues, extremes};
+use super::keyed_domains::KeyedDomains;
 use super::{PodView, unknown_namespaces};
 use crate::model::constraints::{PodConstraints, WeightedPodTerm};
-use crate::model::{ClusterState, NodeChunk, NodeMask, NodeSlot, PodClass, Problem, TopologyDomains};
-use crate::plugin::{ChunkScores, DomainPeers, PeerHook, PeerKey, PeerScorer};
+use crate::model::{NodeChunk, NodeMask, NodeSlot, PodClass, Problem};
+use crate::plugin::{ChunkScores, PeerHook, PeerKey, PeerScorer};
 
 /// Largest score.
 const MAX_SCORE: f64 = 100.0;
 
 /// Prepared score of the preferred terms about other pods: points of the domains of each node, relative to the candidates.
 /// Points come from pods that the class's terms match, and from pods whose terms match the class.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::plugins) struct AffinityScore {
     points: TopologyPoints,
     values: CandidateValues,
@@ -54,17 +55,7 @@ impl ExistingPodTerms {
 }
 
 /// Points of the topology domains, by key.
-#[derive(Debug, Default)]
-struct TopologyPoints(Vec<DomainPoints>);
-
-/// Points of the domains of one topology key.
-#[derive(Debug)]
-struct DomainPoints {
-    key: Arc<str>,
-    domains: Arc<TopologyDomains>,
-    points: Vec<i64>,
-    peers: DomainPeers,
-}
+type TopologyPoints = KeyedDomains<i64>;
 
 /// Points of each pod of a class in its domain, by the position of the topology key.
 type PodPoints = SmallVec<[(usize, i64); 4]>;
@@ -88,7 +79,7 @@ impl AffinityScore {
                 score.points.add(&of_each, *slot, i64::from(*count));
             }
         }
-        (!score.points.0.is_empty() || score.unknown.is_some()).then_some(score)
+        (score.points.len() > 0 || score.unknown.is_some()).then_some(score)
     }
 
     /// Score without points.
@@ -102,12 +93,8 @@ impl AffinityScore {
             })
         };
         Self {
-            points: TopologyPoints::default(),
-            values: CandidateValues::default(),
             known,
-            own_points: PodPoints::new(),
-            extremes: None,
-            unknown: None,
+            ..Self::default()
         }
     }
 
@@ -127,10 +114,8 @@ impl AffinityScore {
             is_releasing: false,
         };
         score.own_points = score.points_of_each(view, &own, existing.required_points);
-        for own in &mut score.points.0 {
-            own.peers = DomainPeers::of(&own.domains, view.cluster_state.slots());
-        }
-        (!score.points.0.is_empty()).then_some(score)
+        score.points.split(view.cluster_state.slots());
+        (score.points.len() > 0).then_some(score)
     }
 
     /// Points of each pod of another class.
@@ -192,7 +177,7 @@ impl AffinityScore {
     /// Sees the candidates of a chunk.
     pub(in crate::plugins) fn survey(&mut self, chunk: &NodeChunk, candidates: &NodeMask) {
         for slot in candidates.iter().filter_map(|offset| chunk.slot(offset)) {
-            self.values.add(slot, self.points.at(slot));
+            self.values.add(slot, self.points.of_node(slot));
         }
     }
 
@@ -203,7 +188,7 @@ impl AffinityScore {
 
     /// Fills in the score of each candidate of a chunk.
     pub(in crate::plugins) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
-        let extremes = (self.values.least(), self.values.most());
+        let extremes = self.values.extremes();
         self.values.score(chunk, scores, |points| relative(points, extremes));
     }
 }
@@ -218,29 +203,16 @@ fn relative(points: i64, (least, most): (i64, i64)) -> i64 {
     }
 }
 
-/// True if pods on a node give points.
-fn is_known(known: Option<&[NodeSlot]>, slot: NodeSlot) -> bool {
-    known.is_none_or(|known| known.binary_search(&slot).is_ok())
-}
-
 impl AffinityScore {
     /// Points of nodes with these numbers.
     fn points_of(&self, key: &[i64]) -> i64 {
-        let numbered = self.points.0.iter().zip(key);
-        let of_key = |(own, number): (&DomainPoints, &i64)| {
-            let of_domain = |domain: usize| own.points.get(domain).copied().unwrap_or(0);
-            own.peers.value(*number, of_domain)
-        };
-        numbered.filter_map(of_key).fold(0, i64::wrapping_add)
+        self.points.values_of(key).flatten().fold(0, i64::wrapping_add)
     }
 }
 
 impl PeerHook for AffinityScore {
     fn append_key(&self, slot: NodeSlot, key: &mut PeerKey) {
-        for own in &self.points.0 {
-            let of_domain = |domain: usize| own.points.get(domain).copied().unwrap_or(0);
-            key.push(own.peers.number(own.domains.domain(slot), of_domain));
-        }
+        self.points.append_key(slot, key);
     }
 
     fn place(&mut self, slot: NodeSlot, changed: &mut Vec<NodeSlot>) {
@@ -249,10 +221,7 @@ impl PeerHook for AffinityScore {
         }
         self.points.add(&self.own_points, slot, 1);
         for (key, _) in &self.own_points {
-            let own = self.points.0.get(*key);
-            if let Some((own, domain)) = own.and_then(|own| Some((own, own.domains.domain(slot)?))) {
-                own.peers.append_changed(domain, slot, changed);
-            }
+            self.points.append_changed(*key, slot, changed);
         }
     }
 }
@@ -260,10 +229,7 @@ impl PeerHook for AffinityScore {
 impl PeerScorer for AffinityScore {
     fn survey(&mut self, peers: &mut dyn Iterator<Item = (&[i64], usize)>) -> Result<(), Problem> {
         let points = peers.map(|(key, _)| self.points_of(key));
-        self.extremes = points.fold(None, |extremes, points| match extremes {
-            None => Some((points, points)),
-            Some((least, most)) => Some((points.min(least), points.max(most))),
-        });
+        self.extremes = extremes(points);
         Ok(())
     }
 
@@ -292,34 +258,15 @@ fn truncate(score: f64) -> i64 {
 }
 
 impl TopologyPoints {
-    /// Position of a key, which is added if it is new.
-    fn position(&mut self, cluster_state: &ClusterState, key: &Arc<str>) -> usize {
-        if let Some(at) = self.0.iter().position(|own| own.key == *key) {
-            return at;
-        }
-        let domains = cluster_state.topology_domains(key);
-        self.0.push(DomainPoints {
-            key: Arc::clone(key),
-            points: vec![0; domains.count()],
-            peers: DomainPeers::default(),
-            domains,
-        });
-        self.0.len() - 1
-    }
-
     /// Adds the points of some pods on a node.
     fn add(&mut self, of_each: &[(usize, i64)], slot: NodeSlot, count: i64) {
         for (key, points) in of_each {
-            let Some(own) = self.0.get_mut(*key) else { continue };
-            if let Some(place) = own.domains.domain(slot).and_then(|domain| own.points.get_mut(domain)) {
-                *place = place.wrapping_add(points.wrapping_mul(count));
-            }
+            self.change(*key, slot, |own| *own = own.wrapping_add(points.wrapping_mul(count)));
         }
     }
 
     /// Points of a node: the sum of the points of its domains.
-    fn at(&self, slot: NodeSlot) -> i64 {
-        let of_key = |own: &DomainPoints| own.points.get(own.domains.domain(slot)?).copied();
-        self.0.iter().filter_map(of_key).fold(0, i64::wrapping_add)
+    fn of_node(&self, slot: NodeSlot) -> i64 {
+        self.iter().filter_map(|own| own.at(slot)).fold(0, i64::wrapping_add)
     }
 }

@@ -46,6 +46,12 @@ impl ExtremeValue {
     }
 }
 
+/// Least and largest of some values; `None`: there are none.
+pub(super) fn extremes(values: impl Iterator<Item = i64>) -> Option<(i64, i64)> {
+    let pairs = values.map(|value| (value, value));
+    pairs.reduce(|(least, most), (value, _)| (least.min(value), most.max(value)))
+}
+
 impl CandidateValues {
     /// Adds a candidate.
     pub(super) fn add(&mut self, slot: NodeSlot, value: i64) {
@@ -61,14 +67,9 @@ impl CandidateValues {
         self.most.add(value, i64::gt);
     }
 
-    /// Smallest value; 0 without candidates.
-    pub(super) fn least(&self) -> i64 {
-        self.least.value.unwrap_or(0)
-    }
-
-    /// Largest value; 0 without candidates.
-    pub(super) fn most(&self) -> i64 {
-        self.most.value.unwrap_or(0)
+    /// Smallest and largest value; 0 without candidates.
+    pub(super) fn extremes(&self) -> (i64, i64) {
+        (self.least.value.unwrap_or(0), self.most.value.unwrap_or(0))
     }
 
     /// Value of a candidate.

@@ -6,6 +6,7 @@
 mod affinity;
 mod affinity_score;
 mod candidate_values;
+mod keyed_domains;
 mod marks;
 mod natural_logarithm;
 mod spread;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 pub(super) use affinity::AffinityFilter;
 pub(super) use affinity_score::{AffinityScore, ExistingPodTerms};
 pub(super) use spread::SpreadFilter;
-pub(super) use spread_defaults::{NO_SPREAD_DEFAULTS, SpreadDefaults};
+pub(super) use spread_defaults::{NO_SPREAD_DEFAULTS, SpreadDefaults, soft_constraint};
 pub(super) use spread_score::SpreadScore;
 
 use crate::model::constraints::{PodAffinityTerm, PodConstraints};

@@ -283,11 +283,6 @@ impl<'a> EligibleNodes<'a> {
         }
     }
 
-    /// All nodes, independently of their labels.
-    pub(super) fn with_any_labels(view: &PodView<'a>) -> Self {
-        Self::with_labels(view, std::iter::empty())
-    }
-
     /// Nodes of a constraint, chunk by chunk.
     pub(super) fn of(&mut self, constraint: &SpreadConstraint) -> Vec<NodeMask> {
         let mut nodes = self.with_keys.clone();

@@ -20,23 +20,27 @@ pub(in crate::plugins) const NO_SPREAD_DEFAULTS: SpreadDefaults = SpreadDefaults
     scores_unlabelled: false,
 };
 
+/// Constraint with Kubernetes' defaults that rejects no node.
+pub(in crate::plugins) fn soft_constraint(topology_key: &str, max_skew: i32) -> SpreadConstraint {
+    SpreadConstraint {
+        max_skew,
+        topology_key: topology_key.into(),
+        is_hard: false,
+        label_selector: None,
+        min_domains: None,
+        node_affinity_policy: SpreadPolicy::Honor,
+        node_taints_policy: SpreadPolicy::Ignore,
+        match_label_keys: Vec::new(),
+    }
+}
+
 impl SpreadDefaults {
     /// Defaults of Kubernetes: they spread by node and by zone, and reject no node.
     pub(in crate::plugins) fn system() -> Self {
-        let soft = |topology_key: &str, max_skew| SpreadConstraint {
-            max_skew,
-            topology_key: topology_key.into(),
-            is_hard: false,
-            label_selector: None,
-            min_domains: None,
-            node_affinity_policy: SpreadPolicy::Honor,
-            node_taints_policy: SpreadPolicy::Ignore,
-            match_label_keys: Vec::new(),
-        };
         Self {
             constraints: vec![
-                soft("kubernetes.io/hostname", 3),
-                soft("topology.kubernetes.io/zone", 5),
+                soft_constraint("kubernetes.io/hostname", 3),
+                soft_constraint("topology.kubernetes.io/zone", 5),
             ],
             scores_unlabelled: true,
         }

@@ -1,7 +1,7 @@
 //! Score by topology spread constraints that reject no node.
 
 use super::PodView;
-use super::candidate_values::CandidateValues;
+use super::candidate_values::{CandidateValues, extremes};
 use super::natural_logarithm::natural_logarithm;
 use super::spread::{CountedDomains, EligibleNodes, counts_itself, domain_counts, is_among, selected_pods};
 use crate::model::constraints::SpreadConstraint;
@@ -18,7 +18,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Prepared score of the spread constraints with `ScheduleAnyway`: pods in the domains of each node, relative to the
 /// candidates. A candidate that lacks a topology key scores 0; under the system's defaults, it is one without pods in that
 /// domain.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::plugins) struct SpreadScore {
     rules: Vec<SoftSpreadRule>,
     /// Candidates with all topology keys.
@@ -59,11 +59,8 @@ impl SpreadScore {
         let soft = || constraints.iter().filter(|own| !own.is_hard);
         soft().next()?;
         let all_nodes = || {
-            if view.scores_unlabelled() {
-                EligibleNodes::with_any_labels(view)
-            } else {
-                EligibleNodes::with_labels(view, soft())
-            }
+            let needs_labels = !view.scores_unlabelled();
+            EligibleNodes::with_labels(view, soft().filter(|_| needs_labels))
         };
         let mut eligible = None;
         let rules = soft().map(|constraint| {
@@ -74,9 +71,7 @@ impl SpreadScore {
         });
         Some(Self {
             rules: rules.collect(),
-            candidates: Vec::new(),
-            values: CandidateValues::default(),
-            extremes: None,
+            ..Self::default()
         })
     }
 
@@ -112,7 +107,7 @@ impl SpreadScore {
 
     /// Fills in the score of each candidate of a chunk.
     pub(in crate::plugins) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
-        let extremes = (self.values.least(), self.values.most());
+        let extremes = self.values.extremes();
         self.values.score(chunk, scores, |points| relative(points, extremes));
     }
 
@@ -200,10 +195,7 @@ impl PeerScorer for SpreadScore {
             rule.weigh(candidates);
         }
         let points = peers.iter().filter_map(|(key, _)| self.points_of(key));
-        self.extremes = points.fold(None, |extremes, points| match extremes {
-            None => Some((points, points)),
-            Some((least, most)) => Some((points.min(least), points.max(most))),
-        });
+        self.extremes = extremes(points);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use super::arguments::{Located, fields, integer, items, map_fields, text};
 use crate::model::constraints::{SpreadConstraint, SpreadPolicy, is_qualified_name};
 use crate::plugins::effective_values::{map_entry, value_map};
-use crate::plugins::inter_pod::SpreadDefaults;
+use crate::plugins::inter_pod::{SpreadDefaults, soft_constraint};
 use crate::policy::{DiagnosticReport, ErrorCode, PluginArguments, YamlNode, YamlValue};
 
 const DEFAULTS: &str = "defaultConstraints";
@@ -87,17 +87,8 @@ fn read_constraint(item: &Located<'_>, report: &mut DiagnosticReport) -> SpreadC
         "nodeTaintsPolicy",
         "matchLabelKeys",
     ];
-    let mut constraint = SpreadConstraint {
-        max_skew: 0,
-        topology_key: "".into(),
-        is_hard: false,
-        label_selector: None,
-        min_domains: None,
-        node_affinity_policy: SpreadPolicy::Honor,
-        node_taints_policy: SpreadPolicy::Ignore,
-        // Labels of the pod would be added to a selector of the constraint, and that of the owners replaces it.
-        match_label_keys: Vec::new(),
-    };
+    // Labels of the pod would be added to a selector of the constraint, and that of the owners replaces it.
+    let mut constraint = soft_constraint("", 0);
     let mut effect_is_missing = true;
     for (key, located) in map_fields(item, &KEYS, report) {
         match key {
