@@ -4,11 +4,9 @@ use pumice_kernels::division::reciprocal;
 use pumice_kernels::mean::{MeanScale, TermColumns, divided_mean, weighted_mean};
 use smallvec::SmallVec;
 
+use super::integer_arithmetic::MAX_SCORE;
 use crate::model::{CHUNK_SIZE, ChunkResource, NodeChunk, NodeVector, ResourceId};
 use crate::plugin::ChunkScores;
-
-/// Highest score of one plugin of weight 1.
-const MAX_NODE_SCORE: i64 = 100;
 
 /// Strategies by which a node is preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +20,23 @@ pub(super) enum AllocationStrategy {
 impl AllocationStrategy {
     /// Names of the strategies in documents and annotations.
     pub(super) const NAMES: [&str; 2] = ["MostAllocated", "LeastAllocated"];
+
+    /// Strategy of a name; `None`: there is none.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        match name {
+            "MostAllocated" => Some(Self::Most),
+            "LeastAllocated" => Some(Self::Least),
+            _ => None,
+        }
+    }
+
+    /// Name in documents and annotations.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Most => "MostAllocated",
+            Self::Least => "LeastAllocated",
+        }
+    }
 }
 
 /// One requested resource that has a weight.
@@ -51,7 +66,7 @@ impl StrategyMean {
         Self {
             terms: Vec::new(),
             weight_sum: 0,
-            factor: MAX_NODE_SCORE.wrapping_mul(plugin_weight) as f64,
+            factor: MAX_SCORE.wrapping_mul(plugin_weight) as f64,
         }
     }
 

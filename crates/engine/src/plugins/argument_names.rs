@@ -1,10 +1,20 @@
-//! Resource names in arguments: comma lists, and names that no resource can have.
+//! Parts of arguments that several plugins read alike: integers, comma lists, and names that no resource can have.
 
 use crate::model::resource_name::ResourceKind;
-use crate::policy::{DiagnosticReport, DocumentLocation, ErrorCode, Severity};
+use crate::policy::{DiagnosticReport, DocumentLocation, ErrorCode, PluginArgument, Severity};
 
 /// Resources without a domain in their names, for suggestions.
 pub(super) const NATIVE_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+
+/// Integer; the default for any other value, with a warning.
+pub(super) fn lenient_int(argument: &PluginArgument<'_>, default: i64, report: &mut DiagnosticReport) -> i64 {
+    argument.lenient_int().unwrap_or_else(|| {
+        let found = argument.value().kind();
+        let message = format!("expected an integer, found {found}; the default {default} counts");
+        report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
+        default
+    })
+}
 
 /// Items of a comma list, trimmed; empty ones are left out.
 pub(super) fn comma_list(list: &str) -> impl Iterator<Item = &str> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::allocation::{AllocationStrategy, StrategyMean};
-use super::argument_names::{check_name_list, check_weight_overflow, comma_list};
+use super::argument_names::{check_name_list, check_weight_overflow, comma_list, lenient_int};
 use super::effective_values::value_map;
 use crate::model::{NodeChunk, TaskClass};
 use crate::plugin::{
@@ -36,7 +36,7 @@ struct Binpack {
 }
 
 fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut DiagnosticReport) -> Arc<dyn Plugin> {
-    let weight = lenient_int(arguments, WEIGHT, report);
+    let weight = int_or_1(arguments, WEIGHT, report);
     if weight < 0 {
         let message = "a negative weight prefers empty nodes, and ranks nodes over capacity first";
         warn(arguments, WEIGHT, message, report);
@@ -85,23 +85,15 @@ fn warn(arguments: &PluginArguments, key: &str, message: &str, report: &mut Diag
 }
 
 /// Integer argument; 1 for any other value, as upstream.
-fn lenient_int(arguments: &PluginArguments, key: &str, report: &mut DiagnosticReport) -> i64 {
-    let Some(argument) = arguments.get(key) else {
-        return 1;
-    };
-    argument.lenient_int().unwrap_or_else(|| {
-        let message = format!(
-            "expected an integer, found {}; the default 1 counts",
-            argument.value().kind()
-        );
-        report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
-        1
-    })
+fn int_or_1(arguments: &PluginArguments, key: &str, report: &mut DiagnosticReport) -> i64 {
+    arguments
+        .get(key)
+        .map_or(1, |argument| lenient_int(&argument, 1, report))
 }
 
 /// Weight of a resource. 0 switches the resource off; a negative weight is treated as 1.
 fn weight_of(arguments: &PluginArguments, key: &str, report: &mut DiagnosticReport) -> i64 {
-    let weight = lenient_int(arguments, key, report);
+    let weight = int_or_1(arguments, key, report);
     if weight < 0 {
         warn(arguments, key, "a negative weight counts as 1", report);
         return 1;

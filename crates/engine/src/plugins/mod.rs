@@ -20,6 +20,7 @@ mod gpu_devices;
 mod gpu_dotprod;
 mod gpu_packing;
 mod gpu_random;
+mod integer_arithmetic;
 mod inter_pod;
 #[cfg(test)]
 mod job_limit;

@@ -14,6 +14,9 @@ pub(super) struct RecordValues<'a, F> {
     stored: RefCell<Vec<Option<StoredValues>>>,
 }
 
+/// Values that a closure of any type computes.
+pub(super) type BoxedRecordValues<'a> = RecordValues<'a, Box<dyn Fn(&NodeChunk, &mut ChunkScores) -> Option<f64> + 'a>>;
+
 /// Values of the nodes of a chunk.
 enum StoredValues {
     /// Value of all nodes.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::model::resource_name::ResourceKind;
 use crate::model::{CHUNK_SIZE, ClusterState, IntegerColumn, NodeChunk, PodSum, ResourceId, TaskClass};
 use crate::plugin::{ChunkScores, HookNumbers, NodeScorer};
-use crate::plugins::nodeorder::{MAX_SCORE, PartWeights, allocatable, truncate};
+use crate::plugins::integer_arithmetic::{IntegerArithmetic, MAX_SCORE};
+use crate::plugins::nodeorder::{ScorePartKind, allocatable, truncate};
 
 const CPU: &str = "cpu";
 const MEMORY: &str = "memory";
@@ -38,20 +39,19 @@ pub(super) struct AllocationRules {
 
 impl AllocationRules {
     /// Part of `nodeorder` with the same scores, and the device that it compares; `None`: there is none.
-    pub(super) fn as_part(&self) -> Option<(PartWeights, Option<Arc<str>>)> {
+    pub(super) fn as_part(&self) -> Option<(ScorePartKind, Option<Arc<str>>)> {
         let [cpu, memory, others @ ..] = self.resources.as_slice() else {
             return None;
         };
         if *cpu.name != *CPU || *memory.name != *MEMORY || cpu.weight != memory.weight {
             return None;
         }
-        let none = PartWeights::NONE;
         match (&self.strategy, others) {
-            (NodeFitStrategy::Least, []) => Some((PartWeights { least: 1, ..none }, None)),
-            (NodeFitStrategy::Most, []) => Some((PartWeights { most: 1, ..none }, None)),
-            (NodeFitStrategy::Balanced, []) => Some((PartWeights { balanced: 1, ..none }, None)),
+            (NodeFitStrategy::Least, []) => Some((ScorePartKind::LeastRequested, None)),
+            (NodeFitStrategy::Most, []) => Some((ScorePartKind::MostRequested, None)),
+            (NodeFitStrategy::Balanced, []) => Some((ScorePartKind::BalancedResource, None)),
             (NodeFitStrategy::Balanced, [device]) if ResourceKind::of(&device.name) == ResourceKind::Scalar => {
-                Some((PartWeights { balanced: 1, ..none }, Some(Arc::clone(&device.name))))
+                Some((ScorePartKind::BalancedResource, Some(Arc::clone(&device.name))))
             }
             _ => None,
         }
@@ -188,10 +188,8 @@ impl NodeScorer for AllocationScorer<'_> {
     }
 }
 
-/// Hundredfold amount divided by a capacity above 0, cut toward 0.
 fn percent(amount: i64, capacity: i64) -> i64 {
-    let wide = i128::from(amount) * i128::from(MAX_SCORE) / i128::from(capacity);
-    i64::try_from(wide).unwrap_or(i64::MAX)
+    IntegerArithmetic::Exact.percent(amount, capacity)
 }
 
 fn weighted_mean(used: &[ResourceUse], score: impl Fn(&ResourceUse) -> i64) -> i64 {

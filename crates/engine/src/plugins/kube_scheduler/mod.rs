@@ -14,13 +14,13 @@ use std::sync::Arc;
 use allocation::{AllocationRules, AllocationScorer};
 use arguments::IgnoredResources;
 
-use super::inter_pod::ExistingPodTerms;
-use super::nodeorder::{PartWeights, PodScorer, ScoreRules};
-use super::predicates::{AddedRules, NO_ADDED_RULES, PodFilter, PredicateArguments};
+use super::inter_pod::{ExistingPodTerms, NO_SPREAD_DEFAULTS};
+use super::nodeorder::{PartWeights, PodScorer, ScorePartKind, ScoreRules};
+use super::predicates::{AddedRules, NO_ADDED_RULES, PodFilter, PredicateArguments, PredicateCheck};
 use crate::model::TaskClass;
-use crate::model::constraints::{ConstraintSet, PreferredTerm};
+use crate::model::constraints::ConstraintSet;
 use crate::plugin::{NodeFilter, NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
-use crate::policy::{Compatibility, ReleaseRules, YamlValue};
+use crate::policy::{Compatibility, YamlValue};
 
 const FILTER: &[&str] = &["filter"];
 const SCORE: &[&str] = &["score"];
@@ -43,11 +43,9 @@ pub(super) const NODE_UNSCHEDULABLE: PluginDef = PluginDef {
     default_weight: Some(0),
     ..PluginDef::new("NodeUnschedulable", |arguments, _, report| {
         arguments::read_none(arguments, report);
-        let checks = PredicateArguments {
-            cordon: true,
-            ..PredicateArguments::NONE
-        };
-        KubePlugin::of("NodeUnschedulable").with_checks(checks).shared()
+        KubePlugin::of("NodeUnschedulable")
+            .with_check(PredicateCheck::Cordon)
+            .shared()
     })
 };
 
@@ -58,16 +56,8 @@ pub(super) const TAINT_TOLERATION: PluginDef = PluginDef {
     default_weight: Some(3),
     ..PluginDef::new("TaintToleration", |arguments, _, report| {
         arguments::read_none(arguments, report);
-        let checks = PredicateArguments {
-            taints: true,
-            ..PredicateArguments::NONE
-        };
-        let weights = PartWeights {
-            taints: 1,
-            ..PartWeights::NONE
-        };
-        let plugin = KubePlugin::of("TaintToleration").with_checks(checks);
-        plugin.with_part(weights).shared()
+        let plugin = KubePlugin::of("TaintToleration").with_check(PredicateCheck::Taints);
+        plugin.with_part(ScorePartKind::TaintToleration).shared()
     })
 };
 
@@ -79,19 +69,11 @@ pub(super) const NODE_AFFINITY: PluginDef = labelled(PluginDef {
     prepares_itself: true,
     ..PluginDef::new("NodeAffinity", |arguments, _, report| {
         let added = added_affinity::read_node_affinity(arguments, report);
-        let checks = PredicateArguments {
-            node_affinity: true,
-            ..PredicateArguments::NONE
-        };
-        let weights = PartWeights {
-            node_affinity: 1,
-            ..PartWeights::NONE
-        };
-        let mut plugin = KubePlugin::of("NodeAffinity").with_checks(checks);
+        let mut plugin = KubePlugin::of("NodeAffinity").with_check(PredicateCheck::NodeAffinity);
         plugin.added.required_node_terms = added.required;
-        plugin.added_preferences = added.preferred;
+        plugin.rules.added_preferences = added.preferred;
         plugin.effective = added.effective;
-        plugin.with_part(weights).shared()
+        plugin.with_part(ScorePartKind::NodeAffinity).shared()
     })
 });
 
@@ -102,11 +84,9 @@ pub(super) const NODE_PORTS: PluginDef = PluginDef {
     default_weight: Some(0),
     ..PluginDef::new("NodePorts", |arguments, _, report| {
         arguments::read_none(arguments, report);
-        let checks = PredicateArguments {
-            host_ports: true,
-            ..PredicateArguments::NONE
-        };
-        KubePlugin::of("NodePorts").with_checks(checks).shared()
+        KubePlugin::of("NodePorts")
+            .with_check(PredicateCheck::HostPorts)
+            .shared()
     })
 };
 
@@ -118,11 +98,7 @@ pub(super) const NODE_RESOURCES_FIT: PluginDef = PluginDef {
     prepares_itself: true,
     ..PluginDef::new("NodeResourcesFit", |arguments, _, report| {
         let read = arguments::read_resources_fit(arguments, report);
-        let checks = PredicateArguments {
-            pod_count: true,
-            ..PredicateArguments::NONE
-        };
-        let mut plugin = KubePlugin::of("NodeResourcesFit").with_checks(checks);
+        let mut plugin = KubePlugin::of("NodeResourcesFit").with_check(PredicateCheck::PodCount);
         plugin.ignored = read.ignored;
         plugin.effective = read.effective;
         plugin.with_allocation(read.rules).shared()
@@ -136,18 +112,11 @@ pub(super) const POD_TOPOLOGY_SPREAD: PluginDef = labelled(PluginDef {
     default_weight: Some(2),
     ..PluginDef::new("PodTopologySpread", |arguments, _, report| {
         let read = spread_arguments::read_topology_spread(arguments, report);
-        let checks = PredicateArguments {
-            topology_spread: true,
-            ..PredicateArguments::NONE
-        };
-        let weights = PartWeights {
-            spread: 1,
-            ..PartWeights::NONE
-        };
-        let mut plugin = KubePlugin::of("PodTopologySpread").with_checks(checks);
+        let mut plugin = KubePlugin::of("PodTopologySpread").with_check(PredicateCheck::TopologySpread);
+        plugin.rules.spread_defaults = read.defaults.clone();
         plugin.added.spread_defaults = read.defaults;
         plugin.effective = read.effective;
-        plugin.with_part(weights).shared()
+        plugin.with_part(ScorePartKind::TopologySpread).shared()
     })
 });
 
@@ -158,19 +127,12 @@ pub(super) const INTER_POD_AFFINITY: PluginDef = labelled(PluginDef {
     default_weight: Some(2),
     ..PluginDef::new("InterPodAffinity", |arguments, compatibility, report| {
         let (existing_pods, effective) = arguments::read_inter_pod_affinity(arguments, report);
-        let checks = PredicateArguments {
-            pod_affinity: true,
-            ..PredicateArguments::NONE
-        };
-        let weights = PartWeights {
-            pod_affinity: 1,
-            ..PartWeights::NONE
-        };
-        let mut plugin = KubePlugin::of("InterPodAffinity").with_checks(checks);
-        plugin.existing_pods = existing_pods;
-        plugin.added.opens_selectors = !compatibility.release().rules().closes_namespace_selectors;
+        let mut plugin = KubePlugin::of("InterPodAffinity").with_check(PredicateCheck::PodAffinity);
+        plugin.rules.existing_pods = existing_pods;
+        plugin.rules.opens_selectors = !compatibility.release().rules().closes_namespace_selectors;
+        plugin.added.opens_selectors = plugin.rules.opens_selectors;
         plugin.effective = effective;
-        plugin.with_part(weights).shared()
+        plugin.with_part(ScorePartKind::PodAffinity).shared()
     })
 });
 
@@ -195,13 +157,9 @@ pub(super) const IMAGE_LOCALITY: PluginDef = PluginDef {
     default_weight: Some(1),
     ..PluginDef::new("ImageLocality", |arguments, compatibility, report| {
         arguments::read_none(arguments, report);
-        let weights = PartWeights {
-            images: 1,
-            ..PartWeights::NONE
-        };
         let mut plugin = KubePlugin::of("ImageLocality");
-        plugin.image_rules = compatibility.release().rules();
-        plugin.with_part(weights).shared()
+        plugin.rules.image_rules = compatibility.release().rules();
+        plugin.with_part(ScorePartKind::ImageLocality).shared()
     })
 };
 
@@ -210,8 +168,8 @@ pub(super) const IMAGE_LOCALITY: PluginDef = PluginDef {
 enum KubeScore {
     /// The plugin only filters.
     None,
-    /// Part of `nodeorder`.
-    Part(Box<ScoreRules>),
+    /// Part of `nodeorder`, by the plugin's rules.
+    Part,
     /// Resources and a strategy that `nodeorder` does not have.
     Allocation(AllocationRules),
 }
@@ -219,16 +177,12 @@ enum KubeScore {
 /// Compiled plugin.
 #[derive(Debug)]
 struct KubePlugin {
-    name: &'static str,
     checks: Option<PredicateArguments>,
     score: KubeScore,
-    existing_pods: ExistingPodTerms,
-    /// Rules of image locality.
-    image_rules: ReleaseRules,
+    /// Rules of the score, and the name of the plugin.
+    rules: ScoreRules,
     /// Rules that the profile adds to the rules of each pod.
     added: AddedRules,
-    /// Preferred terms of the node affinity that the profile adds.
-    added_preferences: Vec<PreferredTerm>,
     /// Resources whose amounts are not checked.
     ignored: IgnoredResources,
     effective: YamlValue,
@@ -238,54 +192,46 @@ impl KubePlugin {
     /// Plugin without a filter and a score.
     fn of(name: &'static str) -> Self {
         Self {
-            name,
             checks: None,
             score: KubeScore::None,
-            existing_pods: ExistingPodTerms::PREFERRED,
-            image_rules: Compatibility::Corrected.release().rules(),
+            rules: ScoreRules {
+                plugin: name,
+                weights: PartWeights::default(),
+                device: None,
+                existing_pods: ExistingPodTerms::PREFERRED,
+                spread_defaults: NO_SPREAD_DEFAULTS,
+                added_preferences: Vec::new(),
+                compatibility: Compatibility::Corrected,
+                image_rules: Compatibility::Corrected.release().rules(),
+                opens_selectors: false,
+            },
             added: NO_ADDED_RULES.clone(),
-            added_preferences: Vec::new(),
             ignored: IgnoredResources::default(),
             effective: YamlValue::Map(Vec::new()),
         }
     }
 
-    fn with_checks(self, checks: PredicateArguments) -> Self {
+    fn with_check(self, check: PredicateCheck) -> Self {
         Self {
-            checks: Some(checks),
+            checks: Some(PredicateArguments::only(check)),
             ..self
         }
     }
 
-    fn with_part(self, weights: PartWeights) -> Self {
-        let rules = self.rules(weights, None);
-        Self {
-            score: KubeScore::Part(Box::new(rules)),
-            ..self
-        }
+    fn with_part(mut self, part: ScorePartKind) -> Self {
+        self.score = KubeScore::Part;
+        self.rules.weights = PartWeights::only(part);
+        self
     }
 
     /// Plugin that scores by these resources: as a part of `nodeorder` if that has the same, else by itself.
-    fn with_allocation(self, allocation: AllocationRules) -> Self {
-        let score = match allocation.as_part() {
-            Some((weights, device)) => KubeScore::Part(Box::new(self.rules(weights, device))),
-            None => KubeScore::Allocation(allocation),
-        };
-        Self { score, ..self }
-    }
-
-    fn rules(&self, weights: PartWeights, device: Option<Arc<str>>) -> ScoreRules {
-        ScoreRules {
-            plugin: self.name,
-            weights,
-            device,
-            existing_pods: self.existing_pods,
-            spread_defaults: self.added.spread_defaults.clone(),
-            added_preferences: self.added_preferences.clone(),
-            compatibility: Compatibility::Corrected,
-            image_rules: self.image_rules,
-            opens_selectors: self.added.opens_selectors,
+    fn with_allocation(mut self, allocation: AllocationRules) -> Self {
+        if let Some((part, device)) = allocation.as_part() {
+            self.rules.device = device;
+            return self.with_part(part);
         }
+        self.score = KubeScore::Allocation(allocation);
+        self
     }
 
     fn shared(self) -> Arc<dyn Plugin> {
@@ -298,9 +244,9 @@ impl Plugin for KubePlugin {
         PluginHooks {
             filter: self.checks.is_some(),
             score: !matches!(self.score, KubeScore::None),
-            filter_evaluates: self.checks.map_or(ConstraintSet::NONE, |checks| checks.evaluates()),
+            filter_evaluates: self.checks.map_or(ConstraintSet::NONE, PredicateArguments::evaluates),
             score_evaluates: match &self.score {
-                KubeScore::Part(rules) => rules.weights.evaluates(),
+                KubeScore::Part => self.rules.weights.evaluates(),
                 KubeScore::None | KubeScore::Allocation(_) => ConstraintSet::NONE,
             },
             ..PluginHooks::default()
@@ -320,9 +266,9 @@ impl Plugin for KubePlugin {
         context: PluginContext<'a>,
         class: &'a TaskClass,
     ) -> PreparedHook<dyn NodeFilter + 'a> {
-        let Some(checks) = &self.checks else { return Ok(None) };
+        let Some(checks) = self.checks else { return Ok(None) };
         let filter = PodFilter::new(
-            self.name,
+            self.rules.plugin,
             (checks, &self.added),
             Compatibility::Corrected,
             context,
@@ -342,7 +288,7 @@ impl Plugin for KubePlugin {
     ) -> PreparedHook<dyn NodeScorer + 'a> {
         Ok(match &self.score {
             KubeScore::None => None,
-            KubeScore::Part(rules) => Some(Box::new(PodScorer::new(rules, context, class)?)),
+            KubeScore::Part => Some(Box::new(PodScorer::new(&self.rules, context, class)?)),
             KubeScore::Allocation(rules) => {
                 let scorer = AllocationScorer::new(rules, context.cluster_state, class);
                 scorer.map(|scorer| -> Box<dyn NodeScorer + 'a> { Box::new(scorer) })

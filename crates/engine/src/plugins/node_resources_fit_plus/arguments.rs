@@ -1,8 +1,8 @@
 //! Arguments of `NodeResourcesFitPlus`: `resources`, a map of `{type, weight}` by name.
 
 use super::super::allocation::AllocationStrategy;
+use super::super::integer_arithmetic::MAX_SCORE;
 use super::super::strict_arguments::{check_kubernetes_name, read_resources, report_type_mismatch, report_unknown_key};
-use super::score::{FitPlusStrategy, MAX_SCORE};
 use crate::policy::{
     DiagnosticReport, DocumentLocation, ErrorCode, PluginArgument, PluginArguments, Severity, YamlNode, YamlValue,
 };
@@ -128,7 +128,7 @@ fn warn_resource(
     weight_at: &DocumentLocation,
     report: &mut DiagnosticReport,
 ) {
-    if read.strategy() == FitPlusStrategy::Unknown {
+    if AllocationStrategy::parse(&read.strategy_name).is_none() {
         let hint = report.suggestion(Severity::Warning, &read.strategy_name, &AllocationStrategy::NAMES);
         let message = format!(
             "`{}` is neither `MostAllocated` nor `LeastAllocated`: the resource scores 0, and its weight still counts{hint}",

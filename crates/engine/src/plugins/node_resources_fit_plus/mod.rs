@@ -6,13 +6,15 @@ mod score;
 
 use std::sync::Arc;
 
+use super::allocation::AllocationStrategy;
 use super::effective_values::{map_entry, value_map};
+use super::integer_arithmetic::IntegerArithmetic;
 use crate::model::TaskClass;
 use crate::model::resource_name::ResourceKind;
 use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
 use arguments::WeightedResource;
-use score::{FitPlusMean, FitPlusStrategy, FitPlusTerm, IntegerArithmetic};
+use score::{FitPlusMean, FitPlusTerm};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -35,10 +37,7 @@ fn compile(
 ) -> Arc<dyn Plugin> {
     Arc::new(NodeResourcesFitPlus {
         resources: arguments::read(arguments, report),
-        arithmetic: match compatibility {
-            Compatibility::Upstream(_) => IntegerArithmetic::Wrapping,
-            Compatibility::Corrected => IntegerArithmetic::Exact,
-        },
+        arithmetic: IntegerArithmetic::of(compatibility),
     })
 }
 
@@ -73,20 +72,10 @@ impl Plugin for NodeResourcesFitPlus {
             counted.then(|| FitPlusTerm {
                 id: requested.id,
                 requested: requested.counted,
-                strategy: resource.strategy(),
+                strategy: AllocationStrategy::parse(&resource.strategy_name),
                 weight: resource.weight,
             })
         });
         Ok(Some(Box::new(FitPlusMean::new(terms.collect(), self.arithmetic))))
-    }
-}
-
-impl WeightedResource {
-    fn strategy(&self) -> FitPlusStrategy {
-        match self.strategy_name.as_str() {
-            "MostAllocated" => FitPlusStrategy::Most,
-            "LeastAllocated" => FitPlusStrategy::Least,
-            _ => FitPlusStrategy::Unknown,
-        }
     }
 }

@@ -6,43 +6,21 @@
 use pumice_kernels::columns::SMALL_LIMIT;
 use pumice_kernels::truncated_mean::{PercentColumns, add_percent, truncate_mean};
 
+use super::super::allocation::AllocationStrategy;
+use super::super::integer_arithmetic::{IntegerArithmetic, MAX_SCORE};
 use crate::model::{CHUNK_SIZE, IntegerColumn, NodeChunk, ResourceId, WholeVector};
 use crate::plugin::{ChunkScores, HookNumbers, NodeScorer};
 
-/// Best score, and the score of a node without any scored resource.
-pub(super) const MAX_SCORE: i64 = 100;
 /// Amount up to which 100 times as much fits in 64 bits.
 const MAX_NARROW_AMOUNT: i64 = i64::MAX / MAX_SCORE;
 
-/// Strategies by which a node is preferred.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FitPlusStrategy {
-    /// Prefers full nodes.
-    Most,
-    /// Prefers free nodes.
-    Least,
-    /// Unknown strategy. Its score is 0, but its weight is included in the mean.
-    Unknown,
+#[expect(clippy::cast_possible_truncation, reason = "the reference loses the upper bits")]
+fn wrap(value: i128) -> i64 {
+    value as i64
 }
 
-/// Treatment of integers that do not fit in 64 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IntegerArithmetic {
-    /// Computed in 128 bits.
-    Exact,
-    /// Wrapped integers, as in the reference.
-    Wrapping,
-}
-
-impl IntegerArithmetic {
-    #[expect(clippy::cast_possible_truncation, reason = "the reference loses the upper bits")]
-    fn wrap(value: i128) -> i64 {
-        value as i64
-    }
-
-    fn saturate(value: i128) -> i64 {
-        i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
-    }
+fn saturate(value: i128) -> i64 {
+    i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
 }
 
 /// Requested resource that has an entry in the arguments.
@@ -51,37 +29,32 @@ pub(super) struct FitPlusTerm {
     pub(super) id: ResourceId,
     /// Amount that the task adds.
     pub(super) requested: i64,
-    pub(super) strategy: FitPlusStrategy,
+    /// Strategy; `None`: an unknown one. Its score is 0, but its weight is included in the mean.
+    pub(super) strategy: Option<AllocationStrategy>,
     pub(super) weight: i64,
 }
 
 /// Score of one resource of a node: 0 to 100.
-pub(super) fn resource_score_exact(strategy: FitPlusStrategy, capacity: i64, total: i64) -> i64 {
-    let share = |amount: i64| {
-        if capacity <= MAX_NARROW_AMOUNT {
-            amount * MAX_SCORE / capacity
-        } else {
-            IntegerArithmetic::saturate(i128::from(amount) * i128::from(MAX_SCORE) / i128::from(capacity))
-        }
-    };
+pub(super) fn resource_score_exact(strategy: Option<AllocationStrategy>, capacity: i64, total: i64) -> i64 {
+    let percent = |amount: i64| IntegerArithmetic::Exact.percent(amount, capacity);
     match strategy {
-        FitPlusStrategy::Most if capacity > 0 => share(total.min(capacity)),
-        FitPlusStrategy::Least if capacity > 0 && total <= capacity => share(capacity - total),
-        FitPlusStrategy::Most | FitPlusStrategy::Least | FitPlusStrategy::Unknown => 0,
+        Some(AllocationStrategy::Most) if capacity > 0 => percent(total.min(capacity)),
+        Some(AllocationStrategy::Least) if capacity > 0 && total <= capacity => percent(capacity - total),
+        Some(AllocationStrategy::Most | AllocationStrategy::Least) | None => 0,
     }
 }
 
 /// Score of one resource in the reference's wrapping arithmetic.
-pub(super) fn resource_score_wrapping(strategy: FitPlusStrategy, capacity: i64, total: i64) -> i64 {
+pub(super) fn resource_score_wrapping(strategy: Option<AllocationStrategy>, capacity: i64, total: i64) -> i64 {
     match strategy {
         _ if capacity == 0 => 0,
-        FitPlusStrategy::Most => total.min(capacity).wrapping_mul(MAX_SCORE).wrapping_div(capacity),
-        FitPlusStrategy::Least if total > capacity => 0,
-        FitPlusStrategy::Least => capacity
+        Some(AllocationStrategy::Most) => total.min(capacity).wrapping_mul(MAX_SCORE).wrapping_div(capacity),
+        Some(AllocationStrategy::Least) if total > capacity => 0,
+        Some(AllocationStrategy::Least) => capacity
             .wrapping_sub(total)
             .wrapping_mul(MAX_SCORE)
             .wrapping_div(capacity),
-        FitPlusStrategy::Unknown => 0,
+        None => 0,
     }
 }
 
@@ -106,7 +79,7 @@ impl FitPlusMean {
         let absolute: i128 = terms.iter().map(|term| i128::from(term.weight).abs()).sum();
         let weight_sum = match arithmetic {
             IntegerArithmetic::Exact => exact,
-            IntegerArithmetic::Wrapping => i128::from(IntegerArithmetic::wrap(exact)),
+            IntegerArithmetic::Wrapping => i128::from(wrap(exact)),
         };
         Self {
             weight_sum,
@@ -134,8 +107,8 @@ impl FitPlusMean {
 
     fn columns(&self, chunk: &NodeChunk, term: &FitPlusTerm) -> (IntegerColumn, IntegerColumn) {
         let narrow = match self.arithmetic {
-            IntegerArithmetic::Exact => IntegerArithmetic::saturate,
-            IntegerArithmetic::Wrapping => IntegerArithmetic::wrap,
+            IntegerArithmetic::Exact => saturate,
+            IntegerArithmetic::Wrapping => wrap,
         };
         (
             chunk.integer_column(term.id, WholeVector::Allocatable, narrow),
@@ -162,8 +135,8 @@ impl FitPlusMean {
                         task_amount: term.requested as f64,
                         weight: term.weight as f64,
                         unit: if term.id.has_kubernetes_unit() { 1.0 } else { 1_000.0 },
-                        full_factor: f64::from(u8::from(term.strategy == FitPlusStrategy::Most)),
-                        free_factor: f64::from(u8::from(term.strategy == FitPlusStrategy::Least)),
+                        full_factor: f64::from(u8::from(term.strategy == Some(AllocationStrategy::Most))),
+                        free_factor: f64::from(u8::from(term.strategy == Some(AllocationStrategy::Least))),
                     },
                     scores,
                 );
@@ -184,7 +157,7 @@ impl FitPlusMean {
                 *sum = sum.wrapping_add(part.wrapping_mul(term.weight));
             }
         }
-        let weights = IntegerArithmetic::wrap(self.weight_sum);
+        let weights = wrap(self.weight_sum);
         for (score, sum) in scores.iter_mut().zip(sums) {
             *score = sum.wrapping_div(weights) as f64;
         }
@@ -238,23 +211,29 @@ mod tests {
 
     #[test]
     fn resource_scores_are_truncated() {
-        use FitPlusStrategy::{Least, Most, Unknown};
+        use AllocationStrategy::{Least, Most};
         for part in [resource_score_exact, resource_score_wrapping] {
-            assert_eq!(part(Most, 3, 1), 33);
-            assert_eq!(part(Least, 3, 1), 66);
-            assert_eq!(part(Most, 3, 4), 100, "over capacity counts as full");
-            assert_eq!(part(Least, 3, 4), 0);
-            assert_eq!(part(Most, 0, 4), 0, "a resource that the node lacks");
-            assert_eq!(part(Least, 0, 0), 0);
-            assert_eq!(part(Unknown, 3, 1), 0);
+            assert_eq!(part(Some(Most), 3, 1), 33);
+            assert_eq!(part(Some(Least), 3, 1), 66);
+            assert_eq!(part(Some(Most), 3, 4), 100, "over capacity counts as full");
+            assert_eq!(part(Some(Least), 3, 4), 0);
+            assert_eq!(part(Some(Most), 0, 4), 0, "a resource that the node lacks");
+            assert_eq!(part(Some(Least), 0, 0), 0);
+            assert_eq!(part(None, 3, 1), 0);
         }
     }
 
     #[test]
     fn large_amounts_wrap_only_under_upstream() {
         let (peta, exa) = (1_000_000_000_000_000, 1_000_000_000_000_000_000);
-        assert_eq!(resource_score_wrapping(FitPlusStrategy::Most, exa, 200 * peta), 1);
-        assert_eq!(resource_score_exact(FitPlusStrategy::Most, exa, 200 * peta), 20);
+        assert_eq!(
+            resource_score_wrapping(Some(AllocationStrategy::Most), exa, 200 * peta),
+            1
+        );
+        assert_eq!(
+            resource_score_exact(Some(AllocationStrategy::Most), exa, 200 * peta),
+            20
+        );
     }
 
     proptest! {
@@ -280,8 +259,8 @@ mod tests {
                 };
                 cluster_state.put_node(Arc::new(node), &Arc::from("s"));
             }
-            for strategies in [[FitPlusStrategy::Most, FitPlusStrategy::Least], [FitPlusStrategy::Least, FitPlusStrategy::Most]] {
-                let [first, second] = strategies;
+            let (most, least) = (Some(AllocationStrategy::Most), Some(AllocationStrategy::Least));
+            for [first, second] in [[most, least], [least, most]] {
                 let terms = vec![
                     FitPlusTerm { id: ResourceId::MEMORY, requested: own, strategy: first, weight: weights.0 },
                     FitPlusTerm { id: disk, requested: own >> 20, strategy: second, weight: weights.1 },
@@ -297,7 +276,7 @@ mod tests {
 
         #[test]
         fn parts_lie_between_0_and_100(capacity in 0..i64::MAX, total in 0..i64::MAX) {
-            for strategy in [FitPlusStrategy::Most, FitPlusStrategy::Least] {
+            for strategy in [AllocationStrategy::Most, AllocationStrategy::Least].map(Some) {
                 let part = resource_score_exact(strategy, capacity, total);
                 prop_assert!((0..=MAX_SCORE).contains(&part));
                 if capacity <= MAX_NARROW_AMOUNT {

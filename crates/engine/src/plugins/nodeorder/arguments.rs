@@ -1,71 +1,51 @@
 //! Arguments of the plugin: the weights of the parts.
 
 use super::NAME;
+use super::node_scorer::ScorePartKind;
 use crate::model::constraints::{ConstraintKind, ConstraintSet};
+use crate::plugins::argument_names::lenient_int;
 use crate::plugins::effective_values::{map_entry, value_map};
+use crate::plugins::integer_arithmetic::MAX_SCORE;
 use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArguments, YamlValue};
 
-/// Keys of the weights, in the order of the reference, with their defaults.
-const WEIGHTS: [(&str, i64); 8] = [
-    ("leastrequested.weight", 1),
-    ("mostrequested.weight", 0),
-    ("nodeaffinity.weight", 2),
-    ("podaffinity.weight", 2),
-    ("balancedresource.weight", 1),
-    ("tainttoleration.weight", 3),
-    ("imagelocality.weight", 1),
-    ("podtopologyspread.weight", 2),
+/// Keys of the weights, in the order of the reference, with the parts and their default weights.
+const WEIGHTS: [(&str, ScorePartKind, i64); 8] = [
+    ("leastrequested.weight", ScorePartKind::LeastRequested, 1),
+    ("mostrequested.weight", ScorePartKind::MostRequested, 0),
+    ("nodeaffinity.weight", ScorePartKind::NodeAffinity, 2),
+    ("podaffinity.weight", ScorePartKind::PodAffinity, 2),
+    ("balancedresource.weight", ScorePartKind::BalancedResource, 1),
+    ("tainttoleration.weight", ScorePartKind::TaintToleration, 3),
+    ("imagelocality.weight", ScorePartKind::ImageLocality, 1),
+    ("podtopologyspread.weight", ScorePartKind::TopologySpread, 2),
 ];
 
-/// Weights of the parts after defaults; 0: the part is off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::plugins) struct PartWeights {
-    pub(in crate::plugins) least: i64,
-    pub(in crate::plugins) most: i64,
-    pub(in crate::plugins) node_affinity: i64,
-    pub(in crate::plugins) pod_affinity: i64,
-    pub(in crate::plugins) balanced: i64,
-    pub(in crate::plugins) taints: i64,
-    pub(in crate::plugins) images: i64,
-    pub(in crate::plugins) spread: i64,
-}
+/// Weights of the parts after defaults, by the number of the part; 0: the part is off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::plugins) struct PartWeights([i64; WEIGHTS.len()]);
 
 impl PartWeights {
-    /// Weights with which no part is on.
-    pub(in crate::plugins) const NONE: Self = Self {
-        least: 0,
-        most: 0,
-        node_affinity: 0,
-        pod_affinity: 0,
-        balanced: 0,
-        taints: 0,
-        images: 0,
-        spread: 0,
-    };
+    /// Weights with which one part is on, with weight 1.
+    pub(in crate::plugins) fn only(kind: ScorePartKind) -> Self {
+        let mut weights = Self::default();
+        weights.set(kind, 1);
+        weights
+    }
+
+    fn set(&mut self, kind: ScorePartKind, weight: i64) {
+        if let Some(own) = self.0.get_mut(kind as usize) {
+            *own = weight;
+        }
+    }
+
+    /// Weight of a part; 0: it is off.
+    pub(super) fn of(&self, kind: ScorePartKind) -> i64 {
+        self.0.get(kind as usize).copied().unwrap_or(0)
+    }
 
     /// Sums of the negative and of the positive weights.
     pub(super) fn sums(&self) -> (f64, f64) {
-        let Self {
-            least,
-            most,
-            node_affinity,
-            pod_affinity,
-            balanced,
-            taints,
-            images,
-            spread,
-        } = *self;
-        let all = [
-            least,
-            most,
-            node_affinity,
-            pod_affinity,
-            balanced,
-            taints,
-            images,
-            spread,
-        ];
-        let all = all.map(|weight| weight as f64);
+        let all = WEIGHTS.map(|(_, kind, _)| self.of(kind) as f64);
         let sum = |end: fn(f64, f64) -> f64| all.iter().map(|weight| end(*weight, 0.0)).sum();
         (sum(f64::min), sum(f64::max))
     }
@@ -73,14 +53,14 @@ impl PartWeights {
     /// Constraints that the parts evaluate.
     pub(in crate::plugins) fn evaluates(&self) -> ConstraintSet {
         let switched = [
-            (ConstraintKind::PreferredNodeAffinity, self.node_affinity),
-            (ConstraintKind::PreferredTaints, self.taints),
-            (ConstraintKind::Images, self.images),
-            (ConstraintKind::PreferredPodAffinity, self.pod_affinity),
-            (ConstraintKind::PreferredPodAntiAffinity, self.pod_affinity),
-            (ConstraintKind::PreferredTopologySpread, self.spread),
+            (ConstraintKind::PreferredNodeAffinity, ScorePartKind::NodeAffinity),
+            (ConstraintKind::PreferredTaints, ScorePartKind::TaintToleration),
+            (ConstraintKind::Images, ScorePartKind::ImageLocality),
+            (ConstraintKind::PreferredPodAffinity, ScorePartKind::PodAffinity),
+            (ConstraintKind::PreferredPodAntiAffinity, ScorePartKind::PodAffinity),
+            (ConstraintKind::PreferredTopologySpread, ScorePartKind::TopologySpread),
         ];
-        let on = switched.into_iter().filter(|(_, weight)| *weight != 0);
+        let on = switched.into_iter().filter(|(_, part)| self.of(*part) != 0);
         on.fold(ConstraintSet::NONE, |set, (kind, _)| set.with(kind))
     }
 
@@ -89,42 +69,16 @@ impl PartWeights {
         compatibility: Compatibility,
         report: &mut DiagnosticReport,
     ) -> Self {
-        arguments.warn_unknown(report, NAME, &WEIGHTS.map(|(key, _)| key), |_| false);
-        let [
-            least,
-            most,
-            node_affinity,
-            pod_affinity,
-            balanced,
-            taints,
-            images,
-            spread,
-        ] = WEIGHTS.map(|(key, default)| weight(arguments, key, default, compatibility, report));
-        Self {
-            least,
-            most,
-            node_affinity,
-            pod_affinity,
-            balanced,
-            taints,
-            images,
-            spread,
+        arguments.warn_unknown(report, NAME, &WEIGHTS.map(|(key, ..)| key), |_| false);
+        let mut weights = Self::default();
+        for (key, kind, default) in WEIGHTS {
+            weights.set(kind, weight(arguments, key, default, compatibility, report));
         }
+        weights
     }
 
     pub(super) fn effective(&self) -> YamlValue {
-        let values = [
-            self.least,
-            self.most,
-            self.node_affinity,
-            self.pod_affinity,
-            self.balanced,
-            self.taints,
-            self.images,
-            self.spread,
-        ];
-        let entries = WEIGHTS.iter().zip(values);
-        value_map(entries.map(|((key, _), value)| map_entry(key, YamlValue::Int(value))))
+        value_map(WEIGHTS.map(|(key, kind, _)| map_entry(key, YamlValue::Int(self.of(kind)))))
     }
 }
 
@@ -143,12 +97,7 @@ fn weight(
     let Some(argument) = arguments.get(key) else {
         return default;
     };
-    let Some(weight) = argument.lenient_int() else {
-        let found = argument.value().kind();
-        let message = format!("expected an integer, found {found}; the default {default} counts");
-        report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
-        return default;
-    };
+    let weight = lenient_int(&argument, default, report);
     if compatibility == Compatibility::Corrected && weight.unsigned_abs() > MAX_EXACT_WEIGHT {
         let message = format!("a weight is at most {MAX_EXACT_WEIGHT}: with a larger one sums of scores are not exact");
         report.error(ErrorCode::ArgumentRange, &argument.at(), message);
@@ -156,7 +105,7 @@ fn weight(
     }
     let message = if weight < 0 {
         "a negative weight turns the preference round"
-    } else if weight.checked_mul(super::MAX_SCORE).is_none() {
+    } else if weight.checked_mul(MAX_SCORE).is_none() {
         "the weight is so large that scores wrap around at 64 bits"
     } else {
         return weight;

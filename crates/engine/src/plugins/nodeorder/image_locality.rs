@@ -1,11 +1,11 @@
 //! Part by images: nodes that have the images of the class.
 
-use super::MAX_SCORE;
 use super::resources::truncate;
 use crate::model::constraints::PodConstraints;
 use crate::model::{ClusterState, NodeChunk};
 use crate::plugin::ChunkScores;
-use crate::plugins::record_values::RecordValues;
+use crate::plugins::integer_arithmetic::MAX_SCORE;
+use crate::plugins::record_values::{BoxedRecordValues, RecordValues};
 use crate::policy::ReleaseRules;
 
 const MEBIBYTE: i64 = 1 << 20;
@@ -13,9 +13,6 @@ const MEBIBYTE: i64 = 1 << 20;
 const MIN_SIZE: i64 = 23 * MEBIBYTE;
 /// Size for each container above which images do not increase the score further.
 const MAX_CONTAINER_SIZE: i64 = 1000 * MEBIBYTE;
-
-/// Values of the nodes by the images that they have.
-type ImageValues<'a> = RecordValues<'a, Box<dyn Fn(&NodeChunk, &mut ChunkScores) -> Option<f64> + 'a>>;
 
 /// Image of a class that some node has.
 #[derive(Clone, Debug)]
@@ -29,7 +26,7 @@ struct WantedImage {
 
 /// Values of nodes for a class, and the images that give them.
 pub(super) struct ImageLocality<'a> {
-    values: ImageValues<'a>,
+    values: BoxedRecordValues<'a>,
     wanted: Vec<WantedImage>,
 }
 
@@ -85,7 +82,7 @@ fn range_of(constraints: &PodConstraints, rules: ReleaseRules) -> i64 {
 }
 
 /// Values of the nodes by these images.
-fn image_values(cluster_state: &ClusterState, range: i64, wanted: Vec<WantedImage>) -> ImageValues<'_> {
+fn image_values(cluster_state: &ClusterState, range: i64, wanted: Vec<WantedImage>) -> BoxedRecordValues<'_> {
     let compute = move |chunk: &NodeChunk, values: &mut ChunkScores| {
         let mut sums = [0_i64; crate::model::CHUNK_SIZE];
         for image in &wanted {

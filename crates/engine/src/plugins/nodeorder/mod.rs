@@ -14,11 +14,12 @@ mod resources;
 use std::sync::Arc;
 
 pub(super) use arguments::PartWeights;
-pub(super) use node_scorer::{PodScorer, ScoreRules};
+pub(super) use node_scorer::{PodScorer, ScorePartKind, ScoreRules};
 pub(super) use resources::{allocatable, truncate};
 
 use crate::model::TaskClass;
 use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook};
+use crate::plugins::integer_arithmetic::MAX_SCORE;
 use crate::plugins::inter_pod::{ExistingPodTerms, SpreadDefaults};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
 
@@ -35,9 +36,6 @@ pub(super) const DEF: PluginDef = PluginDef {
 
 /// Device that balanced allocation compares beside cpu and memory.
 const DEVICE: &str = "nvidia.com/gpu";
-
-/// Largest score of a part.
-pub(super) const MAX_SCORE: i64 = 100;
 
 /// Compiled plugin.
 #[derive(Debug)]

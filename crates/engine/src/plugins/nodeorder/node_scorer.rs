@@ -9,7 +9,7 @@ use super::arguments::PartWeights;
 use super::float_amounts::ComparedFloats;
 use super::image_locality::ImageLocality;
 use super::preferences::{EXTREME_NUMBERS, RelativePreference};
-use super::resources::{BalancedDemand, ComparedCapacities, NonzeroDemand, truncate};
+use super::resources::{BalancedDemand, COMPARED, ComparedCapacities, NonzeroDemand, allocatable, truncate};
 use crate::model::constraints::PreferredTerm;
 use crate::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeMask, NodeSlot, Problem, TaskClass};
 use crate::plugin::{ChunkScores, HookNumbers, MAX_PARTS, NodeScorer, PeerScorer, PluginContext};
@@ -18,7 +18,7 @@ use crate::policy::{Compatibility, ReleaseRules};
 
 /// Part of the score, such as least requested resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ScorePartKind {
+pub(in crate::plugins) enum ScorePartKind {
     ImageLocality,
     LeastRequested,
     MostRequested,
@@ -30,6 +30,18 @@ enum ScorePartKind {
 }
 
 impl ScorePartKind {
+    /// All parts, in the order of the sum.
+    const ALL: [Self; 8] = [
+        Self::ImageLocality,
+        Self::LeastRequested,
+        Self::MostRequested,
+        Self::BalancedResource,
+        Self::NodeAffinity,
+        Self::TaintToleration,
+        Self::PodAffinity,
+        Self::TopologySpread,
+    ];
+
     /// True if the part depends on other nodes or on the candidates.
     fn is_relative(self) -> bool {
         matches!(
@@ -128,11 +140,7 @@ impl<'a> PodScorer<'a> {
         class: &'a TaskClass,
     ) -> Result<Self, Problem> {
         let (state, constraints) = (context.cluster_state, class.constraints());
-        let &ScoreRules {
-            ref weights,
-            compatibility,
-            ..
-        } = rules;
+        let (weights, compatibility) = (&rules.weights, rules.compatibility);
         let view = class.pod.as_ref().map(|pod| PodView {
             cluster_state: state,
             pod,
@@ -143,32 +151,28 @@ impl<'a> PodScorer<'a> {
             // Like their amounts, pods that are being released count until they are gone.
             after_release: false,
         });
-        let pod_affinity = view.as_ref().filter(|_| weights.pod_affinity != 0);
+        let is_on = |kind| weights.of(kind) != 0;
+        let pod_affinity = view.as_ref().filter(|_| is_on(ScorePartKind::PodAffinity));
         let pod_affinity = pod_affinity.and_then(|view| AffinityScore::new(view, rules.existing_pods));
-        let spread = view.as_ref().filter(|_| weights.spread != 0);
+        let spread = view.as_ref().filter(|_| is_on(ScorePartKind::TopologySpread));
         let spread = spread.and_then(SpreadScore::new);
         // Most classes have no terms about other pods, which then are no parts.
-        let only_if = |weight, exists| if exists { weight } else { 0 };
-        let parts: SwitchedParts = [
-            (ScorePartKind::ImageLocality, weights.images),
-            (ScorePartKind::LeastRequested, weights.least),
-            (ScorePartKind::MostRequested, weights.most),
-            (ScorePartKind::BalancedResource, weights.balanced),
-            (ScorePartKind::NodeAffinity, weights.node_affinity),
-            (ScorePartKind::TaintToleration, weights.taints),
-            (
-                ScorePartKind::PodAffinity,
-                only_if(weights.pod_affinity, pod_affinity.is_some()),
-            ),
-            (ScorePartKind::TopologySpread, only_if(weights.spread, spread.is_some())),
-        ]
-        .into_iter()
-        .filter(|(_, weight)| *weight != 0)
-        .collect();
-        let affinity = if weights.node_affinity == 0 {
-            None
-        } else {
+        let exists = |kind: &ScorePartKind| match kind {
+            ScorePartKind::PodAffinity => pod_affinity.is_some(),
+            ScorePartKind::TopologySpread => spread.is_some(),
+            ScorePartKind::ImageLocality
+            | ScorePartKind::LeastRequested
+            | ScorePartKind::MostRequested
+            | ScorePartKind::BalancedResource
+            | ScorePartKind::NodeAffinity
+            | ScorePartKind::TaintToleration => is_on(*kind),
+        };
+        let parts = ScorePartKind::ALL.into_iter().filter(exists);
+        let parts: SwitchedParts = parts.map(|kind| (kind, weights.of(kind))).collect();
+        let affinity = if is_on(ScorePartKind::NodeAffinity) {
             RelativePreference::node_affinity(rules, state, constraints)?
+        } else {
+            None
         };
         Ok(Self {
             rules,
@@ -177,12 +181,13 @@ impl<'a> PodScorer<'a> {
             names: parts.iter().map(|(kind, _)| rules.part_name(*kind)).collect(),
             parts,
             demand: NonzeroDemand::of(class, rules),
-            balanced: BalancedDemand::of(state, class, rules).filter(|_| weights.balanced != 0),
-            images: (weights.images != 0)
+            balanced: BalancedDemand::of(state, class, rules).filter(|_| is_on(ScorePartKind::BalancedResource)),
+            images: is_on(ScorePartKind::ImageLocality)
                 .then(|| ImageLocality::of(state, constraints, rules.image_rules))
                 .flatten(),
             affinity,
-            taints: (weights.taints != 0).then(|| RelativePreference::taints(rules.plugin, state, constraints)),
+            taints: is_on(ScorePartKind::TaintToleration)
+                .then(|| RelativePreference::taints(rules.plugin, state, constraints)),
             pod_affinity,
             spread,
         })
@@ -251,23 +256,26 @@ impl NodeScorer for PodScorer<'_> {
     }
 
     fn split_peers(&mut self) -> Vec<(i64, Box<dyn PeerScorer>)> {
-        let weights = &self.rules.weights;
+        let weight = |kind| self.rules.weights.of(kind);
         let mut split: Vec<(i64, Box<dyn PeerScorer>)> = Vec::new();
-        for (weight, preference) in [
-            (weights.node_affinity, self.affinity.take()),
-            (weights.taints, self.taints.take()),
+        for (kind, preference) in [
+            (ScorePartKind::NodeAffinity, self.affinity.take()),
+            (ScorePartKind::TaintToleration, self.taints.take()),
         ] {
-            split.extend(
-                preference.map(|own| -> (i64, Box<dyn PeerScorer>) { (weight, Box::new(own.into_peers(self.state))) }),
-            );
+            if let Some(preference) = preference {
+                split.push((weight(kind), Box::new(preference.into_peers(self.state))));
+            }
         }
-        if let Some(view) = self.view.as_ref().filter(|_| weights.pod_affinity != 0) {
+        let affinity = weight(ScorePartKind::PodAffinity);
+        if let Some(view) = self.view.as_ref().filter(|_| affinity != 0)
             // Pods of the class may be the first to give points.
-            let affinity = AffinityScore::following(self.pod_affinity.take(), view, self.rules.existing_pods);
-            split.extend(affinity.map(|own| -> (i64, Box<dyn PeerScorer>) { (weights.pod_affinity, Box::new(own)) }));
+            && let Some(own) = AffinityScore::following(self.pod_affinity.take(), view, self.rules.existing_pods)
+        {
+            split.push((affinity, Box::new(own)));
         }
-        let spread = self.spread.take();
-        split.extend(spread.map(|own| -> (i64, Box<dyn PeerScorer>) { (weights.spread, Box::new(own)) }));
+        if let Some(spread) = self.spread.take() {
+            split.push((weight(ScorePartKind::TopologySpread), Box::new(spread)));
+        }
         self.leave_out_relative();
         split
     }
@@ -341,7 +349,8 @@ struct ComparedAmounts<'k> {
 
 impl ComparedAmounts<'_> {
     fn capacities(&self) -> &ComparedCapacities {
-        self.capacities.get_or_init(|| ComparedCapacities::of(self.chunk))
+        self.capacities
+            .get_or_init(|| COMPARED.map(|id| allocatable(self.chunk, id)))
     }
 }
 
@@ -386,35 +395,17 @@ impl PodScorer<'_> {
 
     /// Fills in a part that does not compare resources.
     fn score_preference(&self, kind: ScorePartKind, chunk: &NodeChunk, scores: &mut ChunkScores) {
-        match kind {
-            ScorePartKind::ImageLocality => {
-                if let Some(images) = &self.images {
-                    return images.fill(chunk, scores);
-                }
-            }
-            ScorePartKind::NodeAffinity => {
-                if let Some(preference) = &self.affinity {
-                    return preference.score(chunk, scores);
-                }
-            }
-            ScorePartKind::TaintToleration => {
-                if let Some(preference) = &self.taints {
-                    return preference.score(chunk, scores);
-                }
-            }
-            ScorePartKind::PodAffinity => {
-                if let Some(score) = &self.pod_affinity {
-                    return score.score(chunk, scores);
-                }
-            }
-            ScorePartKind::TopologySpread => {
-                if let Some(score) = &self.spread {
-                    return score.score(chunk, scores);
-                }
-            }
-            ScorePartKind::LeastRequested | ScorePartKind::MostRequested | ScorePartKind::BalancedResource => {}
+        let known = match kind {
+            ScorePartKind::ImageLocality => self.images.as_ref().map(|own| own.fill(chunk, scores)),
+            ScorePartKind::NodeAffinity => self.affinity.as_ref().map(|own| own.score(chunk, scores)),
+            ScorePartKind::TaintToleration => self.taints.as_ref().map(|own| own.score(chunk, scores)),
+            ScorePartKind::PodAffinity => self.pod_affinity.as_ref().map(|own| own.score(chunk, scores)),
+            ScorePartKind::TopologySpread => self.spread.as_ref().map(|own| own.score(chunk, scores)),
+            ScorePartKind::LeastRequested | ScorePartKind::MostRequested | ScorePartKind::BalancedResource => None,
+        };
+        if known.is_none() {
+            scores.fill(0.0);
         }
-        scores.fill(0.0);
     }
 }
 

@@ -2,19 +2,18 @@
 
 use std::cell::Cell;
 
-use super::{MAX_SCORE, ScoreRules};
+use super::ScoreRules;
 use crate::model::constraints::{PodConstraints, PreferredTerm, Taint, TaintEffect, Toleration};
 use crate::model::{ClusterState, ErrorCode, NodeChunk, NodeMask, NodeSlot, Problem};
 use crate::plugin::{ChunkScores, PeerHook, PeerKey, PeerScorer};
-use crate::plugins::record_values::RecordValues;
-
-/// Raw value of each node of a chunk, by its record.
-type RawValues<'a> = RecordValues<'a, Box<dyn Fn(&NodeChunk, &mut ChunkScores) -> Option<f64> + 'a>>;
+use crate::plugins::integer_arithmetic::MAX_SCORE;
+use crate::plugins::record_values::{BoxedRecordValues, RecordValues};
 
 /// Preference by a value that only the record of a node decides, relative to the largest value of the candidates.
 pub(super) struct RelativePreference<'a> {
     plugin: &'static str,
-    raw: RawValues<'a>,
+    /// Raw value of each node, by its record.
+    raw: BoxedRecordValues<'a>,
     extremes: ValueExtremes,
     direction: Direction,
 }

@@ -3,45 +3,18 @@
 use pumice_kernels::integers::is_small_column;
 use pumice_kernels::requested::{balance, compare};
 
-use super::{MAX_SCORE, ScoreRules};
+use super::ScoreRules;
 use crate::model::{
     CHUNK_SIZE, ClusterState, IntegerColumn, NodeChunk, PodSum, ResourceId, SMALL_LIMIT, TaskClass, WholeVector,
 };
 use crate::plugin::ChunkScores;
-use crate::policy::Compatibility;
+use crate::plugins::integer_arithmetic::IntegerArithmetic;
 
 /// Resources that least and most requested compare, with equal weights.
 pub(super) const COMPARED: [ResourceId; 2] = [ResourceId::CPU, ResourceId::MEMORY];
 
-/// Integer arithmetic of products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ProductArithmetic {
-    /// Products wrap at 64 bits, as in the reference.
-    Wrapping,
-    /// Products in 128 bits.
-    Exact,
-}
-
-impl ProductArithmetic {
-    pub(super) fn of(compatibility: Compatibility) -> Self {
-        match compatibility {
-            Compatibility::Upstream(_) => Self::Wrapping,
-            Compatibility::Corrected => Self::Exact,
-        }
-    }
-
-    /// Hundredfold amount divided by a capacity above 0, cut toward 0.
-    fn percent(self, amount: i64, capacity: i64) -> i64 {
-        match (self, amount.checked_mul(MAX_SCORE)) {
-            (_, Some(product)) => product / capacity,
-            (Self::Wrapping, None) => amount.wrapping_mul(MAX_SCORE) / capacity,
-            (Self::Exact, None) => {
-                let wide = i128::from(amount) * i128::from(MAX_SCORE) / i128::from(capacity);
-                i64::try_from(wide).unwrap_or(i64::MAX)
-            }
-        }
-    }
-}
+/// Allocatable cpu and memory of a chunk, which several parts read.
+pub(super) type ComparedCapacities = [IntegerColumn; 2];
 
 /// Amounts of a chunk in Kubernetes' units.
 pub(in crate::plugins) fn allocatable(chunk: &NodeChunk, id: ResourceId) -> IntegerColumn {
@@ -50,28 +23,18 @@ pub(in crate::plugins) fn allocatable(chunk: &NodeChunk, id: ResourceId) -> Inte
     })
 }
 
-/// Allocatable cpu and memory of a chunk, which several parts read.
-#[derive(Debug)]
-pub(super) struct ComparedCapacities([IntegerColumn; 2]);
-
-impl ComparedCapacities {
-    pub(super) fn of(chunk: &NodeChunk) -> Self {
-        Self(COMPARED.map(|id| allocatable(chunk, id)))
-    }
-}
-
 /// Non-zero requests of a class, by which it competes for cpu and memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NonzeroDemand {
     pub(super) requests: [i64; 2],
-    arithmetic: ProductArithmetic,
+    arithmetic: IntegerArithmetic,
 }
 
 impl NonzeroDemand {
     pub(super) fn of(class: &TaskClass, rules: &ScoreRules) -> Self {
         Self {
             requests: class.container_nonzero,
-            arithmetic: ProductArithmetic::of(rules.compatibility),
+            arithmetic: IntegerArithmetic::of(rules.compatibility),
         }
     }
 
@@ -85,20 +48,20 @@ impl NonzeroDemand {
         most: Option<&mut ChunkScores>,
     ) {
         let used = COMPARED.map(|id| chunk.pod_sums(cluster_state, id, PodSum::NonzeroRequests));
-        let are_small = capacities.0.iter().chain(&used).all(is_small_column)
+        let are_small = capacities.iter().chain(&used).all(is_small_column)
             && self.requests.iter().all(|request| (0..SMALL_LIMIT).contains(request));
         let requests = self.requests.map(|request| request as f64);
         if are_small {
-            compare(&capacities.0, &used, requests, least, most);
+            compare(capacities, &used, requests, least, most);
         } else {
-            self.score_large(&capacities.0, &used, least, most.unwrap_or(&mut [0.0; CHUNK_SIZE]));
+            self.score_large(capacities, &used, least, most.unwrap_or(&mut [0.0; CHUNK_SIZE]));
         }
     }
 
     /// Fills in least and most requested where floats skip integers.
     fn score_large(
         &self,
-        capacities: &[IntegerColumn; 2],
+        capacities: &ComparedCapacities,
         used: &[IntegerColumn; 2],
         least: &mut ChunkScores,
         most: &mut ChunkScores,
@@ -164,7 +127,7 @@ impl BalancedDemand {
         scores: &mut ChunkScores,
     ) {
         let sums = |id: ResourceId| chunk.pod_sums(cluster_state, id, PodSum::Requests);
-        let [cpu, memory] = &capacities.0;
+        let [cpu, memory] = capacities;
         let used = COMPARED.map(sums);
         let [used_cpu, used_memory] = &used;
         let [cpu_request, memory_request] = self.requests;
@@ -183,17 +146,4 @@ impl BalancedDemand {
 #[expect(clippy::cast_possible_truncation, reason = "the reference cuts the fraction off")]
 pub(in crate::plugins) fn truncate(value: f64) -> i64 {
     value as i64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn large_products_wrap_only_under_upstream() {
-        let (peta, exa) = (1_000_000_000_000_000, 1_000_000_000_000_000_000);
-        assert_eq!(ProductArithmetic::Wrapping.percent(200 * peta, exa), 1);
-        assert_eq!(ProductArithmetic::Exact.percent(200 * peta, exa), 20);
-        assert_eq!(ProductArithmetic::Wrapping.percent(2, 3), 66);
-    }
 }

@@ -4,40 +4,42 @@ use crate::model::constraints::{ConstraintKind, ConstraintSet};
 use crate::plugins::effective_values::{map_entry, value_map};
 use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArguments, YamlValue};
 
-/// Arguments after defaults.
+/// Check of a node, or a way to check it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each check is on or off, whatever the others are"
-)]
-pub(in crate::plugins) struct PredicateArguments {
-    pub(in crate::plugins) pod_count: bool,
-    pub(in crate::plugins) cordon: bool,
-    pub(in crate::plugins) node_affinity: bool,
-    pub(in crate::plugins) host_ports: bool,
-    pub(in crate::plugins) taints: bool,
-    pub(in crate::plugins) pod_affinity: bool,
-    pub(in crate::plugins) volume_limits: bool,
-    pub(in crate::plugins) volume_zone: bool,
-    pub(in crate::plugins) topology_spread: bool,
-    pub(in crate::plugins) volume_binding: bool,
-    /// True if tasks of one template share the verdict of the first one.
-    pub(in crate::plugins) cache: bool,
+pub(in crate::plugins) enum PredicateCheck {
+    PodCount,
+    Cordon,
+    NodeAffinity,
+    HostPorts,
+    Taints,
+    PodAffinity,
+    VolumeLimits,
+    VolumeZone,
+    TopologySpread,
+    VolumeBinding,
+    /// Tasks of one template share the verdict of the first one.
+    Cache,
 }
 
-const CACHE: &str = "predicate.CacheEnable";
+/// Arguments after defaults: the checks that are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::plugins) struct PredicateArguments(u16);
 
 /// Switches, in the order of the reference, with their defaults.
-const SWITCHES: [(&str, bool); 9] = [
-    ("predicate.NodeAffinityEnable", true),
-    ("predicate.NodePortsEnable", true),
-    ("predicate.TaintTolerationEnable", true),
-    ("predicate.PodAffinityEnable", true),
-    ("predicate.NodeVolumeLimitsEnable", true),
-    ("predicate.VolumeZoneEnable", true),
-    ("predicate.PodTopologySpreadEnable", true),
-    ("predicate.VolumeBindingEnable", true),
-    (CACHE, false),
+const SWITCHES: [(&str, PredicateCheck, bool); 9] = [
+    ("predicate.NodeAffinityEnable", PredicateCheck::NodeAffinity, true),
+    ("predicate.NodePortsEnable", PredicateCheck::HostPorts, true),
+    ("predicate.TaintTolerationEnable", PredicateCheck::Taints, true),
+    ("predicate.PodAffinityEnable", PredicateCheck::PodAffinity, true),
+    ("predicate.NodeVolumeLimitsEnable", PredicateCheck::VolumeLimits, true),
+    ("predicate.VolumeZoneEnable", PredicateCheck::VolumeZone, true),
+    (
+        "predicate.PodTopologySpreadEnable",
+        PredicateCheck::TopologySpread,
+        true,
+    ),
+    ("predicate.VolumeBindingEnable", PredicateCheck::VolumeBinding, true),
+    ("predicate.CacheEnable", PredicateCheck::Cache, false),
 ];
 
 /// Documented switch that the reference does not read.
@@ -58,34 +60,33 @@ const FORMER: [&str; 3] = [
 ];
 
 impl PredicateArguments {
-    /// Arguments with which no check is on.
-    pub(in crate::plugins) const NONE: Self = Self {
-        pod_count: false,
-        cordon: false,
-        node_affinity: false,
-        host_ports: false,
-        taints: false,
-        pod_affinity: false,
-        volume_limits: false,
-        volume_zone: false,
-        topology_spread: false,
-        volume_binding: false,
-        cache: false,
-    };
+    /// Arguments with which one check is on.
+    pub(in crate::plugins) fn only(check: PredicateCheck) -> Self {
+        Self(0).with(check)
+    }
+
+    fn with(self, check: PredicateCheck) -> Self {
+        Self(self.0 | 1 << check as u16)
+    }
+
+    /// True if a check is on.
+    pub(super) fn has(self, check: PredicateCheck) -> bool {
+        self.0 >> check as u16 & 1 == 1
+    }
 
     /// Constraints that the checks evaluate.
-    pub(in crate::plugins) fn evaluates(&self) -> ConstraintSet {
+    pub(in crate::plugins) fn evaluates(self) -> ConstraintSet {
         let switched = [
-            (ConstraintKind::Unschedulable, self.cordon),
-            (ConstraintKind::NodeSelector, self.node_affinity),
-            (ConstraintKind::NodeAffinity, self.node_affinity),
-            (ConstraintKind::Taints, self.taints),
-            (ConstraintKind::HostPorts, self.host_ports),
-            (ConstraintKind::PodAffinity, self.pod_affinity),
-            (ConstraintKind::PodAntiAffinity, self.pod_affinity),
-            (ConstraintKind::TopologySpread, self.topology_spread),
+            (ConstraintKind::Unschedulable, PredicateCheck::Cordon),
+            (ConstraintKind::NodeSelector, PredicateCheck::NodeAffinity),
+            (ConstraintKind::NodeAffinity, PredicateCheck::NodeAffinity),
+            (ConstraintKind::Taints, PredicateCheck::Taints),
+            (ConstraintKind::HostPorts, PredicateCheck::HostPorts),
+            (ConstraintKind::PodAffinity, PredicateCheck::PodAffinity),
+            (ConstraintKind::PodAntiAffinity, PredicateCheck::PodAffinity),
+            (ConstraintKind::TopologySpread, PredicateCheck::TopologySpread),
         ];
-        let on = switched.into_iter().filter(|(_, on)| *on);
+        let on = switched.into_iter().filter(|(_, check)| self.has(*check));
         on.fold(ConstraintSet::NONE, |set, (kind, _)| set.with(kind))
     }
 
@@ -96,7 +97,7 @@ impl PredicateArguments {
     ) -> Self {
         let known: Vec<&str> = SWITCHES
             .iter()
-            .map(|(key, _)| *key)
+            .map(|(key, ..)| *key)
             .chain(NUMBERS)
             .chain([CLAIMS])
             .collect();
@@ -119,50 +120,22 @@ impl PredicateArguments {
                 report.error(ErrorCode::ArgumentType, &argument.at(), message);
             }
         }
-        let [
-            node_affinity,
-            host_ports,
-            taints,
-            pod_affinity,
-            volume_limits,
-            volume_zone,
-            topology_spread,
-            volume_binding,
-            cache,
-        ] = SWITCHES.map(|(key, default)| arguments.switch(key, default, compatibility, report));
-        if cache && compatibility == Compatibility::Corrected {
-            let at = arguments.key_at(CACHE);
-            let message = "the cache has no effect: each task is judged by its own selector and tolerations";
-            report.warning(ErrorCode::ArgumentIgnored, &at, message.to_owned());
+        let mut own = Self::only(PredicateCheck::PodCount).with(PredicateCheck::Cordon);
+        for (key, check, default) in SWITCHES {
+            if !arguments.switch(key, default, compatibility, report) {
+                continue;
+            }
+            if check == PredicateCheck::Cache && compatibility == Compatibility::Corrected {
+                let message = "the cache has no effect: each task is judged by its own selector and tolerations";
+                report.warning(ErrorCode::ArgumentIgnored, &arguments.key_at(key), message.to_owned());
+            } else {
+                own = own.with(check);
+            }
         }
-        Self {
-            pod_count: true,
-            cordon: true,
-            node_affinity,
-            host_ports,
-            taints,
-            pod_affinity,
-            volume_limits,
-            volume_zone,
-            topology_spread,
-            volume_binding,
-            cache: cache && compatibility.is_upstream(),
-        }
+        own
     }
 
-    pub(super) fn effective(&self) -> YamlValue {
-        let values = [
-            self.node_affinity,
-            self.host_ports,
-            self.taints,
-            self.pod_affinity,
-            self.volume_limits,
-            self.volume_zone,
-            self.topology_spread,
-            self.volume_binding,
-            self.cache,
-        ];
-        let entries = SWITCHES.iter().zip(values);
-        value_map(entries.map(|((key, _), value)| map_entry(key, YamlValue::Bool(value))))
+    pub(super) fn effective(self) -> YamlValue {
+        value_map(SWITCHES.map(|(key, check, _)| map_entry(key, YamlValue::Bool(self.has(check)))))
     }
 }

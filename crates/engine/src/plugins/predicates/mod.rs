@@ -17,7 +17,7 @@ mod tests;
 use std::sync::Arc;
 
 pub(super) use added_rules::{AddedRules, NO_ADDED_RULES};
-pub(super) use arguments::PredicateArguments;
+pub(super) use arguments::{PredicateArguments, PredicateCheck};
 pub(super) use node_filter::PodFilter;
 
 use crate::model::TaskClass;
@@ -59,9 +59,9 @@ impl Plugin for Predicates {
         PluginHooks {
             filter: true,
             moves_pods: true,
-            template: self.arguments.cache.then_some(TemplateRule {
+            template: self.arguments.has(PredicateCheck::Cache).then_some(TemplateRule {
                 annotation: node_filter::TEMPLATE,
-                skips_conflicts: self.arguments.node_affinity,
+                skips_conflicts: self.arguments.has(PredicateCheck::NodeAffinity),
             }),
             filter_evaluates: self.arguments.evaluates(),
             ..PluginHooks::default()
@@ -80,7 +80,7 @@ impl Plugin for Predicates {
         Ok(Some(Box::new(PodFilter::new(
             NAME,
             // The defaults of Kubernetes, which are in force, reject no node.
-            (&self.arguments, &NO_ADDED_RULES),
+            (self.arguments, &NO_ADDED_RULES),
             self.compatibility,
             context,
             class,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pumice_kernels::shortage::{without_place, without_place_beside};
 
 use super::added_rules::AddedRules;
-use super::arguments::PredicateArguments;
+use super::arguments::{PredicateArguments, PredicateCheck};
 use super::pod_checks::PodChecks;
 use super::rejection_kind::{KINDS, NotedRejections, RejectionKind};
 use super::taint_names::{TaintNames, first_untolerated, is_tolerated};
@@ -38,11 +38,11 @@ struct RecordChecks<'a> {
 }
 
 impl<'a> RecordChecks<'a> {
-    fn new(arguments: &PredicateArguments, added: &'a AddedRules, constraints: &'a PodConstraints) -> Self {
+    fn new(arguments: PredicateArguments, added: &'a AddedRules, constraints: &'a PodConstraints) -> Self {
         let terms = constraints
             .required_node_terms
             .as_ref()
-            .filter(|_| arguments.node_affinity);
+            .filter(|_| arguments.has(PredicateCheck::NodeAffinity));
         let cordon = Taint {
             key: CORDON.into(),
             value: Arc::default(),
@@ -51,10 +51,10 @@ impl<'a> RecordChecks<'a> {
         Self {
             constraints,
             terms: terms.map(|terms| terms.iter().filter(|term| can_match(term)).collect()),
-            affinity: arguments.node_affinity,
-            taints: arguments.taints,
+            affinity: arguments.has(PredicateCheck::NodeAffinity),
+            taints: arguments.has(PredicateCheck::Taints),
             added_terms: added.required_node_terms.as_deref(),
-            leaves_cordoned: !arguments.cordon || is_tolerated(&cordon, &constraints.tolerations),
+            leaves_cordoned: !arguments.has(PredicateCheck::Cordon) || is_tolerated(&cordon, &constraints.tolerations),
         }
     }
 
@@ -147,7 +147,7 @@ impl<'a> PodFilter<'a> {
     /// The class has a constraint that cannot be evaluated.
     pub(in crate::plugins) fn new(
         plugin: &'static str,
-        (arguments, added): (&PredicateArguments, &'a AddedRules),
+        (arguments, added): (PredicateArguments, &'a AddedRules),
         compatibility: Compatibility,
         context: PluginContext<'a>,
         class: &'a TaskClass,
@@ -156,21 +156,24 @@ impl<'a> PodFilter<'a> {
         let terms = constraints
             .required_node_terms
             .as_deref()
-            .filter(|_| arguments.node_affinity);
-        let first = class.template_constraints.as_deref().filter(|_| arguments.cache);
+            .filter(|_| arguments.has(PredicateCheck::NodeAffinity));
+        let first = class
+            .template_constraints
+            .as_deref()
+            .filter(|_| arguments.has(PredicateCheck::Cache));
         let hides_taint = compatibility.release().rules().hides_taint_in_reason;
-        let names_taints = arguments.taints && !hides_taint && first.is_none();
+        let names_taints = arguments.has(PredicateCheck::Taints) && !hides_taint && first.is_none();
         Ok(Self {
             plugin,
             rules: PodFilterRules {
-                counts_pods: arguments.pod_count,
+                counts_pods: arguments.has(PredicateCheck::PodCount),
                 after_release: context.after_release && compatibility == Compatibility::Corrected,
                 all_statuses: compatibility.is_upstream(),
             },
             checks: RecordChecks::new(arguments, added, constraints),
             cached: first.map(|first| RecordChecks::new(arguments, added, first)),
             taint_names: names_taints.then(|| TaintNames::new(context.cluster_state, &constraints.tolerations)),
-            ports: if arguments.host_ports {
+            ports: if arguments.has(PredicateCheck::HostPorts) {
                 &constraints.host_ports
             } else {
                 &[]
@@ -383,10 +386,7 @@ mod tests {
         };
         let state = fixtures::cluster_state(ResourceTable::default(), vec![node]);
         let class = TaskClass::of(&fixtures::task(ResourceAmounts::default(), &[]), state.resources());
-        let arguments = PredicateArguments {
-            taints: true,
-            ..PredicateArguments::NONE
-        };
+        let arguments = PredicateArguments::only(PredicateCheck::Taints);
         let context = PluginContext {
             cluster_state: &state,
             plugin_states: &PluginStates::default(),
@@ -395,7 +395,7 @@ mod tests {
         };
         let filter = || {
             let release = Compatibility::Upstream(Release::Volcano1144);
-            PodFilter::new("predicates", (&arguments, &NO_ADDED_RULES), release, context, &class).unwrap()
+            PodFilter::new("predicates", (arguments, &NO_ADDED_RULES), release, context, &class).unwrap()
         };
         let are_found = |filter: &PodFilter<'_>| filter.taint_names.as_ref().unwrap().are_found();
         let (own, chunk) = (filter(), state.chunks().first().unwrap());

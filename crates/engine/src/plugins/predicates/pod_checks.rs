@@ -1,7 +1,7 @@
 //! Checks of other pods: inter-pod affinity, anti-affinity and topology spread.
 
 use super::added_rules::AddedRules;
-use super::arguments::PredicateArguments;
+use super::arguments::{PredicateArguments, PredicateCheck};
 use super::rejection_kind::{NotedRejections, RejectionKind};
 use crate::model::{NodeChunk, NodeMask, Problem, TaskClass};
 use crate::plugin::{PeerFilter, PluginContext};
@@ -21,7 +21,7 @@ pub(super) struct PodChecks<'a> {
 
 impl<'a> PodChecks<'a> {
     pub(super) fn new(
-        arguments: &PredicateArguments,
+        arguments: PredicateArguments,
         compatibility: Compatibility,
         context: PluginContext<'a>,
         class: &'a TaskClass,
@@ -39,12 +39,17 @@ impl<'a> PodChecks<'a> {
             opens_selectors: added.opens_selectors || compatibility.is_upstream(),
             after_release: context.after_release && compatibility == Compatibility::Corrected,
         };
-        let affinity = arguments.pod_affinity.then(|| AffinityFilter::new(&view));
+        let affinity = arguments
+            .has(PredicateCheck::PodAffinity)
+            .then(|| AffinityFilter::new(&view));
         Ok(Self {
             view: Some(view),
             affinity: affinity.transpose()?.flatten(),
-            spread: arguments.topology_spread.then(|| SpreadFilter::new(&view)).flatten(),
-            one_per_node: arguments.pod_affinity
+            spread: arguments
+                .has(PredicateCheck::TopologySpread)
+                .then(|| SpreadFilter::new(&view))
+                .flatten(),
+            one_per_node: arguments.has(PredicateCheck::PodAffinity)
                 && context.cluster_state.repel_each_other_by_node(class.constraints(), pod),
         })
     }

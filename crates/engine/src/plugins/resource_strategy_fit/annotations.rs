@@ -3,22 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::plugins::allocation::AllocationStrategy;
 use crate::plugins::json_object::{JsonObjectError, read_integers};
 
 /// Annotation that names the strategy; empty or missing: the plugin's own applies.
 pub(super) const SCORING_TYPE: &str = "volcano.sh/resource-strategy-scoring-type";
 /// Annotation with the weights: a JSON object of integers by resource name.
 pub(super) const WEIGHT: &str = "volcano.sh/resource-strategy-weight";
-
-/// Strategy of a name.
-pub(super) fn parse_strategy(name: &str) -> Option<AllocationStrategy> {
-    match name {
-        "MostAllocated" => Some(AllocationStrategy::Most),
-        "LeastAllocated" => Some(AllocationStrategy::Least),
-        _ => None,
-    }
-}
 
 /// Error: weights that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -97,12 +97,8 @@ impl ResourceStrategies {
     /// Arguments with the same meaning.
     pub(super) fn effective_entries(&self) -> Vec<(String, YamlValue)> {
         let choices = self.by_resource.iter().map(|(key, choice)| {
-            let strategy = match choice.strategy {
-                AllocationStrategy::Most => "MostAllocated",
-                AllocationStrategy::Least => "LeastAllocated",
-            };
             let fields = [
-                map_entry("type", YamlValue::String(strategy.to_owned())),
+                map_entry("type", YamlValue::String(choice.strategy.name().to_owned())),
                 map_entry("weight", YamlValue::Int(choice.weight)),
             ];
             map_entry(key, value_map(fields))
@@ -146,7 +142,7 @@ impl ResourceStrategies {
     /// Mean by the pod's own annotations.
     fn annotated_mean(&self, class: &TaskClass, name: &str, problems: &mut Vec<Problem>) -> StrategyMean {
         let mut mean = StrategyMean::new(self.weight);
-        let strategy = annotations::parse_strategy(name);
+        let strategy = AllocationStrategy::parse(name);
         if strategy.is_none() {
             let message = format!("there is no scoring type `{name}`; `MostAllocated` and `LeastAllocated` are");
             problems.push(annotation_problem(annotations::SCORING_TYPE, message));
@@ -194,7 +190,7 @@ fn read_weight(argument: &PluginArgument<'_>, reading: &mut ArgumentReader<'_>) 
 fn read_strategy(argument: &PluginArgument<'_>, reading: &mut ArgumentReader<'_>) -> Option<ResourceStrategy> {
     let block = argument.decode_map(reading.report)?;
     let name = reading.string_field(&block, "type");
-    let strategy = annotations::parse_strategy(name).unwrap_or_else(|| {
+    let strategy = AllocationStrategy::parse(name).unwrap_or_else(|| {
         let message = if name.is_empty() {
             "`type` is missing; `LeastAllocated` counts".to_owned()
         } else {
