@@ -38,16 +38,13 @@ pub(super) fn read_int(
 }
 
 fn shown(value: &YamlValue) -> String {
-    match value {
-        YamlValue::Int(number) => number.to_string(),
-        YamlValue::String(text) => format!("`{text}`"),
-        YamlValue::Null
-        | YamlValue::Bool(_)
-        | YamlValue::UInt(_)
-        | YamlValue::Float(_)
-        | YamlValue::List(_)
-        | YamlValue::Map(_) => value.kind().to_owned(),
+    if let YamlValue::Int(number) = value {
+        return number.to_string();
     }
+    if let YamlValue::String(text) = value {
+        return format!("`{text}`");
+    }
+    value.kind().to_owned()
 }
 
 /// Score of a chunk's nodes by the score of one node.

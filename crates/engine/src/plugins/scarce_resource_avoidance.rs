@@ -34,33 +34,24 @@ fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut Diagnosti
     let mut scarce = BTreeSet::new();
     let list = read_resources(arguments, "ScarceResourceAvoidanceArgs", report);
     let at = list.as_ref().map_or_else(|| arguments.at(), PluginArgument::at);
-    match list.as_ref().map(PluginArgument::value) {
-        None => {}
-        Some(YamlValue::List(items)) => {
-            for (number, item) in items.iter().enumerate() {
-                let mut at = at.clone();
-                at.mark = item.mark;
-                at.path = format!("{}[{number}]", at.path);
-                let name = match &item.value {
-                    YamlValue::Null => String::new(),
-                    YamlValue::String(name) => name.clone(),
-                    other @ (YamlValue::Bool(_)
-                    | YamlValue::Int(_)
-                    | YamlValue::UInt(_)
-                    | YamlValue::Float(_)
-                    | YamlValue::List(_)
-                    | YamlValue::Map(_)) => {
-                        report_type_mismatch(&at, "the name of a resource", other, report);
-                        continue;
-                    }
-                };
-                check_kubernetes_name(&name, &at, report);
-                if !scarce.insert(name.clone()) {
-                    report.warning(ErrorCode::ArgumentIgnored, &at, format!("`{name}` is listed twice"));
-                }
-            }
+    let items = list.as_ref().map(|list| (list.items(), list.value()));
+    if let Some((None, other)) = &items {
+        report_type_mismatch(&at, "a list of names", other, report);
+    }
+    for item in items.and_then(|(items, _)| items).unwrap_or_default() {
+        let name = item.as_string().or(item.is_null().then_some(""));
+        let Some(name) = name else {
+            report_type_mismatch(&item.at(), "the name of a resource", item.value(), report);
+            continue;
+        };
+        check_kubernetes_name(name, &item.at(), report);
+        if !scarce.insert(name.to_owned()) {
+            report.warning(
+                ErrorCode::ArgumentIgnored,
+                &item.at(),
+                format!("`{name}` is listed twice"),
+            );
         }
-        Some(other) => report_type_mismatch(&at, "a list of names", other, report),
     }
     if scarce.is_empty() && !report.has_errors() {
         let message = "no resource is scarce: every node scores 100 for every task";

@@ -29,21 +29,10 @@ pub(super) fn read_resources<'a>(
 }
 
 fn expect_text(argument: &PluginArgument<'_>, wanted: &str, report: &mut DiagnosticReport) {
-    match argument.value() {
-        YamlValue::Null => {}
-        YamlValue::String(text) if text.is_empty() || text == wanted => {}
-        YamlValue::String(text) => {
-            let message = format!("expected `{wanted}`, found `{text}`");
-            report.error(ErrorCode::ArgumentInvalid, &argument.at(), message);
-        }
-        other @ (YamlValue::Bool(_)
-        | YamlValue::Int(_)
-        | YamlValue::UInt(_)
-        | YamlValue::Float(_)
-        | YamlValue::List(_)
-        | YamlValue::Map(_)) => {
-            report_type_mismatch(&argument.at(), "a string", other, report);
-        }
+    let text = argument.decode_string(report).unwrap_or_default();
+    if !text.is_empty() && text != wanted {
+        let message = format!("expected `{wanted}`, found `{text}`");
+        report.error(ErrorCode::ArgumentInvalid, &argument.at(), message);
     }
 }
 

@@ -54,20 +54,14 @@ pub(super) fn map_fields<'a>(
             mark: node.mark,
             path: format!("{}.{name}", at.path),
         };
-        match &key.value {
-            YamlValue::String(name) if known.contains(&name.as_str()) => {
-                if !matches!(value.value, YamlValue::Null) {
-                    found.push((name.as_str(), (&value.value, own(name, value))));
-                }
-            }
-            YamlValue::String(name) => report_unknown_key(name, known, &own(name, key), report),
-            YamlValue::Null
-            | YamlValue::Bool(_)
-            | YamlValue::Int(_)
-            | YamlValue::UInt(_)
-            | YamlValue::Float(_)
-            | YamlValue::List(_)
-            | YamlValue::Map(_) => report_type_mismatch(at, "a text as key", &key.value, report),
+        let YamlValue::String(name) = &key.value else {
+            report_type_mismatch(at, "a text as key", &key.value, report);
+            continue;
+        };
+        if !known.contains(&name.as_str()) {
+            report_unknown_key(name, known, &own(name, key), report);
+        } else if !matches!(value.value, YamlValue::Null) {
+            found.push((name.as_str(), (&value.value, own(name, value))));
         }
     }
     found

@@ -79,43 +79,37 @@ fn read_resource(
         weight: 0,
     };
     let (mut strategy_at, mut weight_at) = (at.clone(), at.clone());
-    match &value.value {
-        YamlValue::Null => {}
-        YamlValue::Map(pairs) => {
-            for (key, value) in pairs {
-                let name = key_text(&key.value).unwrap_or_else(|| key.value.kind().to_owned());
-                let field = DocumentLocation {
-                    mark: value.mark,
-                    path: format!("{}.{name}", at.path),
-                };
-                match name.as_str() {
-                    "type" => {
-                        read.strategy_name = read_text(&value.value, &field, report)?;
-                        strategy_at = field;
-                    }
-                    "weight" => {
-                        read.weight = read_integer(&value.value, &field, report)?;
-                        weight_at = field;
-                    }
-                    _ => report_unknown_key(
-                        &name,
-                        &["type", "weight"],
-                        &DocumentLocation {
-                            mark: key.mark,
-                            ..field
-                        },
-                        report,
-                    ),
-                }
+    if !matches!(value.value, YamlValue::Null | YamlValue::Map(_)) {
+        let expected = "a map with `type` and `weight`";
+        report_type_mismatch(&at_node(at, value), expected, &value.value, report);
+    }
+    let pairs = if let YamlValue::Map(pairs) = &value.value {
+        pairs.as_slice()
+    } else {
+        &[]
+    };
+    for (key, value) in pairs {
+        let name = key_text(&key.value).unwrap_or_else(|| key.value.kind().to_owned());
+        let field = DocumentLocation {
+            mark: value.mark,
+            path: format!("{}.{name}", at.path),
+        };
+        match name.as_str() {
+            "type" => {
+                read.strategy_name = read_text(&value.value, &field, report)?;
+                strategy_at = field;
             }
-        }
-        other @ (YamlValue::Bool(_)
-        | YamlValue::Int(_)
-        | YamlValue::UInt(_)
-        | YamlValue::Float(_)
-        | YamlValue::String(_)
-        | YamlValue::List(_)) => {
-            report_type_mismatch(&at_node(at, value), "a map with `type` and `weight`", other, report);
+            "weight" => {
+                read.weight = read_integer(&value.value, &field, report)?;
+                weight_at = field;
+            }
+            _ => {
+                let at = DocumentLocation {
+                    mark: key.mark,
+                    ..field
+                };
+                report_unknown_key(&name, &["type", "weight"], &at, report);
+            }
         }
     }
     warn_resource(&read, &strategy_at, &weight_at, report);
@@ -162,19 +156,14 @@ fn check_weights(read: &[WeightedResource], at: &DocumentLocation, report: &mut 
 }
 
 fn read_text(value: &YamlValue, at: &DocumentLocation, report: &mut DiagnosticReport) -> Option<String> {
-    match value {
-        YamlValue::Null => Some(String::new()),
-        YamlValue::String(text) => Some(text.clone()),
-        other @ (YamlValue::Bool(_)
-        | YamlValue::Int(_)
-        | YamlValue::UInt(_)
-        | YamlValue::Float(_)
-        | YamlValue::List(_)
-        | YamlValue::Map(_)) => {
-            report_type_mismatch(at, "a string", other, report);
-            None
-        }
+    if let YamlValue::String(text) = value {
+        return Some(text.clone());
     }
+    if matches!(value, YamlValue::Null) {
+        return Some(String::new());
+    }
+    report_type_mismatch(at, "a string", value, report);
+    None
 }
 
 /// Integer; in YAML also a float without a fraction, which the conversion to JSON turns into one.

@@ -50,19 +50,16 @@ impl ArgumentReader<'_> {
             .unwrap_or_default()
     }
 
-    /// Field that maps names to integers.
-    pub(super) fn int_map_field(&mut self, map: &ArgumentMap<'_>, name: &str) -> BTreeMap<String, i64> {
+    /// Field that maps names to values of one type.
+    pub(super) fn typed_map_field<T>(
+        &mut self,
+        map: &ArgumentMap<'_>,
+        name: &str,
+        read: fn(&mut Self, &PluginArgument<'_>) -> T,
+    ) -> BTreeMap<String, T> {
         let entries = self.map_field(map, name).into_iter();
         entries
-            .map(|(name, value)| (name.to_owned(), self.int(&value)))
-            .collect()
-    }
-
-    /// Field that maps names to numbers.
-    pub(super) fn float_map_field(&mut self, map: &ArgumentMap<'_>, name: &str) -> BTreeMap<String, f64> {
-        let entries = self.map_field(map, name).into_iter();
-        entries
-            .map(|(name, value)| (name.to_owned(), self.float(&value)))
+            .map(|(name, value)| (name.to_owned(), read(self, &value)))
             .collect()
     }
 

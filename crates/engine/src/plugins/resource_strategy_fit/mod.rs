@@ -12,7 +12,7 @@ mod strategies;
 use std::sync::Arc;
 
 use self::arguments::ArgumentReader;
-use self::legacy::{LegacyArguments, TranslatedArguments};
+use self::legacy::LegacyArguments;
 use self::proportional::ProportionalReserve;
 use self::sra::{SraConfig, SraKernel};
 use self::strategies::ResourceStrategies;
@@ -65,13 +65,10 @@ fn compile(
         .and_then(|block| ProportionalReserve::read(block, reading));
     let flat = LegacyArguments::from_flat_keys(arguments).filter(|_| corrected);
     for old in [nested, flat].into_iter().flatten() {
-        let TranslatedArguments {
-            sra: old_sra,
-            proportional: old_proportional,
-        } = old.translate(reading);
+        let old = old.translate(reading);
         // Old spellings apply only where today's spelling says nothing.
-        sra = sra.or(old_sra);
-        proportional = proportional.or(old_proportional);
+        sra = sra.or(old.sra);
+        proportional = proportional.or(old.proportional);
     }
     let known = [strategies::WEIGHT, strategies::RESOURCES, SRA, PROPORTIONAL];
     arguments.warn_unknown(reading.report, NAME, &known, |key| {

@@ -24,7 +24,7 @@ impl ProportionalReserve {
     pub(super) fn read(block: &ArgumentMap<'_>, reading: &mut ArgumentReader<'_>) -> Option<Self> {
         let enabled = reading.bool_field(block, "enable");
         let resources = reading.string_field(block, "resources");
-        let given = reading.float_map_field(block, "resourceProportion");
+        let given = reading.typed_map_field(block, "resourceProportion", ArgumentReader::float);
         block.warn_unknown(reading.report, &FIELDS);
         if !resources.is_empty() && block.field("enable").is_none() {
             let message = "`enable` is missing: without it proportional has no effect";

@@ -36,7 +36,7 @@ impl SraConfig {
         let enabled = reading.bool_field(block, "enable");
         let resources = reading.string_field(block, "resources");
         let weight = block.field("weight").map(|weight| reading.int(&weight));
-        let given = reading.int_map_field(block, "resourceWeight");
+        let given = reading.typed_map_field(block, "resourceWeight", ArgumentReader::int);
         let known: Vec<&str> = FIELDS.iter().chain(more).copied().collect();
         block.warn_unknown(reading.report, &known);
         let mut warn = |message: &str| reading.report.warning(ErrorCode::ArgumentIgnored, block.at(), message);
