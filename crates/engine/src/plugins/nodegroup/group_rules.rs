@@ -37,10 +37,7 @@ const AVOIDED_SCORE: f64 = -1.0;
 
 /// True if a queue with this affinity may use nodes of a group.
 pub(super) fn permits(affinity: &QueueAffinity, group: &str, compatibility: Compatibility) -> bool {
-    let QueueAffinity {
-        affinity: uses,
-        anti_affinity: avoids,
-    } = affinity;
+    let (uses, avoids) = (&affinity.affinity, &affinity.anti_affinity);
     let listed = uses.requires(group) || uses.prefers(group);
     let (banned, spared) = (avoids.requires(group), avoids.prefers(group));
     match compatibility {
@@ -220,26 +217,22 @@ impl NodeFilter for GroupFilter<'_> {
 }
 
 /// Score of one task class.
-pub(super) struct GroupScorer<F>(F);
+struct GroupScorer<'a, F>(RecordValues<'a, F>);
 
-impl GroupScorer<()> {
-    /// Scorer with the scores of groups.
-    #[expect(clippy::new_ret_no_self, reason = "the type of the closure has no name")]
-    pub(super) fn new(cluster_state: &ClusterState, scores: BTreeMap<Arc<str>, f64>) -> impl NodeScorer {
-        let compute = move |chunk: &NodeChunk, values: &mut ChunkScores| {
-            let score = |group: &str| scores.get(group).copied().unwrap_or(0.0);
-            chunk.attributes().map_label(GROUP_LABEL, score, values);
-            None
-        };
-        let values = RecordValues::new(cluster_state, compute);
-        GroupScorer(move |chunk: &NodeChunk, scores: &mut ChunkScores| values.fill(chunk, scores))
-    }
+/// Scorer with the scores of groups.
+pub(super) fn group_scorer(cluster_state: &ClusterState, scores: BTreeMap<Arc<str>, f64>) -> impl NodeScorer {
+    let compute = move |chunk: &NodeChunk, values: &mut ChunkScores| {
+        let score = |group: &str| scores.get(group).copied().unwrap_or(0.0);
+        chunk.attributes().map_label(GROUP_LABEL, score, values);
+        None
+    };
+    GroupScorer(RecordValues::new(cluster_state, compute))
 }
 
 impl<F: Fn(&NodeChunk, &mut ChunkScores) -> Option<f64>> NodeScorer for GroupScorer<'_, F> {
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
         if let Some(scores) = parts.first_mut() {
-            (self.0)(chunk, scores);
+            self.0.fill(chunk, scores);
         }
     }
 }

@@ -9,7 +9,7 @@ mod state;
 use std::sync::Arc;
 
 use arguments::NodeGroupArguments;
-use group_rules::{GroupFilter, GroupLimitVerdict, GroupScorer};
+use group_rules::{GroupFilter, GroupLimitVerdict, group_scorer};
 use state::NodeGroupState;
 
 use super::effective_values::{map_entry, value_map};
@@ -101,13 +101,10 @@ impl Plugin for NodeGroup {
     }
 
     fn effective_arguments(&self) -> YamlValue {
-        let NodeGroupArguments {
-            strict,
-            preferred_order,
-        } = self.arguments;
+        let own = self.arguments;
         value_map([
-            map_entry(arguments::STRICT, YamlValue::Bool(strict)),
-            map_entry(arguments::PREFERRED_ORDER, YamlValue::Bool(preferred_order)),
+            map_entry(arguments::STRICT, YamlValue::Bool(own.strict)),
+            map_entry(arguments::PREFERRED_ORDER, YamlValue::Bool(own.preferred_order)),
         ])
     }
 
@@ -141,7 +138,7 @@ impl Plugin for NodeGroup {
             return Ok(None);
         };
         let scores = group_rules::group_scores(affinity, self.arguments.preferred_order, self.compatibility);
-        Ok(Some(Box::new(GroupScorer::new(context.cluster_state, scores))))
+        Ok(Some(Box::new(group_scorer(context.cluster_state, scores))))
     }
 }
 

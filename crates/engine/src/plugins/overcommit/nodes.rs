@@ -1,6 +1,6 @@
 //! Amounts of nodes as the reference keeps them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::super::queue_accounts::IntegerAmounts;
 use crate::model::{ClusterState, NodeEntry, ResourceId, ResourceVector, SortedTable, TaskRecord, TaskStatus};
@@ -31,11 +31,6 @@ pub(super) fn has_scalars(node: &NodeEntry) -> bool {
         .flatten()
         .flat_map(|amounts| amounts.iter().map(|(id, _)| id));
     ids.any(|id| id > ResourceId::MEMORY)
-}
-
-/// Resources of a node, each once.
-pub(super) fn resources_of(entry: &NodeEntry) -> BTreeSet<ResourceId> {
-    entry.resources().collect()
 }
 
 /// Requests of the tasks in Binding, by name, for which their nodes have no room. The reference decides in the order in which jobs reach

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::queue_accounts::{IntegerAmounts, JobRules};
-use super::nodes::{has_scalars, requests_without_room, resources_of};
+use super::nodes::{has_scalars, requests_without_room};
 use crate::held_bytes::held_bytes;
 use crate::model::{
     ClusterState, JobPhase, JobRecord, NodeChunk, NodeVector, Problem, RecordChange, ResourceId, ResourceTotals,
@@ -17,7 +17,7 @@ use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, TaskTr
 use crate::policy::Compatibility;
 
 /// State of the plugin.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct OvercommitState {
     factor: f64,
     compatibility: Compatibility,
@@ -54,15 +54,7 @@ impl OvercommitState {
         let mut state = Self {
             factor,
             compatibility,
-            total: IntegerAmounts::default(),
-            scalar_nodes: 0,
-            used: IntegerAmounts::default(),
-            binding: SortedTable::default(),
-            unknown: IntegerAmounts::default(),
-            inqueue: IntegerAmounts::default(),
-            jobs: SortedTable::default(),
-            gated: SortedTable::default(),
-            tentative: Arc::default(),
+            ..Self::default()
         };
         for chunk in cluster_state.chunks().iter() {
             state.add_chunk(chunk, true);
@@ -191,7 +183,7 @@ impl OvercommitState {
             } else {
                 self.scalar_nodes.saturating_sub(scalars)
             };
-            for id in resources_of(entry) {
+            for id in entry.resources().collect::<BTreeSet<ResourceId>>() {
                 let sums = [
                     (NodeVector::Allocatable, &mut self.total),
                     (NodeVector::Used, &mut self.used),

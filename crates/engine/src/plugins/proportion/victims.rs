@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::queue_accounts::{ChargedTask, IntegerAmounts, QuotaState, is_reclaimable, reference_panics};
+use super::super::queue_accounts::{IntegerAmounts, QuotaState, is_reclaimable, reference_panics};
 use super::state::ProportionState;
 use crate::model::{ClusterState, Problem, ResourceId, ResourceVector};
 use crate::plugin::VictimQuery;
@@ -28,15 +28,10 @@ impl ProportionState {
         let mut seen: BTreeSet<&Arc<str>> = BTreeSet::new();
         let mut may = vec![false; query.candidates.len()];
         for (task, may) in query.candidates.iter().zip(&mut may) {
-            let Some(ChargedTask {
-                queue,
-                account,
-                requests,
-                ..
-            }) = self.charged_task(task)
-            else {
+            let Some(charged) = self.charged_task(task) else {
                 continue;
             };
+            let (queue, account, requests) = (charged.queue, charged.account, &charged.requests);
             if corrected {
                 let again = !task.name.is_empty() && !seen.insert(&task.name);
                 if again || own_queue == Some(queue) || !is_reclaimable(cluster_state, queue) {
@@ -64,7 +59,7 @@ impl ProportionState {
                     task.name
                 )));
             }
-            left.subtract(&requests);
+            left.subtract(requests);
             *may = true;
         }
         Ok(may)
