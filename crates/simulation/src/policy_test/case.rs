@@ -6,6 +6,7 @@ use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use prost::Message;
 use prost_reflect::MessageDescriptor;
 
 use super::expect::{self, CaseExpectation};
@@ -66,7 +67,6 @@ impl CaseSetup {
 }
 
 /// One case.
-#[derive(Debug)]
 pub(super) struct PolicyTestCase {
     pub(super) name: String,
     pub(super) line: u32,
@@ -222,8 +222,8 @@ impl CaseReader {
                 return Err(CaseFileError::at(compatibility.mark, message));
             }
         }
-        if let Some(profile) = fields.take("profile") {
-            evaluation_ref.profile = yaml::text(profile, "`profile`")?;
+        if let Some(profile) = fields.read("profile", yaml::text)? {
+            evaluation_ref.profile = profile;
         }
         match (fields.take("cluster"), fields.take("clusterFile")) {
             (Some(cluster), Some(_)) => {
@@ -280,35 +280,29 @@ impl CaseReader {
     }
 
     fn cluster(&self, node: &YamlNode) -> CaseFileResult<pb::Cluster> {
-        let cluster = yaml::message(node, &self.schema.cluster, "`cluster`")?;
-        cluster
-            .transcode_to()
-            .map_err(|error| CaseFileError::at(node.mark, error.to_string()))
+        record(node, &self.schema.cluster, "`cluster`")
     }
 
     /// A task: the name of one of the cluster, or a whole one.
     fn task(&self, node: &YamlNode) -> CaseFileResult<pb::Task> {
-        if let YamlValue::String(name) = &node.value {
-            return Ok(pb::Task {
+        match &node.value {
+            YamlValue::String(name) => Ok(pb::Task {
                 name: name.clone(),
                 ..pb::Task::default()
-            });
+            }),
+            _ => record(node, &self.schema.task, "the task"),
         }
-        let task = yaml::message(node, &self.schema.task, "the task")?;
-        task.transcode_to()
-            .map_err(|error| CaseFileError::at(node.mark, error.to_string()))
     }
 
+    /// A job, likewise.
     fn job(&self, node: &YamlNode) -> CaseFileResult<pb::Job> {
-        if let YamlValue::String(name) = &node.value {
-            return Ok(pb::Job {
+        match &node.value {
+            YamlValue::String(name) => Ok(pb::Job {
                 name: name.clone(),
                 ..pb::Job::default()
-            });
+            }),
+            _ => record(node, &self.schema.job, "the job"),
         }
-        let job = yaml::message(node, &self.schema.job, "the job")?;
-        job.transcode_to()
-            .map_err(|error| CaseFileError::at(node.mark, error.to_string()))
     }
 
     fn filter(&self, node: &YamlNode) -> CaseFileResult<CaseQuery> {
@@ -327,16 +321,14 @@ impl CaseReader {
 
     fn score(&self, node: &YamlNode) -> CaseFileResult<CaseQuery> {
         let mut fields = MapFields::of(node, "`score`")?;
-        let unfiltered = fields
-            .take("unfiltered")
-            .map(|node| yaml::boolean(node, "`unfiltered`"));
+        let unfiltered = fields.read("unfiltered", yaml::boolean)?;
         let request = pb::ScoreRequest {
             tasks: vec![self.required_task(&mut fields)?],
             candidates: candidates(&mut fields)?,
             plugins: plugins(&mut fields)?,
             resource_fit: resource_fit(&mut fields)?,
             samples: Some(0),
-            with_filter: !unfiltered.transpose()?.unwrap_or(false),
+            with_filter: !unfiltered.unwrap_or(false),
             with_parts: true,
             ..pb::ScoreRequest::default()
         };
@@ -346,8 +338,7 @@ impl CaseReader {
 
     fn place(&self, node: &YamlNode) -> CaseFileResult<CaseQuery> {
         let mut fields = MapFields::of(node, "`place`")?;
-        let count = fields.take("count").map(|node| yaml::optional_count(node, "`count`"));
-        let count = count.transpose()?.flatten().unwrap_or(1);
+        let count = fields.read("count", yaml::optional_count)?.flatten().unwrap_or(1);
         let group = pb::TaskGroup {
             task: Some(self.required_task(&mut fields)?),
             count: Some(u32::try_from(count).unwrap_or(u32::MAX)),
@@ -432,21 +423,19 @@ impl CaseReader {
             preemptor: Some(self.task(preemptor)?),
             ..pb::VictimGroup::default()
         };
-        if let Some(on) = fields.take("node") {
-            group.node = yaml::text(on, "`node`")?;
+        if let Some(on) = fields.read("node", yaml::text)? {
+            group.node = on;
         }
         if let Some(candidates) = fields.take("candidates") {
             let candidates = yaml::list(candidates, "`candidates`")?.iter();
             group.candidates = candidates.map(|task| self.task(task)).collect::<CaseFileResult<_>>()?;
         }
-        let irreducible = fields
-            .take("irreducible")
-            .map(|node| yaml::boolean(node, "`irreducible`"));
+        let irreducible = fields.read("irreducible", yaml::boolean)?;
         let request = pb::SelectVictimsRequest {
             kind: kind.into(),
             groups: vec![group],
             plugins: plugins(&mut fields)?,
-            irreducible: irreducible.transpose()?.unwrap_or(false),
+            irreducible: irreducible.unwrap_or(false),
             ..pb::SelectVictimsRequest::default()
         };
         fields.finish()?;
@@ -480,6 +469,14 @@ const VICTIM_KINDS: [(&str, pb::VictimKind); 4] = [
     ("gangReclaim", pb::VictimKind::GangReclaim),
 ];
 
+/// A whole record.
+fn record<T: Message + Default>(node: &YamlNode, of: &MessageDescriptor, what: &str) -> CaseFileResult<T> {
+    let message = yaml::message(node, of, what)?;
+    message
+        .transcode_to()
+        .map_err(|error| CaseFileError::at(node.mark, error.to_string()))
+}
+
 /// Puts records into a cluster; one of the same name is replaced.
 fn merge(into: &mut pb::Cluster, with: pb::Cluster) {
     fn put<T>(into: &mut Vec<T>, with: Vec<T>, name: fn(&T) -> &str) {
@@ -509,8 +506,7 @@ fn merge(into: &mut pb::Cluster, with: pb::Cluster) {
 }
 
 fn plugins(fields: &mut MapFields<'_>) -> CaseFileResult<Vec<String>> {
-    let plugins = fields.take("plugins").map(|node| yaml::texts(node, "`plugins`"));
-    Ok(plugins.transpose()?.unwrap_or_default())
+    Ok(fields.read("plugins", yaml::texts)?.unwrap_or_default())
 }
 
 fn victim_kind(fields: &mut MapFields<'_>) -> CaseFileResult<pb::VictimKind> {
@@ -526,8 +522,8 @@ fn victim_kind(fields: &mut MapFields<'_>) -> CaseFileResult<pb::VictimKind> {
 }
 
 fn candidates(fields: &mut MapFields<'_>) -> CaseFileResult<Option<pb::NodeSet>> {
-    let names = fields.take("nodes").map(|node| yaml::texts(node, "`nodes`"));
-    Ok(names.transpose()?.map(|names| pb::NodeSet {
+    let names = fields.read("nodes", yaml::texts)?;
+    Ok(names.map(|names| pb::NodeSet {
         names,
         ..pb::NodeSet::default()
     }))

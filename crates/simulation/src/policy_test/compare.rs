@@ -1,14 +1,14 @@
 //! Comparison of the result of a case with its expectations.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::expect::{
-    CaseExpectation, ExpectedAdmission, ExpectedCycle, ExpectedOrder, ExpectedOrderKeys, ExpectedPlacement,
-    ExpectedReason, ExpectedResult, ExpectedVictims,
-};
+use super::expect::{CaseExpectation, PROBLEM};
 use crate::cycle_outcome::CycleOutcomes;
 use pumice_console::output;
 use pumice_protocol::v1 as pb;
+
+/// Expected and actual value in words.
+pub(super) type Mismatch = (String, String);
 
 /// Result that differs from the expectation.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -40,9 +40,7 @@ pub(super) enum CaseResult {
 pub(super) fn check(expected: &[CaseExpectation], result: &CaseResult) -> Vec<CaseMismatch> {
     let problem = result.problem();
     if let (Some(problem), Some(first)) = (problem, expected.first())
-        && !expected
-            .iter()
-            .any(|one| matches!(one.value, ExpectedResult::Problem(_)))
+        && expected.iter().all(|one| one.key != PROBLEM)
     {
         return vec![CaseMismatch {
             line: first.line,
@@ -51,11 +49,20 @@ pub(super) fn check(expected: &[CaseExpectation], result: &CaseResult) -> Vec<Ca
             actual: format!("the problem {}", output::problem(problem)),
         }];
     }
-    expected.iter().filter_map(|one| one.check(result)).collect()
+    let mismatch = |one: &CaseExpectation| {
+        let (expected, actual) = (one.compare)(result)?;
+        Some(CaseMismatch {
+            line: one.line,
+            subject: one.key.to_owned(),
+            expected,
+            actual,
+        })
+    };
+    expected.iter().filter_map(mismatch).collect()
 }
 
 impl CaseResult {
-    fn problem(&self) -> Option<&pb::Problem> {
+    pub(super) fn problem(&self) -> Option<&pb::Problem> {
         match self {
             CaseResult::Filter(item) => item.problem.as_ref(),
             CaseResult::Score(item) => item.problem.as_ref(),
@@ -79,7 +86,7 @@ impl CaseResult {
         }
     }
 
-    fn filter(&self) -> Option<&pb::FilterItem> {
+    pub(super) fn filter(&self) -> Option<&pb::FilterItem> {
         match self {
             CaseResult::Filter(item) => Some(item),
             CaseResult::Score(item) => item.filter.as_ref(),
@@ -92,8 +99,33 @@ impl CaseResult {
         }
     }
 
+    pub(super) fn placed(&self) -> Option<&pb::PlacedGroup> {
+        let Self::Place(group) = self else { return None };
+        Some(group)
+    }
+
+    pub(super) fn admitted(&self) -> Option<&pb::AdmitItem> {
+        let Self::Admit(item) = self else { return None };
+        Some(item)
+    }
+
+    pub(super) fn order(&self) -> Option<&pb::OrderResult> {
+        let Self::Order(order) = self else { return None };
+        Some(order)
+    }
+
+    pub(super) fn victims(&self) -> Option<&pb::VictimItem> {
+        let Self::Victims(item, _) = self else { return None };
+        Some(item)
+    }
+
+    pub(super) fn cycle(&self) -> Option<&CycleOutcomes> {
+        let Self::Cycle(outcomes) = self else { return None };
+        Some(outcomes)
+    }
+
     /// Nodes by score, best first, ties by name.
-    fn ranking(&self) -> Vec<(String, f64)> {
+    pub(super) fn ranking(&self) -> Vec<(String, f64)> {
         let CaseResult::Score(item) = self else {
             return Vec::new();
         };
@@ -103,7 +135,7 @@ impl CaseResult {
         ranking
     }
 
-    fn score_parts(&self) -> BTreeMap<String, BTreeMap<String, f64>> {
+    pub(super) fn score_parts(&self) -> BTreeMap<String, BTreeMap<String, f64>> {
         let CaseResult::Score(item) = self else {
             return BTreeMap::new();
         };
@@ -122,7 +154,7 @@ impl CaseResult {
         names.enumerate().map(|(at, name)| (name.clone(), parts(at))).collect()
     }
 
-    fn reasons(&self) -> Vec<(pb::Reason, u64)> {
+    pub(super) fn reasons(&self) -> Vec<(pb::Reason, u64)> {
         match self {
             CaseResult::Admit(item) => item.reasons.iter().map(|reason| (reason.clone(), 1)).collect(),
             CaseResult::Place(group) => group.blockers.iter().map(counted_reason).collect(),
@@ -138,7 +170,7 @@ impl CaseResult {
         }
     }
 
-    fn victim_names(&self, at: &[u32]) -> Vec<String> {
+    pub(super) fn victim_names(&self, at: &[u32]) -> Vec<String> {
         let CaseResult::Victims(_, candidates) = self else {
             return Vec::new();
         };
@@ -152,205 +184,40 @@ fn counted_reason(one: &pb::Rejection) -> (pb::Reason, u64) {
     (one.reason.clone().unwrap_or_default(), one.count.into())
 }
 
-impl CaseExpectation {
-    fn check(&self, result: &CaseResult) -> Option<CaseMismatch> {
-        let (expected, got) = self.compare(result)?;
-        Some(CaseMismatch {
-            line: self.line,
-            subject: self.key.to_owned(),
-            expected,
-            actual: got,
-        })
-    }
-
-    /// Expected and actual value in words, if they differ.
-    fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
-        match &self.value {
-            ExpectedResult::Problem(wanted) => {
-                let got = result
-                    .problem()
-                    .map_or_else(|| "none".to_owned(), |problem| problem.reason.clone());
-                difference(wanted, &got)
-            }
-            ExpectedResult::Fit(wanted) => {
-                let mut wanted = wanted.clone();
-                wanted.sort();
-                let got = result.filter().and_then(|filter| filter.fit.as_ref());
-                difference(
-                    &list_text(&wanted),
-                    &list_text(got.map(|set| set.names.as_slice()).unwrap_or_default()),
-                )
-            }
-            ExpectedResult::FitCount(wanted) => {
-                let got = result.filter().map_or(0, |filter| filter.fit_count);
-                difference(&wanted.to_string(), &got.to_string())
-            }
-            ExpectedResult::Reasons(wanted) => compare_reasons(wanted, &result.reasons()),
-            ExpectedResult::Best(wanted) => compare_best(wanted, &result.ranking()),
-            ExpectedResult::Ranking(wanted) => {
-                let got: Vec<String> = result.ranking().into_iter().map(|(name, _)| name).collect();
-                difference(&list_text(wanted), &list_text(&got))
-            }
-            ExpectedResult::Scores((wanted, tolerance)) => {
-                let got: BTreeMap<String, f64> = result.ranking().into_iter().collect();
-                compare_numbers(wanted, &got, *tolerance)
-            }
-            ExpectedResult::Parts(wanted, tolerance) => {
-                let got = result.score_parts();
-                let empty = BTreeMap::new();
-                wanted.iter().find_map(|(node, wanted)| {
-                    let found = compare_numbers(wanted, got.get(node).unwrap_or(&empty), *tolerance);
-                    found.map(|(wanted, got)| (format!("{node}: {wanted}"), format!("{node}: {got}")))
-                })
-            }
-            ExpectedResult::Placement(wanted) => wanted.compare(result),
-            ExpectedResult::Admission(wanted) => wanted.compare(result),
-            ExpectedResult::Order(wanted) => wanted.compare(result),
-            ExpectedResult::Victims(wanted) => wanted.compare(result),
-            ExpectedResult::Cycle(wanted) => wanted.compare(result),
-        }
-    }
+/// A rejection; only the fields that are written are compared.
+#[derive(Debug, Default)]
+pub(super) struct ExpectedReason {
+    pub(super) plugin: Option<String>,
+    pub(super) code: Option<String>,
+    pub(super) resource: Option<String>,
+    pub(super) message: Option<String>,
+    pub(super) count: Option<u64>,
 }
 
-impl ExpectedPlacement {
-    fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
-        let CaseResult::Place(group) = result else { return None };
-        match self {
-            ExpectedPlacement::Nodes(wanted) => {
-                let sets = [&group.allocated, &group.pipelined];
-                let names = sets.into_iter().flatten().flat_map(|set| &set.names);
-                difference(&list_text(wanted), &list_text(&names.cloned().collect::<Vec<_>>()))
-            }
-            ExpectedPlacement::Devices(wanted) => {
-                let sets = group.devices.iter();
-                let got: Vec<Vec<i64>> = sets
-                    .map(|set| set.numbers.iter().map(|own| i64::from(*own)).collect())
-                    .collect();
-                difference(&format!("{wanted:?}"), &format!("{got:?}"))
-            }
-        }
-    }
-}
-
-impl ExpectedAdmission {
-    fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
-        let CaseResult::Admit(item) = result else { return None };
-        match self {
-            ExpectedAdmission::Permitted(wanted) => {
-                let why = item.reasons.first().map(|reason| format!(": {}", reason.message));
-                difference(&wanted.to_string(), &item.permitted.to_string())
-                    .map(|(wanted, got)| (wanted, format!("{got}{}", why.unwrap_or_default())))
-            }
-            ExpectedAdmission::Headroom(wanted) => difference(&limit_text(*wanted), &limit_text(item.headroom)),
-            ExpectedAdmission::Cards(wanted) => {
-                let got: Vec<String> = item.cards.iter().map(|choice| choice.card.clone()).collect();
-                difference(&list_text(wanted), &list_text(&got))
-            }
-            ExpectedAdmission::Votes(wanted) => {
-                let wanted = wanted
-                    .iter()
-                    .map(|(plugin, vote)| (plugin.clone(), *vote as f64))
-                    .collect();
-                let got = item
-                    .votes
-                    .iter()
-                    .map(|vote| (vote.plugin.clone(), f64::from(vote.vote)));
-                compare_numbers(&wanted, &got.collect(), 0.0)
-            }
-        }
-    }
-}
-
-impl ExpectedOrder {
-    fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
-        let CaseResult::Order(order) = result else { return None };
-        let names = |ranks: &[pb::Rank]| ranks.iter().map(|rank| rank.name.clone()).collect::<Vec<_>>();
-        match self {
-            ExpectedOrder::Queues(wanted) => difference(&list_text(wanted), &list_text(&names(&order.queues))),
-            ExpectedOrder::Jobs(wanted) => difference(&list_text(wanted), &list_text(&names(&order.jobs))),
-            ExpectedOrder::QueueKeys(wanted) => compare_keys(wanted, &order.queues),
-            ExpectedOrder::JobKeys(wanted) => compare_keys(wanted, &order.jobs),
-        }
-    }
-}
-
-impl ExpectedVictims {
-    fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
-        let CaseResult::Victims(item, _) = result else {
-            return None;
-        };
-        match self {
-            ExpectedVictims::Chosen(wanted) => {
-                difference(&list_text(wanted), &list_text(&result.victim_names(&item.victims)))
-            }
-            ExpectedVictims::FitsAfter(wanted) => {
-                let shown = |after: Option<u64>| after.map_or_else(|| "never".to_owned(), |after| after.to_string());
-                difference(&shown(*wanted), &shown(item.fits_after.map(u64::from)))
-            }
-            ExpectedVictims::Choices(wanted) => wanted.iter().find_map(|(plugin, wanted)| {
-                let vote = item.votes.iter().find(|vote| vote.plugin == *plugin);
-                let got = vote.map_or_else(
-                    || "no vote".to_owned(),
-                    |vote| list_text(&result.victim_names(&vote.victims)),
-                );
-                difference(&format!("{plugin}: {}", list_text(wanted)), &format!("{plugin}: {got}"))
-            }),
-        }
-    }
-}
-
-impl ExpectedCycle {
-    fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
-        let CaseResult::Cycle(jobs) = result else { return None };
-        let outcomes = jobs.values();
-        let (wanted, got): (BTreeSet<String>, BTreeSet<String>) = match self {
-            ExpectedCycle::Enqueued(wanted) => {
-                let enqueued = jobs.iter().filter(|(_, own)| own.enqueued);
-                let enqueued = enqueued.map(|(job, _)| job.clone());
-                (wanted.iter().cloned().collect(), enqueued.collect())
-            }
-            ExpectedCycle::Evicted(wanted) => {
-                let evicted = outcomes.flat_map(|own| own.evicted.iter().cloned());
-                (wanted.iter().cloned().collect(), evicted.collect())
-            }
-            ExpectedCycle::Bound(wanted) => {
-                let bound = outcomes.flat_map(|own| place_texts(&own.bound));
-                (place_texts(wanted).collect(), bound.collect())
-            }
-            ExpectedCycle::Phases(wanted) => {
-                let phases = jobs
-                    .iter()
-                    .filter_map(|(job, own)| Some(format!("{job}: {}", own.phase.as_ref()?)));
-                (place_texts(wanted).collect(), phases.collect())
-            }
-            ExpectedCycle::Pipelined(wanted) => {
-                let pipelined = outcomes.flat_map(|own| place_texts(&own.pipelined));
-                (place_texts(wanted).collect(), pipelined.collect())
-            }
-        };
-        difference(&list_text(&wanted), &list_text(&got))
-    }
+/// Names of a ranking, the first first.
+pub(super) fn rank_names(ranks: &[pb::Rank]) -> Vec<String> {
+    ranks.iter().map(|rank| rank.name.clone()).collect()
 }
 
 /// Names with what they have, such as a task with its node: `ns/a: n1`.
-fn place_texts(named: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
+pub(super) fn place_texts(named: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
     named.iter().map(|(name, own)| format!("{name}: {own}"))
 }
 
-fn difference(wanted: &str, got: &str) -> Option<(String, String)> {
+pub(super) fn difference(wanted: &str, got: &str) -> Option<Mismatch> {
     (wanted != got).then(|| (wanted.to_owned(), got.to_owned()))
 }
 
-fn list_text<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
+pub(super) fn list_text<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
     let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
     format!("[{}]", names.join(", "))
 }
 
-fn limit_text(number: Option<u64>) -> String {
+pub(super) fn limit_text(number: Option<u64>) -> String {
     number.map_or_else(|| "no limit".to_owned(), |number| number.to_string())
 }
 
-fn compare_best(wanted: &str, ranking: &[(String, f64)]) -> Option<(String, String)> {
+pub(super) fn compare_best(wanted: &str, ranking: &[(String, f64)]) -> Option<Mismatch> {
     let first = ranking.first();
     if first.is_some_and(|(name, _)| name == wanted) {
         return None;
@@ -369,12 +236,25 @@ fn compare_best(wanted: &str, ranking: &[(String, f64)]) -> Option<(String, Stri
     Some((shown(wanted), got))
 }
 
+/// Compares the named parts of the named nodes only.
+pub(super) fn compare_parts(
+    wanted: &BTreeMap<String, BTreeMap<String, f64>>,
+    got: &BTreeMap<String, BTreeMap<String, f64>>,
+    tolerance: f64,
+) -> Option<Mismatch> {
+    let empty = BTreeMap::new();
+    wanted.iter().find_map(|(node, wanted)| {
+        let found = compare_numbers(wanted, got.get(node).unwrap_or(&empty), tolerance);
+        found.map(|(wanted, got)| (format!("{node}: {wanted}"), format!("{node}: {got}")))
+    })
+}
+
 /// Compares the named entries only.
-fn compare_numbers(
+pub(super) fn compare_numbers(
     wanted: &BTreeMap<String, f64>,
     got: &BTreeMap<String, f64>,
     tolerance: f64,
-) -> Option<(String, String)> {
+) -> Option<Mismatch> {
     let off = |(name, wanted): &(&String, &f64)| {
         let near = got.get(*name).is_some_and(|got| (got - *wanted).abs() <= tolerance);
         !near
@@ -384,14 +264,19 @@ fn compare_numbers(
     Some((format!("{name} {wanted}"), format!("{name} {got}")))
 }
 
-fn compare_keys((wanted, tolerance): &ExpectedOrderKeys, ranks: &[pb::Rank]) -> Option<(String, String)> {
+/// Compares the named keys only.
+pub(super) fn compare_keys(
+    wanted: &BTreeMap<String, BTreeMap<String, Vec<f64>>>,
+    tolerance: f64,
+    ranks: &[pb::Rank],
+) -> Option<Mismatch> {
     for (name, plugins) in wanted {
         let rank = ranks.iter().find(|rank| rank.name == *name);
         for (plugin, wanted) in plugins {
             let key = rank.and_then(|rank| rank.keys.iter().find(|key| key.plugin == *plugin));
             let got = key.map(|key| key.values.as_slice());
             let near = got.is_some_and(|got| {
-                got.len() == wanted.len() && got.iter().zip(wanted).all(|(a, b)| (a - b).abs() <= *tolerance)
+                got.len() == wanted.len() && got.iter().zip(wanted).all(|(a, b)| (a - b).abs() <= tolerance)
             });
             if !near {
                 let got = got.map_or_else(|| "nothing".to_owned(), |got| format!("{got:?}"));
@@ -403,7 +288,7 @@ fn compare_keys((wanted, tolerance): &ExpectedOrderKeys, ranks: &[pb::Rank]) -> 
 }
 
 /// Compares sets: each expected entry must occur, and no other.
-fn compare_reasons(wanted: &[ExpectedReason], got: &[(pb::Reason, u64)]) -> Option<(String, String)> {
+pub(super) fn compare_reasons(wanted: &[ExpectedReason], got: &[(pb::Reason, u64)]) -> Option<Mismatch> {
     let mut left: Vec<&(pb::Reason, u64)> = got.iter().collect();
     let mut missing = Vec::new();
     for one in wanted {

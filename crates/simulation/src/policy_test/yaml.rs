@@ -60,9 +60,16 @@ impl<'n> MapFields<'n> {
 
     /// The value of a key, if it is there.
     pub(super) fn take(&mut self, key: &'static str) -> Option<&'n YamlNode> {
-        self.known_keys.push(key);
-        let at = self.remaining.iter().position(|(name, ..)| *name == key)?;
-        Some(self.remaining.swap_remove(at).2)
+        self.take_marked(key).map(|(_, node)| node)
+    }
+
+    /// The value of a key as `read` reads it, if it is there. Messages name the key.
+    pub(super) fn read<T>(
+        &mut self,
+        key: &'static str,
+        read: fn(&YamlNode, &str) -> CaseFileResult<T>,
+    ) -> CaseFileResult<Option<T>> {
+        self.take(key).map(|node| read(node, &format!("`{key}`"))).transpose()
     }
 
     /// The value of a key and the place of the key.
