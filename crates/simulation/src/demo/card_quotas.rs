@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::harness::{DemoHarness, allocate, latest_ref, session_ref};
+use super::harness::DemoHarness;
+use super::session::DemoSession;
 use pumice_console::CommandError;
 use pumice_console::output::{self, TextTable};
 use pumice_kubernetes::import::{AmountRules, ClusterImport};
@@ -18,89 +19,14 @@ const A100: &str = "NVIDIA-A100-80GB";
 const H100: &str = "NVIDIA-H100-80GB";
 const MPS: &str = "NVIDIA-A100-80GB/mps-80g*1/8";
 
-/// A session, and the number of its last change.
-pub(super) struct DemoSession {
-    session: String,
-    applied_changes: u64,
-    changes: Vec<pb::SessionChange>,
-}
-
 impl DemoSession {
-    pub(super) async fn open(harness: &mut DemoHarness, policy: &str) -> Result<Self, CommandError> {
-        let open = pb::OpenSessionRequest {
-            against: Some(latest_ref(policy)),
-            ..pb::OpenSessionRequest::default()
-        };
-        let opened = harness.connection.decisions.open_session(open).await?.into_inner();
-        Ok(Self {
-            session: opened.session,
-            applied_changes: 0,
-            changes: Vec::new(),
-        })
-    }
-
-    /// Evaluation reference of the next query, with the changes since the last one.
-    fn evaluation_ref(&mut self) -> pb::EvaluationRef {
-        let changes = std::mem::take(&mut self.changes);
-        let sent = u64::try_from(changes.len()).unwrap_or_default();
-        let evaluation_ref = session_ref(&self.session, self.applied_changes, changes);
-        self.applied_changes = self.applied_changes.saturating_add(sent);
-        evaluation_ref
-    }
-
-    /// Asks whether a job may be enqueued, and enqueues it if so. Returns the reasons against it; empty: permitted.
-    pub(super) async fn admit(&mut self, harness: &mut DemoHarness, job: &str) -> Result<Vec<String>, CommandError> {
-        let named = pb::Job {
-            name: job.to_owned(),
-            ..pb::Job::default()
-        };
-        let request = pb::AdmitRequest {
-            against: Some(self.evaluation_ref()),
-            mode: pb::AdmitMode::Tentative.into(),
-            items: vec![pb::AdmitSubject {
-                subject: Some(pb::admit_subject::Subject::Job(named)),
-                ..pb::AdmitSubject::default()
-            }],
-            ..pb::AdmitRequest::default()
-        };
-        let result = harness.connection.decisions.admit(request).await?.into_inner().result;
-        // The question itself changed the session.
-        self.applied_changes = self.applied_changes.saturating_add(1);
-        let item = result.unwrap_or_default().items.into_iter().next().unwrap_or_default();
-        if let Some(problem) = &item.problem {
-            return Ok(vec![output::problem(problem)]);
-        }
-        if item.permitted {
-            self.changes.push(pb::SessionChange {
-                change: Some(pb::session_change::Change::JobEnqueued(job.to_owned())),
-            });
-        }
-        Ok(item.reasons.into_iter().map(|reason| reason.message).collect())
-    }
-
-    /// Puts a task on its best node, if any fits.
-    pub(super) async fn place(
-        &mut self,
-        harness: &mut DemoHarness,
-        task: &str,
-    ) -> Result<Option<String>, CommandError> {
-        let asked = pb::Task {
-            name: task.to_owned(),
-            ..pb::Task::default()
-        };
-        let evaluation_ref = self.evaluation_ref();
-        let node = harness.best_node(evaluation_ref, asked).await?;
-        self.changes.extend(node.iter().map(|node| allocate(task, node)));
-        Ok(node)
-    }
-
     /// Cards that each queue holds, and its quota: `(queue, card) → (held, quota)`.
-    pub(super) async fn holdings(&mut self, harness: &mut DemoHarness) -> Result<CardHoldings, CommandError> {
+    pub(super) async fn holdings(&mut self) -> Result<CardHoldings, CommandError> {
         let request = pb::ListQueuesRequest {
             against: Some(self.evaluation_ref()),
             ..pb::ListQueuesRequest::default()
         };
-        let reply = harness.connection.state.list_queues(request).await?.into_inner();
+        let reply = self.connection.state.list_queues(request).await?.into_inner();
         let mut held = CardHoldings::new();
         for status in reply.queues {
             let queue = status.queue.unwrap_or_default().name;
@@ -120,12 +46,6 @@ impl DemoSession {
             }
         }
         Ok(held)
-    }
-
-    pub(super) async fn close(self, harness: &mut DemoHarness) -> Result<(), CommandError> {
-        let close = pb::CloseSessionRequest { session: self.session };
-        harness.connection.decisions.close_session(close).await?;
-        Ok(())
     }
 }
 
@@ -168,14 +88,11 @@ pub(super) async fn run_examples(harness: &mut DemoHarness) -> Result<(), Comman
     let mut refused = Vec::new();
     for job in ["training", "flexible-training", "inference", "too-large"] {
         let name = format!("default/{job}");
-        let reasons = cycle.admit(harness, &name).await?;
+        let reasons = cycle.admit(&name).await?;
         let mut nodes: BTreeMap<String, u32> = BTreeMap::new();
         if reasons.is_empty() {
             for task in tasks.get(&name).into_iter().flatten() {
-                let node = cycle
-                    .place(harness, task)
-                    .await?
-                    .unwrap_or_else(|| "nowhere".to_owned());
+                let node = cycle.place(task).await?.unwrap_or_else(|| "nowhere".to_owned());
                 *nodes.entry(node).or_default() += 1;
             }
         }
@@ -188,7 +105,7 @@ pub(super) async fn run_examples(harness: &mut DemoHarness) -> Result<(), Comman
     for (job, reason) in &refused {
         output::line(&format!("  {job}: {reason}"))?;
     }
-    let held = cycle.holdings(harness).await?;
+    let held = cycle.holdings().await?;
     print_holdings(&held)?;
     let of = |queue: &str, card: &str| held.get(&(queue.to_owned(), card.to_owned())).map(|(held, _)| *held);
     let is = |found: Option<f64>, cards: f64| found.is_some_and(|found| (found - cards).abs() < 0.5);
@@ -204,5 +121,5 @@ pub(super) async fn run_examples(harness: &mut DemoHarness) -> Result<(), Comman
                 .iter()
                 .all(|(job, reason)| *job == "too-large" && reason.contains(A100))
     })?;
-    cycle.close(harness).await
+    cycle.close().await
 }

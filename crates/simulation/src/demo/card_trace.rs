@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::card_quotas::{DemoSession, print_holdings};
+use super::card_quotas::print_holdings;
 use super::harness::DemoHarness;
+use super::session::DemoSession;
 use pumice_console::{CommandError, files, output};
 use pumice_kubernetes::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
 use pumice_protocol::v1 as pb;
@@ -95,9 +96,9 @@ async fn place_all(harness: &mut DemoHarness, cluster: pb::Cluster) -> Result<()
     let mut cycle = DemoSession::open(harness, "cards").await?;
     let (mut placed, mut refused, mut nowhere) = (0_u32, 0_u32, 0_u32);
     for name in &names {
-        if !cycle.admit(harness, name).await?.is_empty() {
+        if !cycle.admit(name).await?.is_empty() {
             refused += 1;
-        } else if cycle.place(harness, name).await?.is_some() {
+        } else if cycle.place(name).await?.is_some() {
             placed += 1;
         } else {
             nowhere += 1;
@@ -107,12 +108,12 @@ async fn place_all(harness: &mut DemoHarness, cluster: pb::Cluster) -> Result<()
         "  {} tasks: {placed} placed, {refused} over the quota of their queue, {nowhere} admitted without room on a node",
         names.len()
     ))?;
-    let held = cycle.holdings(harness).await?;
+    let held = cycle.holdings().await?;
     print_holdings(&held)?;
     let within = held.values().all(|(held, quota)| held <= quota);
     harness.check("no queue holds more of a card than its quota", within)?;
     let all: f64 = held.values().map(|(held, _)| held).sum();
     let full = held.values().any(|(held, quota)| held >= quota);
     harness.check("cards are held, and some quota is used up", all > 0.0 && full)?;
-    cycle.close(harness).await
+    cycle.close().await
 }

@@ -1,6 +1,7 @@
 //! Scenes on small clusters, with the results that they must give.
 
-use super::harness::{DemoHarness, allocate, latest_ref, node, session_ref, task};
+use super::harness::{DemoHarness, best_node, latest_ref, node, task};
+use super::session::DemoSession;
 use pumice_console::output::{self, TextTable};
 use pumice_console::{CommandError, node_query};
 use pumice_protocol::v1 as pb;
@@ -24,12 +25,7 @@ pub(super) async fn scarce_resources(harness: &mut DemoHarness) -> Result<(), Co
             "",
         ),
     ];
-    harness
-        .load(pb::Cluster {
-            nodes,
-            ..pb::Cluster::default()
-        })
-        .await?;
+    harness.load_nodes(nodes).await?;
     let tasks = [
         ("default/cpu-task-0", "cpu: 2, memory: 4Gi", [200.0, 100.0, 0.0]),
         (
@@ -79,12 +75,7 @@ pub(super) async fn best_practice(harness: &mut DemoHarness) -> Result<(), Comma
             "cpu: 20, memory: 100Gi, nvidia.com/gpu: 5, pods: 3",
         ),
     ];
-    harness
-        .load(pb::Cluster {
-            nodes,
-            ..pb::Cluster::default()
-        })
-        .await?;
+    harness.load_nodes(nodes).await?;
     let cpu = task("default/cpu-task", "cpu: 2, memory: 4Gi");
     let gpu = task("default/gpu-task", "cpu: 4, memory: 16Gi, nvidia.com/gpu: 1");
     let expected = [
@@ -100,10 +91,8 @@ pub(super) async fn best_practice(harness: &mut DemoHarness) -> Result<(), Comma
             "the scores are those of the formulas",
             approx_equal(&item.totals, expected),
         )?;
-        let found = harness
-            .best_node(latest_ref("default"), task.clone())
-            .await?
-            .unwrap_or_default();
+        let found = best_node(&mut harness.connection, latest_ref("default"), task.clone()).await?;
+        let found = found.unwrap_or_default();
         harness.check(&format!("best of the nodes with room: {found}"), found == best)?;
     }
     Ok(())
@@ -123,25 +112,15 @@ pub(super) async fn proportional(harness: &mut DemoHarness) -> Result<(), Comman
     };
     harness.load(cluster).await?;
     harness.push("proportional", PROPORTIONAL).await?;
-    let open = pb::OpenSessionRequest {
-        against: Some(latest_ref("proportional")),
-        ..pb::OpenSessionRequest::default()
-    };
-    let session = harness
-        .connection
-        .decisions
-        .open_session(open)
-        .await?
-        .into_inner()
-        .session;
+    let mut session = DemoSession::open(harness, "proportional").await?;
     let [first, second] = names;
-    let item = filter(harness, session_ref(&session, 0, Vec::new()), first).await?;
+    let item = filter(&mut session, first).await?;
     harness.check(
         &format!("{first} fits: 74 − 8 cores leave 66, the GPUs keep 64"),
         item.fit_count == 1,
     )?;
-    let placed = vec![allocate(first, "nodeC0-0")];
-    let item = filter(harness, session_ref(&session, 0, placed), second).await?;
+    session.allocate(first, "nodeC0-0");
+    let item = filter(&mut session, second).await?;
     harness.check(
         &format!("{second} is refused once {first} is there: 66 − 8 cores leave 58"),
         item.fit_count == 0,
@@ -156,32 +135,11 @@ pub(super) async fn proportional(harness: &mut DemoHarness) -> Result<(), Comman
             found.is_some_and(|found| approx_equal(&[found], &[expected])),
         )?;
     }
-    let close = pb::CloseSessionRequest { session };
-    harness.connection.decisions.close_session(close).await?;
-    Ok(())
+    session.close().await
 }
 
-async fn filter(
-    harness: &mut DemoHarness,
-    evaluation_ref: pb::EvaluationRef,
-    task: &str,
-) -> Result<pb::FilterItem, CommandError> {
-    let request = pb::FilterRequest {
-        against: Some(evaluation_ref),
-        tasks: vec![pb::Task {
-            name: task.to_owned(),
-            ..pb::Task::default()
-        }],
-        ..pb::FilterRequest::default()
-    };
-    let reply = harness.connection.decisions.filter(request).await?.into_inner();
-    let item = reply
-        .result
-        .unwrap_or_default()
-        .items
-        .into_iter()
-        .next()
-        .unwrap_or_default();
+async fn filter(session: &mut DemoSession, task: &str) -> Result<pb::FilterItem, CommandError> {
+    let item = session.filter(task).await?;
     node_query::check_item(task, item.problem.as_ref(), &item.warnings)?;
     Ok(item)
 }

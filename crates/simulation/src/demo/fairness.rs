@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::harness::{DemoHarness, allocate, latest_ref, node, session_ref, task};
+use super::harness::{DemoHarness, node, task};
+use super::session::DemoSession;
 use pumice_console::CommandError;
 use pumice_console::output::{self, TextTable};
 use pumice_protocol::v1 as pb;
@@ -93,40 +94,27 @@ fn queue(path: &str) -> String {
 
 /// Allocates in a session, one task per query. A queue whose task does not fit drops out.
 async fn allocate_all(
-    harness: &mut DemoHarness,
+    harness: &DemoHarness,
     mut waiting: BTreeMap<String, Vec<String>>,
 ) -> Result<BTreeMap<String, usize>, CommandError> {
-    let open = pb::OpenSessionRequest {
-        against: Some(latest_ref("hdrf")),
-        ..pb::OpenSessionRequest::default()
-    };
-    let session = harness
-        .connection
-        .decisions
-        .open_session(open)
-        .await?
-        .into_inner()
-        .session;
-    let (mut after, mut served) = (0, BTreeMap::new());
-    let mut changes = Vec::new();
+    let mut session = DemoSession::open(harness, "hdrf").await?;
+    let mut served = BTreeMap::new();
     while !waiting.is_empty() {
-        let count = changes.len() as u64;
         let request = pb::OrderRequest {
-            against: Some(session_ref(&session, after, std::mem::take(&mut changes))),
+            against: Some(session.evaluation_ref()),
             queues: Some(pb::NameSet {
                 names: waiting.keys().cloned().collect(),
             }),
             ..pb::OrderRequest::default()
         };
-        let result = harness.connection.decisions.order(request).await?.into_inner().result;
-        after += count;
+        let result = session.connection.decisions.order(request).await?.into_inner().result;
         let Some(first) = result.unwrap_or_default().queues.into_iter().next() else {
             break;
         };
         let next = waiting.get_mut(&first.name).and_then(Vec::pop);
         match next {
-            Some(task) if fits(harness, &session, after, &task).await? => {
-                changes.push(allocate(&task, "n"));
+            Some(task) if session.filter(&task).await?.fit_count > 0 => {
+                session.allocate(&task, "n");
                 *served.entry(first.name).or_insert(0) += 1;
             }
             _ => {
@@ -134,23 +122,6 @@ async fn allocate_all(
             }
         }
     }
-    harness
-        .connection
-        .decisions
-        .close_session(pb::CloseSessionRequest { session })
-        .await?;
+    session.close().await?;
     Ok(served)
-}
-
-async fn fits(harness: &mut DemoHarness, session: &str, after: u64, task: &str) -> Result<bool, CommandError> {
-    let request = pb::FilterRequest {
-        against: Some(session_ref(session, after, Vec::new())),
-        tasks: vec![pb::Task {
-            name: task.to_owned(),
-            ..pb::Task::default()
-        }],
-        ..pb::FilterRequest::default()
-    };
-    let result = harness.connection.decisions.filter(request).await?.into_inner().result;
-    Ok(result.unwrap_or_default().items.iter().any(|item| item.fit_count > 0))
 }

@@ -23,32 +23,6 @@ impl DemoHarness {
         }
     }
 
-    /// The best node on which a task fits.
-    pub(super) async fn best_node(
-        &mut self,
-        evaluation_ref: pb::EvaluationRef,
-        task: pb::Task,
-    ) -> Result<Option<String>, CommandError> {
-        let name = task.name.clone();
-        let request = pb::ScoreRequest {
-            against: Some(evaluation_ref),
-            tasks: vec![task],
-            with_filter: true,
-            limit: Some(1),
-            filter_detail: pb::FilterDetail::Counts.into(),
-            ..pb::ScoreRequest::default()
-        };
-        let result = self.connection.decisions.score(request).await?.into_inner().result;
-        let item = result.unwrap_or_default().items.into_iter().next().unwrap_or_default();
-        match &item.problem {
-            Some(problem) => Err(CommandError::message(format!(
-                "error: {name}: {}",
-                output::problem(problem)
-            ))),
-            None => Ok(item.nodes.unwrap_or_default().names.into_iter().next()),
-        }
-    }
-
     /// Prints a check and adds it to the totals.
     pub(super) fn check(&mut self, what: &str, as_expected: bool) -> Result<(), CommandError> {
         if as_expected {
@@ -90,6 +64,15 @@ impl DemoHarness {
         }
     }
 
+    /// Replaces the cluster by one with these nodes.
+    pub(super) async fn load_nodes(&mut self, nodes: Vec<pb::Node>) -> Result<(), CommandError> {
+        self.load(pb::Cluster {
+            nodes,
+            ..pb::Cluster::default()
+        })
+        .await
+    }
+
     /// Scores tasks on all nodes, with parts and with Filter's verdict, in the order of the nodes' names.
     pub(super) async fn score(
         &mut self,
@@ -123,29 +106,34 @@ pub(super) fn latest_ref(policy: &str) -> pb::EvaluationRef {
     }
 }
 
-/// Evaluation reference to a session after a number of changes, with further changes.
-pub(super) fn session_ref(session: &str, after: u64, changes: Vec<pb::SessionChange>) -> pb::EvaluationRef {
-    let step = pb::SessionRef {
-        id: session.to_owned(),
-        after,
-        changes,
-    };
-    pb::EvaluationRef {
-        target: Some(pb::evaluation_ref::Target::Session(step)),
-        ..pb::EvaluationRef::default()
+/// The best node on which a task fits.
+pub(super) async fn best_node(
+    connection: &mut ClientConnection,
+    evaluation_ref: pb::EvaluationRef,
+    task: pb::Task,
+) -> Result<Option<String>, CommandError> {
+    let name = task.name.clone();
+    let request = best_node_request(evaluation_ref, task);
+    let result = connection.decisions.score(request).await?.into_inner().result;
+    let item = result.unwrap_or_default().items.into_iter().next().unwrap_or_default();
+    match &item.problem {
+        Some(problem) => Err(CommandError::message(format!(
+            "error: {name}: {}",
+            output::problem(problem)
+        ))),
+        None => Ok(item.nodes.unwrap_or_default().names.into_iter().next()),
     }
 }
 
-/// Change that allocates a task on a node.
-pub(super) fn allocate(task: &str, node: &str) -> pb::SessionChange {
-    let placed = pb::TaskPlacement {
-        task: task.to_owned(),
-        node: node.to_owned(),
-        card: String::new(),
-        devices: Vec::new(),
-    };
-    pb::SessionChange {
-        change: Some(pb::session_change::Change::Allocate(placed)),
+/// Request for the best node on which a task fits.
+pub(super) fn best_node_request(evaluation_ref: pb::EvaluationRef, task: pb::Task) -> pb::ScoreRequest {
+    pb::ScoreRequest {
+        against: Some(evaluation_ref),
+        tasks: vec![task],
+        with_filter: true,
+        limit: Some(1),
+        filter_detail: pb::FilterDetail::Counts.into(),
+        ..pb::ScoreRequest::default()
     }
 }
 

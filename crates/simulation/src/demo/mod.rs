@@ -7,6 +7,7 @@ mod fairness;
 mod harness;
 mod openb;
 mod reload;
+mod session;
 
 use std::path::PathBuf;
 

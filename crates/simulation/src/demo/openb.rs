@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::harness::{DemoHarness, allocate, latest_ref, session_ref};
+use super::harness::DemoHarness;
+use super::session::DemoSession;
 use pumice_console::output::{self, TextTable};
 use pumice_console::{CommandError, files};
 use pumice_kubernetes::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
@@ -114,42 +115,18 @@ fn in_order(tasks: &[pb::Task]) -> Vec<TraceTask> {
 
 /// Places tasks in one session: each query carries the placement before it.
 async fn place(
-    harness: &mut DemoHarness,
+    harness: &DemoHarness,
     policy: &str,
     waiting: &[TraceTask],
     gpu_nodes: &BTreeSet<String>,
 ) -> Result<TraceCounts, CommandError> {
-    let open = pb::OpenSessionRequest {
-        against: Some(latest_ref(policy)),
-        ..pb::OpenSessionRequest::default()
-    };
-    let session = harness
-        .connection
-        .decisions
-        .open_session(open)
-        .await?
-        .into_inner()
-        .session;
+    let mut session = DemoSession::open(harness, policy).await?;
     let mut placed = TraceCounts::default();
-    let (mut after, mut changes) = (0_u64, Vec::new());
     for task in waiting {
-        let sent = u64::try_from(changes.len()).unwrap_or_default();
-        let evaluation_ref = session_ref(&session, after, std::mem::take(&mut changes));
-        let best = harness
-            .best_node(
-                evaluation_ref,
-                pb::Task {
-                    name: task.name.clone(),
-                    ..pb::Task::default()
-                },
-            )
-            .await?;
-        after = after.saturating_add(sent);
-        let Some(node) = best else {
+        let Some(node) = session.place(&task.name).await? else {
             placed.unplaced = placed.unplaced.saturating_add(1);
             continue;
         };
-        changes.push(allocate(&task.name, &node));
         if task.cpu_only {
             placed.cpu = placed.cpu.saturating_add(1);
             placed.cpu_on_gpu_nodes = placed
@@ -159,10 +136,6 @@ async fn place(
             placed.gpu = placed.gpu.saturating_add(1);
         }
     }
-    harness
-        .connection
-        .decisions
-        .close_session(pb::CloseSessionRequest { session })
-        .await?;
+    session.close().await?;
     Ok(placed)
 }

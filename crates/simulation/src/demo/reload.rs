@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc;
 
-use super::harness::{DemoHarness, latest_ref, node, task};
+use super::harness::{DemoHarness, best_node_request, latest_ref, node, task};
 use pumice_console::{CommandError, output};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -31,12 +31,7 @@ pub(super) async fn run(harness: &mut DemoHarness) -> Result<(), CommandError> {
         node("empty", "cpu: 32, memory: 64Gi", ""),
         node("half", "cpu: 32, memory: 64Gi", "cpu: 16, memory: 32Gi, pods: 4"),
     ];
-    harness
-        .load(pb::Cluster {
-            nodes,
-            ..pb::Cluster::default()
-        })
-        .await?;
+    harness.load_nodes(nodes).await?;
     let first = harness.push(POLICY, SPREAD).await?;
     let done = Arc::new(AtomicBool::new(false));
     let (sender, mut results) = mpsc::unbounded_channel();
@@ -109,14 +104,7 @@ async fn send_queries(
     results: mpsc::UnboundedSender<ReloadReply>,
     done: Arc<AtomicBool>,
 ) {
-    let request = pb::ScoreRequest {
-        against: Some(latest_ref(POLICY)),
-        tasks: vec![task("default/web", "cpu: 2, memory: 4Gi")],
-        with_filter: true,
-        limit: Some(1),
-        filter_detail: pb::FilterDetail::Counts.into(),
-        ..pb::ScoreRequest::default()
-    };
+    let request = best_node_request(latest_ref(POLICY), task("default/web", "cpu: 2, memory: 4Gi"));
     while !done.load(Ordering::Relaxed) {
         let result = match connection.decisions.score(request.clone()).await {
             Ok(reply) => read_reply(reply.into_inner()),
