@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::report::{AllocationLevels, CpuTaskCounts, TaskCounts, TimelineSample, WeightedAllocation};
+use super::report::{
+    AllocationLevels, CpuTaskCounts, DecisionSpeed, PolicyOutcome, TaskCounts, TimelineSample, WeightedAllocation,
+};
 use super::rules::{CandidatePolicy, SimulationRules};
 use super::usage::{ClusterUsage, TypicalGpuTask, from_milli, percent, requested_amounts};
 use super::workload::Workload;
@@ -95,7 +97,7 @@ impl SimulatedCluster {
     }
 
     /// Mean allocation so far.
-    pub(super) fn mean(&self) -> AllocationLevels {
+    fn mean(&self) -> AllocationLevels {
         self.mean.mean_or(self.allocation())
     }
 
@@ -106,6 +108,25 @@ impl SimulatedCluster {
             cpu_allocated_percent: percent(used.cpu, total.cpu),
             memory_allocated_percent: percent(used.memory, total.memory),
             gpus_stranded: from_milli(self.usage.stranded),
+        }
+    }
+
+    /// Outcome of a policy that leaves so many tasks waiting, after decisions that took these times.
+    pub(super) fn into_outcome(mut self, policy: &str, waiting: u64, durations: Vec<Duration>) -> PolicyOutcome {
+        self.tasks.waiting = waiting;
+        PolicyOutcome {
+            policy: policy.to_owned(),
+            tasks: self.tasks,
+            after_last_arrival: self.allocation(),
+            mean: self.mean(),
+            cpu_only: self.cpu_only,
+            cards: self.usage.by_card(),
+            rejected: Vec::new(),
+            not_evaluated: self.unevaluated.rows(),
+            cycles: None,
+            decision_speed: DecisionSpeed::from_durations(durations),
+            samples: self.samples,
+            task_outcomes: Vec::new(),
         }
     }
 

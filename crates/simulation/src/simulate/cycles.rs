@@ -12,7 +12,7 @@ use super::cluster::{SimulatedCluster, micros};
 use super::cycle_tasks::CycleTasks;
 use super::queue_amounts::QueueAmounts;
 use super::queues::QueueTallies;
-use super::report::{AllocationLevels, CycleOutcome, DecisionSpeed, PolicyOutcome};
+use super::report::{AllocationLevels, CycleOutcome, PolicyOutcome};
 use super::rules::{CandidatePolicy, SimulationRules};
 use super::run::TIMELINE_POINTS;
 use super::standstill::{StandstillWatch, TaskStandstill};
@@ -406,28 +406,21 @@ impl CycleRun<'_> {
         self.standstill.since(latest, period)
     }
 
-    fn into_outcome(mut self) -> PolicyOutcome {
-        self.cluster.tasks.waiting = self.queues.waiting();
+    fn into_outcome(self) -> PolicyOutcome {
+        let cycles = CycleOutcome {
+            seconds: self.cluster.now,
+            came_to_rest: !self.is_cut,
+            at_end: self.cluster.allocation(),
+            standstills: self.standstills(),
+            pending_jobs: self.tasks.pending_jobs(),
+            queues: self.queues.outcomes(),
+        };
+        let (policy, waiting) = (&self.candidate.name, self.queues.waiting());
         PolicyOutcome {
-            policy: self.candidate.name.clone(),
-            tasks: self.cluster.tasks,
-            after_last_arrival: self.after_last_arrival.unwrap_or_else(|| self.cluster.allocation()),
-            mean: self.cluster.mean(),
-            cpu_only: self.cluster.cpu_only,
-            cards: self.cluster.usage.by_card(),
-            rejected: Vec::new(),
-            not_evaluated: self.cluster.unevaluated.rows(),
-            cycles: Some(CycleOutcome {
-                seconds: self.cluster.now,
-                came_to_rest: !self.is_cut,
-                at_end: self.cluster.allocation(),
-                standstills: self.standstills(),
-                pending_jobs: self.tasks.pending_jobs(),
-                queues: self.queues.outcomes(),
-            }),
-            decision_speed: DecisionSpeed::from_durations(self.durations),
-            samples: self.cluster.samples,
-            task_outcomes: self.tasks.into_outcomes(&self.candidate.name),
+            after_last_arrival: self.after_last_arrival.unwrap_or(cycles.at_end),
+            cycles: Some(cycles),
+            task_outcomes: self.tasks.into_outcomes(policy),
+            ..self.cluster.into_outcome(policy, waiting, self.durations)
         }
     }
 }

@@ -433,29 +433,18 @@ impl SimulationReport {
         } else {
             "tasks that arrived"
         };
-        let panel = |title: &str, label: &str, value: fn(&TimelineSample) -> f64| PlotPanel {
-            title: title.to_owned(),
-            x: PlotAxis::linear(axis),
-            y: PlotAxis::linear(label),
-            lines: self
-                .policies
-                .iter()
-                .map(|outcome| PlotLine {
-                    name: outcome.policy.clone(),
-                    points: outcome
-                        .samples
-                        .iter()
-                        .map(|sample| {
-                            let across = if timed {
-                                sample.seconds / 3600.0
-                            } else {
-                                sample.arrived as f64
-                            };
-                            (across, value(sample))
-                        })
-                        .collect(),
-                })
-                .collect(),
+        let panel = |title: &str, label: &str, value: fn(&TimelineSample) -> f64| {
+            let point = |sample: &TimelineSample| {
+                let across = if timed {
+                    sample.seconds / 3600.0
+                } else {
+                    sample.arrived as f64
+                };
+                (across, value(sample))
+            };
+            self.panel(title.to_owned(), axis, label, |outcome| {
+                outcome.samples.iter().map(point).collect()
+            })
         };
         let mut panels = vec![
             panel("GPUs allocated", "percent", |sample| sample.state.gpu_allocated_percent),
@@ -473,31 +462,40 @@ impl SimulationReport {
         render_svg("One workload under several policies", &panels, 2)
     }
 
+    /// Panel with a line for each policy.
+    fn panel(
+        &self,
+        title: String,
+        axis: &str,
+        label: &str,
+        points: impl Fn(&PolicyOutcome) -> Vec<(f64, f64)>,
+    ) -> PlotPanel {
+        let lines = self.policies.iter().map(|outcome| PlotLine {
+            name: outcome.policy.clone(),
+            points: points(outcome),
+        });
+        PlotPanel {
+            title,
+            x: PlotAxis::linear(axis),
+            y: PlotAxis::linear(label),
+            lines: lines.collect(),
+        }
+    }
+
     /// Panels of the queues, in order: the part of the cluster that each held, and its tasks that waited.
     fn queue_panels(&self, axis: &str) -> Vec<PlotPanel> {
         let queues = self.policies.iter().filter_map(|outcome| outcome.cycles.as_ref());
         let names: BTreeSet<&String> = queues
             .flat_map(|cycles| cycles.queues.iter().map(|queue| &queue.queue))
             .collect();
-        let panel = |title: String, label: &str, name: &String, value: fn(&QueueSample) -> f64| PlotPanel {
-            title,
-            x: PlotAxis::linear(axis),
-            y: PlotAxis::linear(label),
-            lines: self
-                .policies
-                .iter()
-                .map(|outcome| PlotLine {
-                    name: outcome.policy.clone(),
-                    points: outcome
-                        .cycles
-                        .iter()
-                        .flat_map(|cycles| &cycles.queues)
-                        .filter(|queue| queue.queue == *name)
-                        .flat_map(|queue| &queue.samples)
-                        .map(|sample| (sample.seconds / 3600.0, value(sample)))
-                        .collect(),
-                })
-                .collect(),
+        let panel = |title: String, label: &str, name: &String, value: fn(&QueueSample) -> f64| {
+            self.panel(title, axis, label, |outcome| {
+                let queues = outcome.cycles.iter().flat_map(|cycles| &cycles.queues);
+                let samples = queues
+                    .filter(|queue| queue.queue == *name)
+                    .flat_map(|queue| &queue.samples);
+                samples.map(|sample| (sample.seconds / 3600.0, value(sample))).collect()
+            })
         };
         let shown = names.into_iter().take(QUEUES_DRAWN);
         shown

@@ -8,7 +8,7 @@ use prost::Message as _;
 use tokio::time::Instant;
 
 use super::cluster::{SimulatedCluster, micros};
-use super::report::{DecisionSpeed, PolicyOutcome, RejectionCount};
+use super::report::{PolicyOutcome, RejectionCount};
 use super::rules::{CandidatePolicy, SimulationRules};
 use super::usage::{count, requested_amounts};
 use super::workload::{ArrivingJob, Workload};
@@ -288,26 +288,17 @@ impl SimulationRun<'_> {
         self.cluster.record_sample(waiting);
     }
 
-    fn into_outcome(mut self) -> PolicyOutcome {
-        self.cluster.tasks.waiting = self.waiting_count();
-        let rejected = std::mem::take(&mut self.rejected).into_iter();
+    fn into_outcome(self) -> PolicyOutcome {
+        let waiting = self.waiting_count();
+        let rejected = self.rejected.into_iter();
         let mut rejected: Vec<RejectionCount> = rejected
             .map(|(reason, tasks)| RejectionCount { reason, tasks })
             .collect();
         rejected.sort_by(|a, b| b.tasks.cmp(&a.tasks).then_with(|| a.reason.cmp(&b.reason)));
+        let (policy, durations) = (&self.policy.name, self.place_durations);
         PolicyOutcome {
-            policy: self.policy.name.clone(),
-            tasks: self.cluster.tasks,
-            after_last_arrival: self.cluster.allocation(),
-            mean: self.cluster.mean(),
-            cpu_only: self.cluster.cpu_only,
-            cards: self.cluster.usage.by_card(),
             rejected,
-            not_evaluated: self.cluster.unevaluated.rows(),
-            cycles: None,
-            decision_speed: DecisionSpeed::from_durations(self.place_durations),
-            samples: self.cluster.samples,
-            task_outcomes: Vec::new(),
+            ..self.cluster.into_outcome(policy, waiting, durations)
         }
     }
 }
