@@ -318,7 +318,7 @@ fn discovery(cluster_state: &ClusterState, state: &UpstreamCapacityState) -> Jso
 }
 
 fn accounts(state: &UpstreamCapacityState) -> Json {
-    let queues: BTreeMap<&str, Json> = state
+    let queues: BTreeMap<&str, Json> = (**state)
         .accounts()
         .map(|(name, account)| {
             let limits = &account.limits;
