@@ -64,9 +64,14 @@ impl CommandError {
         (!problem.reason.is_empty()).then_some(problem)
     }
 
-    /// Error of a file that cannot be read.
-    pub fn file_error(path: &std::path::Path, error: &std::io::Error) -> Self {
-        CommandError::Message(format!("error: {}: {error}", path.display()))
+    /// Error of a file: the problem after its path.
+    pub fn file_error(path: &std::path::Path, problem: &dyn fmt::Display) -> Self {
+        CommandError::Message(format!("error: {}: {problem}", path.display()))
+    }
+
+    /// Error whose message is that of another error.
+    pub fn failed(error: impl fmt::Display) -> Self {
+        CommandError::Message(format!("error: {error}"))
     }
 }
 
@@ -172,12 +177,12 @@ impl From<ConnectError> for CommandError {
 
 impl From<std::io::Error> for CommandError {
     fn from(error: std::io::Error) -> Self {
-        CommandError::Message(format!("error: {error}"))
+        CommandError::failed(error)
     }
 }
 
 impl From<ImportError> for CommandError {
     fn from(error: ImportError) -> Self {
-        CommandError::Message(format!("error: {error}"))
+        CommandError::failed(error)
     }
 }

@@ -9,10 +9,9 @@ use pumice_console::{CommandError, OutputFormat, output};
 use pumice_lab::bound::workload_bound;
 use pumice_lab::experiment::{ExperimentResult, LabWorkload};
 use pumice_lab::policies::LabPolicy;
-use pumice_lab::trace::{read_nodes, read_tasks};
-use pumice_lab::workload::WorkloadTrace;
+use pumice_lab::trace::{file_stem, read_nodes};
 
-use crate::experiments::{ExperimentArgs, failed, row_json, write};
+use crate::experiments::{ExperimentArgs, row_json, write};
 
 /// Arguments of `pumice-lab curves`. Tasks arrive until they request 130 % of the devices.
 #[derive(Debug, Args)]
@@ -32,13 +31,8 @@ pub(crate) struct CurvesArgs {
 
 /// Runs the experiments of one workload under each policy.
 pub(crate) fn run(args: &CurvesArgs) -> Result<(), CommandError> {
-    let traces = read_nodes(&args.nodes).and_then(|nodes| Ok((nodes, read_tasks(&args.tasks)?)));
-    let (nodes, read) = traces.map_err(|error| failed(&error.into()))?;
-    let name = args
-        .tasks
-        .file_stem()
-        .map_or_else(|| "workload".into(), |stem| stem.to_string_lossy().into_owned());
-    let workload = LabWorkload::new(&name, WorkloadTrace::new(nodes, read));
+    let nodes = read_nodes(&args.nodes).map_err(CommandError::failed)?;
+    let workload = LabWorkload::read(&nodes, &args.tasks).map_err(CommandError::failed)?;
     let seeds: &[i64] = if args.experiments.seed.is_empty() {
         &[42]
     } else {
@@ -50,10 +44,7 @@ pub(crate) fn run(args: &CurvesArgs) -> Result<(), CommandError> {
         let document = std::fs::read_to_string(path).map_err(|error| CommandError::file_error(path, &error))?;
         let policy =
             LabPolicy::compile(&document).map_err(|error| CommandError::message(format!("error: {given}: {error}")))?;
-        let name = path.file_stem().map_or_else(
-            || path.display().to_string(),
-            |stem| stem.to_string_lossy().into_owned(),
-        );
+        let name = file_stem(path);
         for seed in seeds {
             rows.push((name.clone(), *seed, workload.run(&policy, *seed)));
         }
@@ -97,8 +88,7 @@ fn result_line(name: &str, seed: i64, result: &ExperimentResult, devices: usize)
 
 /// Line about the bound of a workload of one seed: all its tasks on its empty nodes.
 fn bound_line(workload: &LabWorkload, seed: i64) -> Result<String, CommandError> {
-    let bound = workload_bound(&workload.trace.seeded(seed));
-    let bound = bound.map_err(|error| CommandError::message(format!("error: {error}")))?;
+    let bound = workload_bound(&workload.trace.seeded(seed)).map_err(CommandError::failed)?;
     let all = workload.trace.devices();
     let percent = bound.milli as f64 / all as f64 / 10.0;
     Ok(format!(

@@ -1,4 +1,4 @@
-//! Parts that `reproduce` and `curves` share: arguments of the output, errors, rows of JSON.
+//! Parts that `reproduce` and `curves` share: arguments of the output, rows of JSON.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,6 @@ use serde_json::json;
 use pumice_console::{CommandError, OutputFormat};
 use pumice_lab::experiment::ExperimentResult;
 use pumice_lab::measurement::METRICS;
-use pumice_lab::reproduction::ReproductionError;
 
 /// Number of threads.
 pub(crate) const THREADS: usize = 2;
@@ -31,11 +30,6 @@ pub(crate) struct ExperimentArgs {
     /// Format of the result
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: OutputFormat,
-}
-
-/// Error of an experiment.
-pub(crate) fn failed(error: &ReproductionError) -> CommandError {
-    CommandError::message(format!("error: {error}"))
 }
 
 /// Writes a file, if one is named.

@@ -10,7 +10,7 @@ use pumice_lab::policies::PublishedPolicy;
 use pumice_lab::reproduction::{Reproduction, Selection};
 use pumice_lab::workload_bounds::{WorkloadBound, bounds_text};
 
-use crate::experiments::{ExperimentArgs, THREADS, failed, row_json, write};
+use crate::experiments::{ExperimentArgs, THREADS, row_json, write};
 
 /// Arguments of `pumice-lab reproduce`.
 #[derive(Debug, Args)]
@@ -40,15 +40,14 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<(), CommandError> {
         progress.set_length(all as u64);
         progress.set_position(finished as u64);
     };
-    let reproduction =
-        Reproduction::run(&args.directory, &selection, THREADS, &done).map_err(|error| failed(&error))?;
+    let reproduction = Reproduction::run(&args.directory, &selection, THREADS, &done).map_err(CommandError::failed)?;
     progress.finish_and_clear();
     match args.experiments.output {
         OutputFormat::Table => output::document(&reproduction.text()),
         OutputFormat::Json => output::document(&format!("{:#}\n", reproduction_json(&reproduction))),
     }?;
     if args.experiments.bound {
-        let bounds = WorkloadBound::of(&reproduction, THREADS).map_err(|error| failed(&error.into()))?;
+        let bounds = WorkloadBound::of(&reproduction, THREADS).map_err(CommandError::failed)?;
         output::document(&format!("\n{}", bounds_text(&bounds)))?;
     }
     write(args.experiments.csv.as_deref(), || reproduction.csv())?;

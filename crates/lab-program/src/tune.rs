@@ -1,6 +1,6 @@
 //! `pumice-lab tune`: searches a policy for shared devices on one workload, and evaluates it on others.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
@@ -8,9 +8,8 @@ use serde_json::json;
 use pumice_console::output::TextTable;
 use pumice_console::{CommandError, OutputFormat, output};
 use pumice_lab::experiment::LabWorkload;
-use pumice_lab::trace::{LabNode, read_nodes, read_tasks};
+use pumice_lab::trace::read_nodes;
 use pumice_lab::tuning::{TunedOutcome, TuningPlan, TuningResult, tune};
-use pumice_lab::workload::WorkloadTrace;
 
 use crate::experiments::THREADS;
 
@@ -42,13 +41,10 @@ pub(crate) struct TuneArgs {
 
 /// Searches, and prints the front.
 pub(crate) fn run(args: &TuneArgs) -> Result<(), CommandError> {
-    let failed = |error: &dyn std::fmt::Display| CommandError::message(format!("error: {error}"));
-    let nodes = read_nodes(&args.nodes).map_err(|error| failed(&error))?;
+    let nodes = read_nodes(&args.nodes).map_err(CommandError::failed)?;
     let load = |files: &[PathBuf]| {
-        files
-            .iter()
-            .map(|file| workload(&nodes, file))
-            .collect::<Result<Vec<_>, _>>()
+        let workloads = files.iter().map(|file| LabWorkload::read(&nodes, file));
+        workloads.collect::<Result<Vec<_>, _>>().map_err(CommandError::failed)
     };
     let (training, held_out) = (load(&args.tasks)?, load(&args.held_out)?);
     let plan = TuningPlan {
@@ -58,7 +54,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), CommandError> {
         samples: usize::from(args.samples),
     };
     let progress = output::progress(u64::from(args.samples), "policies");
-    let result = tune(&plan, THREADS, &|done| progress.set_position(done as u64)).map_err(|error| failed(&error))?;
+    let result = tune(&plan, THREADS, &|done| progress.set_position(done as u64)).map_err(CommandError::failed)?;
     progress.finish_and_clear();
     let document = result.front.get(result.winner).zip(training.first());
     let document = document.map(|(winner, workload)| winner.policy.document(&workload.typical));
@@ -72,14 +68,6 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), CommandError> {
         }
         _ => Ok(()),
     }
-}
-
-fn workload(nodes: &[LabNode], file: &Path) -> Result<LabWorkload, CommandError> {
-    let tasks = read_tasks(file).map_err(|error| CommandError::message(format!("error: {error}")))?;
-    let name = file
-        .file_stem()
-        .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    Ok(LabWorkload::new(&name, WorkloadTrace::new(nodes.to_vec(), tasks)))
 }
 
 fn show(result: &TuningResult) -> Result<(), CommandError> {

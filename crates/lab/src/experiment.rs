@@ -1,5 +1,6 @@
 //! Experiments: a workload of one seed offered to a cluster under one policy.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pumice_engine::devices::fragmentation::{Fragmentation, TypicalTask};
@@ -7,6 +8,7 @@ use pumice_engine::devices::fragmentation::{Fragmentation, TypicalTask};
 use crate::allocation::LabCluster;
 use crate::measurement::{Curves, Sample};
 use crate::policies::{LabPolicy, LabPolicyError, PublishedPolicy};
+use crate::trace::{LabNode, TraceError, file_stem, read_tasks};
 use crate::typical::TypicalTasks;
 use crate::workload::WorkloadTrace;
 
@@ -56,6 +58,15 @@ impl LabWorkload {
             typical,
             trace,
         }
+    }
+
+    /// Workload of a file of tasks on nodes, with the name of the file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a line is malformed.
+    pub fn read(nodes: &[LabNode], file: &Path) -> Result<Self, TraceError> {
+        let trace = WorkloadTrace::new(nodes.to_vec(), read_tasks(file)?);
+        Ok(Self::new(&file_stem(file), trace))
     }
 
     /// Fragmentation as the experiments measure it.

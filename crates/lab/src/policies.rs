@@ -60,22 +60,20 @@ impl PublishedPolicy {
         }
     }
 
+    /// Plugins of the document, in its order.
+    fn plugins(self) -> impl DoubleEndedIterator<Item = &'static str> {
+        let lines = self.template().lines();
+        lines.filter_map(|line| line.trim().strip_prefix("- name: "))
+    }
+
     /// Plugin that scores the nodes: the last one of the document.
     pub fn plugin(self) -> &'static str {
-        let mut names = self
-            .template()
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("- name: "));
-        names.next_back().unwrap_or("")
+        self.plugins().next_back().unwrap_or("")
     }
 
     /// Plugin that filters and picks devices: the first one of the document.
     pub fn device_plugin(self) -> &'static str {
-        let mut names = self
-            .template()
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("- name: "));
-        names.next().unwrap_or("")
+        self.plugins().next().unwrap_or("")
     }
 
     /// Document of the policy for a workload with these typical tasks. Only a random policy has a seed.

@@ -10,8 +10,7 @@ use crate::comparison::{PublishedTable, TableComparison, csv, parse_csv};
 use crate::experiment::{Experiment, ExperimentResult, LabWorkload, run_all};
 use crate::measurement::{COLUMNS, METRICS};
 use crate::policies::{LabPolicyError, PublishedPolicy};
-use crate::trace::{TraceError, read_nodes, read_tasks};
-use crate::workload::WorkloadTrace;
+use crate::trace::{TraceError, file_stem, read_nodes};
 
 /// Prefix of the files of tasks, which is part of the names of workloads in tables.
 pub const TASK_PREFIX: &str = "openb_pod_list_";
@@ -71,17 +70,11 @@ impl Reproduction {
         let nodes = read_nodes(&directory.join(NODE_FILE))?;
         let mut workloads = Vec::new();
         for file in task_files(directory)? {
-            let name = file
-                .file_stem()
-                .map(|stem| stem.to_string_lossy().into_owned())
-                .unwrap_or_default();
+            let name = file_stem(&file);
             let short = name.strip_prefix(TASK_PREFIX).unwrap_or(&name);
             let asked = &selection.workloads;
             if asked.is_empty() || asked.iter().any(|own| *own == name || own == short) {
-                workloads.push(LabWorkload::new(
-                    &name,
-                    WorkloadTrace::new(nodes.clone(), read_tasks(&file)?),
-                ));
+                workloads.push(LabWorkload::read(&nodes, &file)?);
             }
         }
         if workloads.is_empty() {

@@ -70,6 +70,11 @@ pub fn read_tasks(file: &Path) -> Result<Vec<LabTask>, TraceError> {
     parse_tasks(&read(file)?).map_err(|message| malformed(file, message))
 }
 
+/// Name of a file without its ending.
+pub fn file_stem(file: &Path) -> String {
+    file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 fn read(file: &Path) -> Result<String, TraceError> {
     std::fs::read_to_string(file).map_err(|error| TraceError::Unreadable {
         file: file.to_owned(),
