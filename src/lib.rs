@@ -25,3 +25,4 @@ pub mod limits;
 pub mod server;
 pub mod telemetry;
 pub mod tls;
+mod yaml_file;

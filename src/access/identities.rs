@@ -2,13 +2,13 @@
 //! permits all sources with this prefix.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
 use super::roles::{Role, RoleSet};
+use crate::yaml_file::{self, FileProblem, problem, unknown_key};
 use pumice_engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, yaml};
 use pumice_kubernetes::object::has_name_characters;
 
@@ -105,38 +105,13 @@ pub(super) struct IdentityTable {
     pub(super) count: usize,
 }
 
-/// Problem of a file of identities or tokens, with its place.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct IdentityProblem {
-    /// Line and column; `None`: the whole file.
-    pub mark: Option<Mark>,
-    /// What is wrong, and the remedy.
-    pub message: String,
-}
-
-impl fmt::Display for IdentityProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Mark { line, column }) = self.mark {
-            write!(f, "{line}:{column}: ")?;
-        }
-        f.write_str(&self.message)
-    }
-}
-
-fn problem(mark: Mark, message: impl Into<String>) -> IdentityProblem {
-    IdentityProblem {
-        mark: Some(mark),
-        message: message.into(),
-    }
-}
-
 /// Digest by which a token is known: none is kept as it is.
 pub(super) fn digest(token: &str) -> TokenDigest {
     Sha256::digest(token.as_bytes()).into()
 }
 
 /// Digests of the tokens in a file, one a line.
-pub(super) fn read_tokens(text: &str) -> Result<Vec<TokenDigest>, IdentityProblem> {
+pub(super) fn read_tokens(text: &str) -> Result<Vec<TokenDigest>, FileProblem> {
     let mut digests = Vec::new();
     for (at, line) in text.lines().enumerate() {
         let token = line.trim();
@@ -164,7 +139,7 @@ pub(super) fn read_tokens(text: &str) -> Result<Vec<TokenDigest>, IdentityProble
         digests.push(digest(token));
     }
     if digests.is_empty() {
-        return Err(IdentityProblem {
+        return Err(FileProblem {
             mark: None,
             message: "it has no token".to_owned(),
         });
@@ -174,7 +149,7 @@ pub(super) fn read_tokens(text: &str) -> Result<Vec<TokenDigest>, IdentityProble
 
 impl IdentityFile {
     /// Reads the file. Paths of token files that are relative begin at `folder`.
-    pub(super) fn parse(text: &str, folder: &Path) -> Result<Self, IdentityProblem> {
+    pub(super) fn parse(text: &str, folder: &Path) -> Result<Self, FileProblem> {
         let limits = YamlLimits {
             bytes: FILE_BYTES,
             ..YamlLimits::default()
@@ -206,7 +181,7 @@ impl IdentityFile {
     }
 
     /// Looks for what two identities share.
-    fn check(&self, root: &YamlNode) -> Result<(), IdentityProblem> {
+    fn check(&self, root: &YamlNode) -> Result<(), FileProblem> {
         let (mut names, mut certificates, mut accounts) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
         for entry in &self.entries {
             let name = &entry.identity.name;
@@ -237,7 +212,7 @@ impl IdentityFile {
     }
 }
 
-fn read_entry(node: &YamlNode, folder: &Path) -> Result<IdentityEntry, IdentityProblem> {
+fn read_entry(node: &YamlNode, folder: &Path) -> Result<IdentityEntry, FileProblem> {
     let (mut name, mut certificates, mut token_file) = (None, Vec::new(), None);
     let (mut roles, mut sources, mut service_accounts) = (None, Vec::new(), Vec::new());
     for (key, value) in map(node, "an identity", &IDENTITY_KEYS)? {
@@ -267,7 +242,7 @@ fn read_entry(node: &YamlNode, folder: &Path) -> Result<IdentityEntry, IdentityP
 }
 
 /// Service accounts, as `namespace/name`.
-fn read_accounts(node: &YamlNode) -> Result<Vec<Arc<str>>, IdentityProblem> {
+fn read_accounts(node: &YamlNode) -> Result<Vec<Arc<str>>, FileProblem> {
     let accounts = texts(node, "`service_accounts`")?;
     for (account, item) in accounts.iter().zip(list(node, "`service_accounts`")?) {
         let is_account = account
@@ -282,7 +257,7 @@ fn read_accounts(node: &YamlNode) -> Result<Vec<Arc<str>>, IdentityProblem> {
 }
 
 /// Audiences of service-account tokens.
-fn read_token_review(node: &YamlNode) -> Result<Arc<[Arc<str>]>, IdentityProblem> {
+fn read_token_review(node: &YamlNode) -> Result<Arc<[Arc<str>]>, FileProblem> {
     let mut audiences = Vec::new();
     for (_, value) in map(node, "`token_review`", &["audiences"])? {
         audiences = texts(value, "`audiences`")?;
@@ -301,7 +276,7 @@ fn identity(
     name: Arc<str>,
     roles: Option<RoleSet>,
     sources: Vec<Arc<str>>,
-) -> Result<Arc<Identity>, IdentityProblem> {
+) -> Result<Arc<Identity>, FileProblem> {
     let Some(roles) = roles.filter(|roles| !roles.is_empty()) else {
         return Err(problem(
             mark,
@@ -320,7 +295,7 @@ fn identity(
 }
 
 /// Roles and sources of callers without credentials.
-fn read_bare(node: &YamlNode, name: &'static str) -> Result<Arc<Identity>, IdentityProblem> {
+fn read_bare(node: &YamlNode, name: &'static str) -> Result<Arc<Identity>, FileProblem> {
     let (mut roles, mut sources) = (None, Vec::new());
     for (key, value) in map(node, &format!("`{name}`"), &["roles", "sources"])? {
         match key {
@@ -331,7 +306,7 @@ fn read_bare(node: &YamlNode, name: &'static str) -> Result<Arc<Identity>, Ident
     identity(node.mark, name.into(), roles, sources)
 }
 
-fn read_roles(node: &YamlNode) -> Result<RoleSet, IdentityProblem> {
+fn read_roles(node: &YamlNode) -> Result<RoleSet, FileProblem> {
     let mut roles = Vec::new();
     for item in list(node, "`roles`")? {
         let name = text(item)?;
@@ -348,7 +323,7 @@ fn read_roles(node: &YamlNode) -> Result<RoleSet, IdentityProblem> {
     Ok(RoleSet::of(&roles))
 }
 
-fn read_open(node: &YamlNode) -> Result<(bool, bool), IdentityProblem> {
+fn read_open(node: &YamlNode) -> Result<(bool, bool), FileProblem> {
     let (mut probes, mut metrics) = (false, false);
     for item in list(node, "`open`")? {
         match &*text(item)? {
@@ -370,31 +345,19 @@ fn map<'n>(
     node: &'n YamlNode,
     what: &str,
     keys: &[&'static str],
-) -> Result<Vec<(&'static str, &'n YamlNode)>, IdentityProblem> {
-    let entries: &[(YamlNode, YamlNode)] = if let YamlValue::Map(entries) = &node.value {
-        entries
-    } else if matches!(node.value, YamlValue::Null) {
-        &[]
-    } else {
-        return Err(problem(
-            node.mark,
-            format!("{what} is a map, not {}", node.value.kind()),
-        ));
-    };
+) -> Result<Vec<(&'static str, &'n YamlNode)>, FileProblem> {
     let mut known = Vec::new();
-    for (key, value) in entries {
+    for (key, value) in yaml_file::map(node, what)? {
         let name = text(key)?;
         let Some(found) = keys.iter().find(|known| ***known == *name) else {
-            let meant = suggestion::nearest_name(&name, keys).map(|near| format!("; `{near}` was meant?"));
-            let message = format!("there is no key `{name}` here{}", meant.unwrap_or_default());
-            return Err(problem(key.mark, message));
+            return Err(unknown_key(key.mark, &name, keys));
         };
         known.push((*found, value));
     }
     Ok(known)
 }
 
-fn list<'n>(node: &'n YamlNode, what: &str) -> Result<&'n [YamlNode], IdentityProblem> {
+fn list<'n>(node: &'n YamlNode, what: &str) -> Result<&'n [YamlNode], FileProblem> {
     if let YamlValue::List(items) = &node.value {
         return Ok(items);
     }
@@ -407,17 +370,14 @@ fn list<'n>(node: &'n YamlNode, what: &str) -> Result<&'n [YamlNode], IdentityPr
     ))
 }
 
-fn texts(node: &YamlNode, what: &str) -> Result<Vec<Arc<str>>, IdentityProblem> {
+fn texts(node: &YamlNode, what: &str) -> Result<Vec<Arc<str>>, FileProblem> {
     list(node, what)?.iter().map(text).collect()
 }
 
-fn text(node: &YamlNode) -> Result<Arc<str>, IdentityProblem> {
-    let YamlValue::String(text) = &node.value else {
-        return Err(problem(node.mark, format!("{} is no text", node.value.kind())));
-    };
-    match text.len() {
-        0 => Err(problem(node.mark, "it is empty")),
-        1..=MAX_TEXT_BYTES => Ok(text.as_str().into()),
-        _ => Err(problem(node.mark, format!("it has more than {MAX_TEXT_BYTES} bytes"))),
+fn text(node: &YamlNode) -> Result<Arc<str>, FileProblem> {
+    let text = yaml_file::text(node)?;
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(problem(node.mark, format!("it has more than {MAX_TEXT_BYTES} bytes")));
     }
+    Ok(text.into())
 }

@@ -11,7 +11,7 @@ mod roles;
 mod token_reviews;
 
 pub use caller::{AccessRejection, AccessRejectionKind, CallerAccess, CallerKind, KnownCaller};
-pub use identities::{Identity, IdentityProblem};
+pub use identities::Identity;
 pub use keeper::{AccessError, AccessKeeper, AccessStart};
 pub(crate) use methods::{ADMIT_CONFIRM, PLACE_COMMIT};
 pub use methods::{METHODS, MethodAccess, MethodRule, matrix};

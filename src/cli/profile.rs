@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
 
+use crate::yaml_file::{FileProblem, map, problem, text, unknown_key};
 use pumice_console::CommandError;
 use pumice_console::args::nonempty_env;
-use pumice_engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, yaml};
+use pumice_engine::policy::{YamlLimits, YamlNode, YamlValue, yaml};
 
 /// Largest file, in bytes.
 const FILE_BYTES: usize = 1 << 20;
@@ -80,7 +81,7 @@ impl ProfileArgs {
             }
             Err(error) => return Err(usage(&format!("{}: {error}", path.display()))),
         };
-        let mut all = parse_profiles(&text).map_err(|problem| problem.at(&path))?;
+        let mut all = parse_profiles(&text).map_err(|problem| usage(&format!("{}:{problem}", path.display())))?;
         let Some(name) = named.map(str::to_owned).or(all.default) else {
             return Ok(None);
         };
@@ -140,39 +141,20 @@ impl ClientProfile {
     }
 }
 
-/// Error in a file of profiles, with its place.
-#[derive(Debug, PartialEq, Eq)]
-struct ProfileError {
-    mark: Mark,
-    message: String,
-}
-
-impl ProfileError {
-    fn new(mark: Mark, message: impl Into<String>) -> Self {
-        let message = message.into();
-        Self { mark, message }
-    }
-
-    fn at(&self, path: &Path) -> CommandError {
-        let Mark { line, column } = self.mark;
-        usage(&format!("{}:{line}:{column}: {}", path.display(), self.message))
-    }
-}
-
 fn usage(message: &str) -> CommandError {
     CommandError::Usage(format!("error: {message}"))
 }
 
-fn parse_profiles(text: &str) -> Result<ProfileFile, ProfileError> {
+fn parse_profiles(content: &str) -> Result<ProfileFile, FileProblem> {
     let limits = YamlLimits {
         bytes: FILE_BYTES,
         ..YamlLimits::default()
     };
-    let root = yaml::read(text, &limits).map_err(|error| ProfileError::new(error.mark, error.message))?;
+    let root = yaml::read(content, &limits).map_err(|error| problem(error.mark, error.message))?;
     let mut profiles = ProfileFile::default();
     for (key, node) in map(&root, "a file of profiles")? {
         match key_text(key)?.as_str() {
-            "default" => profiles.default = Some(string_value(node)?),
+            "default" => profiles.default = Some(text(node)?.to_owned()),
             "profiles" => {
                 for (key, node) in map(node, "`profiles`")? {
                     let name = key_text(key)?;
@@ -186,65 +168,33 @@ fn parse_profiles(text: &str) -> Result<ProfileFile, ProfileError> {
     Ok(profiles)
 }
 
-fn parse_profile(node: &YamlNode, name: &str) -> Result<ClientProfile, ProfileError> {
+fn parse_profile(node: &YamlNode, name: &str) -> Result<ClientProfile, FileProblem> {
     let mut values = BTreeMap::new();
     for (key, node) in map(node, &format!("profile `{name}`"))? {
         let written = key_text(key)?;
         let Some(known) = PROFILE_KEYS.into_iter().find(|known| *known == written) else {
             return Err(unknown_key(key.mark, &written, &PROFILE_KEYS));
         };
-        let value = string_value(node)?;
-        if known == "output" && !matches!(value.as_str(), "table" | "json") {
-            return Err(ProfileError::new(
+        let value = text(node)?;
+        if known == "output" && !matches!(value, "table" | "json") {
+            return Err(problem(
                 node.mark,
                 format!("`output` is `table` or `json`, not `{value}`"),
             ));
         }
-        values.insert(known, value);
+        values.insert(known, value.to_owned());
     }
     Ok(ClientProfile(values))
 }
 
-fn unknown_key(mark: Mark, written: &str, known: &[&str]) -> ProfileError {
-    let meant = suggestion::nearest_name(written, known).map(|near| format!("; `{near}` was meant?"));
-    ProfileError::new(
-        mark,
-        format!("there is no key `{written}` here{}", meant.unwrap_or_default()),
-    )
-}
-
-fn map<'n>(node: &'n YamlNode, what: &str) -> Result<&'n [(YamlNode, YamlNode)], ProfileError> {
-    if let YamlValue::Map(entries) = &node.value {
-        return Ok(entries);
-    }
-    if matches!(node.value, YamlValue::Null) {
-        return Ok(&[]);
-    }
-    let message = format!("{what} is a map, not {}", node.value.kind());
-    Err(ProfileError::new(node.mark, message))
-}
-
-fn key_text(key: &YamlNode) -> Result<String, ProfileError> {
+fn key_text(key: &YamlNode) -> Result<String, FileProblem> {
     if let YamlValue::Int(number) = &key.value {
         return Ok(number.to_string());
     }
     if let YamlValue::String(text) = &key.value {
         return Ok(text.clone());
     }
-    Err(ProfileError::new(key.mark, format!("{} is no name", key.value.kind())))
-}
-
-fn string_value(node: &YamlNode) -> Result<String, ProfileError> {
-    let YamlValue::String(text) = &node.value else {
-        return Err(ProfileError::new(
-            node.mark,
-            format!("{} is no text", node.value.kind()),
-        ));
-    };
-    if text.is_empty() {
-        return Err(ProfileError::new(node.mark, "it is empty"));
-    }
-    Ok(text.clone())
+    Err(problem(key.mark, format!("{} is no name", key.value.kind())))
 }
 
 #[cfg(test)]
@@ -275,7 +225,7 @@ mod tests {
             ("default: ''\n", 1, "it is empty"),
         ] {
             let problem = parse_profiles(text).unwrap_err();
-            assert_eq!(problem.mark.line, line, "{text}");
+            assert_eq!(problem.mark.unwrap().line, line, "{text}");
             assert!(problem.message.contains(said), "{text}: {}", problem.message);
         }
     }
