@@ -1,6 +1,27 @@
 //! Polling of files that change while the server runs. Content is used after two consecutive polls have read it, and is
 //! tried once. A half-written file is therefore never loaded.
 
+use std::path::{Path, PathBuf};
+
+/// Error of a watched file: the file, what is wrong with it, and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}", path.display())]
+pub struct FileError {
+    /// Path as the settings name it.
+    pub path: PathBuf,
+    /// Problem and remedy.
+    pub message: String,
+}
+
+impl FileError {
+    pub(crate) fn new(path: &Path, message: impl Into<String>) -> Self {
+        Self {
+            path: path.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
 /// State of the polls of some files.
 #[derive(Debug)]
 pub(crate) struct FileLooks<C> {

@@ -14,21 +14,11 @@ use super::caller::{AccessRejection, CallerAccess};
 use super::identities::{FILE_BYTES, IdentityFile, IdentityTable, TOKEN_FILE_BYTES, read_tokens};
 use super::token_reviews::TokenReviews;
 use crate::audit::{AuditAction, AuditLog, AuditOutcome};
-use crate::file_looks::{FileLook, FileLooks};
+use crate::file_looks::{FileError, FileLook, FileLooks};
 use crate::server::wait_until_true;
 use crate::telemetry::{LogText, Metrics, WarningGate};
 use crate::tls::read_bounded;
 use pumice_live::ClusterAccess;
-
-/// Error of the files of identities: the file, what is wrong with it, and the remedy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {message}", path.display())]
-pub struct AccessError {
-    /// Path of the file.
-    pub path: PathBuf,
-    /// What is wrong, and the remedy.
-    pub message: String,
-}
 
 /// Content of the file of identities and of the token files that it names.
 #[derive(Clone, PartialEq, Eq)]
@@ -49,7 +39,7 @@ pub struct AccessKeeper {
     audit: Arc<AuditLog>,
     /// `None`: the server has no identities, and every client that can connect has all roles.
     table: ArcSwapOption<IdentityTable>,
-    problem: ArcSwapOption<AccessError>,
+    problem: ArcSwapOption<FileError>,
     rejections: WarningGate,
     reviews: TokenReviews,
 }
@@ -70,18 +60,11 @@ pub struct AccessStart {
     content: Option<AccessContent>,
 }
 
-fn problem(path: &Path, message: impl Into<String>) -> AccessError {
-    AccessError {
-        path: path.to_owned(),
-        message: message.into(),
-    }
-}
-
-fn read_text(path: &Path, most: usize) -> Result<String, AccessError> {
+fn read_text(path: &Path, most: usize) -> Result<String, FileError> {
     let read = read_bounded(path, most).and_then(|bytes| {
         String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
     });
-    read.map_err(|error| problem(path, format!("it cannot be read: {error}")))
+    read.map_err(|error| FileError::new(path, format!("it cannot be read: {error}")))
 }
 
 fn folder(path: &Path) -> &Path {
@@ -89,7 +72,7 @@ fn folder(path: &Path) -> &Path {
 }
 
 /// Reads the file of identities and the token files that it names. A file that cannot be understood is read alone.
-fn read_content(path: &Path) -> Result<AccessContent, AccessError> {
+fn read_content(path: &Path) -> Result<AccessContent, FileError> {
     let text = read_text(path, FILE_BYTES)?;
     let mut files = vec![(path.to_owned(), text.clone())];
     if let Ok(file) = IdentityFile::parse(&text, folder(path)) {
@@ -102,11 +85,11 @@ fn read_content(path: &Path) -> Result<AccessContent, AccessError> {
 }
 
 /// What the content means.
-fn build(content: &AccessContent) -> Result<IdentityTable, AccessError> {
+fn build(content: &AccessContent) -> Result<IdentityTable, FileError> {
     let Some(((path, text), tokens)) = content.0.split_first() else {
         return Ok(IdentityTable::default());
     };
-    let file = IdentityFile::parse(text, folder(path)).map_err(|error| problem(path, error.to_string()))?;
+    let file = IdentityFile::parse(text, folder(path)).map_err(|error| FileError::new(path, error.to_string()))?;
     let mut table = IdentityTable {
         local: file.local,
         anonymous: file.anonymous,
@@ -126,12 +109,12 @@ fn build(content: &AccessContent) -> Result<IdentityTable, AccessError> {
         }
         let Some(token_file) = entry.token_file else { continue };
         let text = texts.get(&token_file).copied().map_or("", String::as_str);
-        for token in read_tokens(text).map_err(|error| problem(&token_file, error.to_string()))? {
+        for token in read_tokens(text).map_err(|error| FileError::new(&token_file, error.to_string()))? {
             if let Some(other) = table.by_token.insert(token, Arc::clone(&entry.identity))
                 && other.name != entry.identity.name
             {
                 let message = format!("a token of it is one of `{}`, too", other.name);
-                return Err(problem(&token_file, message));
+                return Err(FileError::new(&token_file, message));
             }
         }
     }
@@ -149,7 +132,7 @@ impl AccessKeeper {
         poll: Duration,
         cluster: ClusterAccess,
         (metrics, audit): (Arc<Metrics>, Arc<AuditLog>),
-    ) -> Result<AccessStart, AccessError> {
+    ) -> Result<AccessStart, FileError> {
         let content = path.as_deref().map(read_content).transpose()?;
         let table = content.as_ref().map(build).transpose()?;
         let keeper = Arc::new(Self {
@@ -255,7 +238,7 @@ impl AccessKeeper {
         }
     }
 
-    fn refuse(&self, error: AccessError) {
+    fn refuse(&self, error: FileError) {
         if self.problem.load().as_deref() == Some(&error) {
             return;
         }

@@ -12,7 +12,7 @@ mod token_reviews;
 
 pub use caller::{AccessRejection, AccessRejectionKind, CallerAccess, CallerKind, KnownCaller};
 pub use identities::Identity;
-pub use keeper::{AccessError, AccessKeeper, AccessStart};
+pub use keeper::{AccessKeeper, AccessStart};
 pub(crate) use methods::{ADMIT_CONFIRM, PLACE_COMMIT};
 pub use methods::{METHODS, MethodAccess, MethodRule, matrix};
 pub use roles::{Role, RoleSet};

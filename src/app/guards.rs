@@ -12,7 +12,7 @@ use crate::audit::AuditLog;
 use crate::config::ServerConfig;
 use crate::server::{HangupSignal, PolicyFile, watch_policy_file};
 use crate::telemetry::Metrics;
-use crate::tls::{ClientAuth, TlsError, TlsKeeper, TlsStart};
+use crate::tls::{ClientAuth, TlsKeeper, TlsStart};
 use pumice_state::SharedState;
 
 /// What of the watched files others ask: the policy file, TLS and identities.
@@ -65,10 +65,10 @@ pub(super) fn open_audit(config: &ServerConfig, metrics: &Arc<Metrics>) -> Resul
 }
 
 /// Loads certificate, key and client authorities, if there is TLS.
-pub(super) fn load_tls(config: &ServerConfig, metrics: &Arc<Metrics>) -> Result<Option<TlsStart>, TlsError> {
+pub(super) fn load_tls(config: &ServerConfig, metrics: &Arc<Metrics>) -> Result<Option<TlsStart>, ServeError> {
     let paths = config.tls_paths();
     let load = |paths| TlsKeeper::load(paths, config.limits.edge.tls_poll, Arc::clone(metrics));
-    paths.map(load).transpose()
+    paths.map(load).transpose().map_err(ServeError::Tls)
 }
 
 /// Warns of addresses at which other machines are served in plain text, which was asked for.

@@ -25,9 +25,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::access::{AccessError, AccessKeeper};
+use crate::access::AccessKeeper;
 use crate::audit::AuditLog;
 use crate::config::ServerConfig;
+use crate::file_looks::FileError;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
 use crate::server::{
@@ -35,7 +36,6 @@ use crate::server::{
     ServerContext, ThrottleLayer, reload_policy,
 };
 use crate::telemetry::{CallMetricsLayer, Metrics};
-use crate::tls::TlsError;
 use pumice_engine::model::LabelKinds;
 use pumice_state::store::Store;
 use pumice_state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
@@ -83,10 +83,10 @@ pub enum ServeError {
     Policy(PolicyError),
     /// The files of TLS cannot be used.
     #[error("TLS: {0}")]
-    Tls(#[from] TlsError),
+    Tls(FileError),
     /// The files of identities cannot be used.
     #[error("identities: {0}")]
-    Access(#[from] AccessError),
+    Access(FileError),
     /// The audit log cannot be opened.
     #[error("cannot open the audit log {}: {source}", path.display())]
     Audit {
@@ -203,7 +203,8 @@ async fn bind_with(
         config.limits.edge.tls_poll,
         config.cluster.access(),
         (Arc::clone(&metrics), Arc::clone(&audit)),
-    )?;
+    )
+    .map_err(ServeError::Access)?;
     warn_of_unknown_callers(&config, &access.keeper);
     let policy_file = load_policy(&config, &state, &metrics, audit).await?;
     let socket = match &config.grpc_socket {
@@ -351,7 +352,10 @@ impl BoundServer {
         files.watch(state, &metrics, &draining);
         let incoming = grpc_listener(&config, (grpc, socket), grpc_security, table);
         let measured = CallMetricsLayer::new(&metrics, config.otlp_endpoint.is_some());
-        let layers = (measured, access_layer(&identities), throttle);
+        let access = AccessLayer {
+            keeper: Arc::clone(&identities),
+        };
+        let layers = (measured, access, throttle);
         let mut grpc = spawn_grpc(&config, incoming, &edge, layers, probe.clone(), stopping).await?;
         let (quit, quitting) = watch::channel(false);
         let edge_limits = config.limits.edge.clone();
@@ -375,12 +379,6 @@ impl BoundServer {
         audit.stop(AUDIT_STOP_TIME).await;
         tracing::info!("stopped");
         Ok(())
-    }
-}
-
-fn access_layer(identities: &Arc<AccessKeeper>) -> AccessLayer {
-    AccessLayer {
-        keeper: Arc::clone(identities),
     }
 }
 

@@ -14,6 +14,7 @@ use rustls::server::{ServerConfig, WebPkiClientVerifier};
 use tokio_rustls::TlsAcceptor;
 
 use super::certificate::not_after;
+use crate::file_looks::FileError;
 
 /// Largest file, in bytes.
 pub(crate) const FILE_BYTES: usize = 1 << 20;
@@ -43,16 +44,6 @@ pub struct TlsPaths {
     pub client_authorities: Option<PathBuf>,
     /// Whether callers have to show one.
     pub client_auth: ClientAuth,
-}
-
-/// Error of the files of TLS: the file, what is wrong with it, and the remedy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {message}", path.display())]
-pub struct TlsError {
-    /// Path of the file.
-    pub path: PathBuf,
-    /// What is wrong, and the remedy.
-    pub message: String,
 }
 
 /// Content of the files, as it was read.
@@ -94,9 +85,9 @@ impl fmt::Debug for TlsMaterial {
 
 impl TlsPaths {
     /// Reads the files. Blocks.
-    pub(super) fn read(&self) -> Result<TlsContent, TlsError> {
+    pub(super) fn read(&self) -> Result<TlsContent, FileError> {
         let read = |path: &Path| {
-            read_bounded(path, FILE_BYTES).map_err(|error| problem(path, format!("it cannot be read: {error}")))
+            read_bounded(path, FILE_BYTES).map_err(|error| FileError::new(path, format!("it cannot be read: {error}")))
         };
         Ok(TlsContent {
             certificate: read(&self.certificate)?,
@@ -106,12 +97,12 @@ impl TlsPaths {
     }
 
     /// What the content means. `now`: seconds since 1970.
-    pub(super) fn build(&self, content: &TlsContent, now: u64) -> Result<TlsMaterial, TlsError> {
+    pub(super) fn build(&self, content: &TlsContent, now: u64) -> Result<TlsMaterial, FileError> {
         let chain = certificates(&self.certificate, &content.certificate)?;
         let end = chain.first().and_then(not_after);
-        let end = end.ok_or_else(|| problem(&self.certificate, "its first certificate cannot be read"))?;
+        let end = end.ok_or_else(|| FileError::new(&self.certificate, "its first certificate cannot be read"))?;
         if end < now {
-            return Err(problem(
+            return Err(FileError::new(
                 &self.certificate,
                 format!(
                     "the certificate expired {} ago; put a new one in its place",
@@ -121,7 +112,7 @@ impl TlsPaths {
         }
         let key = PrivateKeyDer::from_pem_slice(&content.key).map_err(|error| {
             let remedy = "write the private key of the certificate, unencrypted, as PEM";
-            problem(&self.key, format!("it has no private key ({error}); {remedy}"))
+            FileError::new(&self.key, format!("it has no private key ({error}); {remedy}"))
         })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let roots = self.roots(content)?;
@@ -149,10 +140,10 @@ impl TlsPaths {
         auth: ClientAuth,
         chain: &[CertificateDer<'static>],
         key: &PrivateKeyDer<'static>,
-    ) -> Result<ServerConfig, TlsError> {
+    ) -> Result<ServerConfig, FileError> {
         let of_key = |error: rustls::Error| {
             let remedy = "certificate and key have to be of one pair";
-            problem(
+            FileError::new(
                 &self.key,
                 format!(
                     "it cannot be used with {}: {error}; {remedy}",
@@ -173,7 +164,11 @@ impl TlsPaths {
                     ClientAuth::Optional => verifier.allow_unauthenticated(),
                 };
                 let path = self.client_authorities.as_deref().unwrap_or(&self.certificate);
-                builder.with_client_cert_verifier(verifier.build().map_err(|error| problem(path, error.to_string()))?)
+                builder.with_client_cert_verifier(
+                    verifier
+                        .build()
+                        .map_err(|error| FileError::new(path, error.to_string()))?,
+                )
             }
         };
         builder
@@ -182,7 +177,7 @@ impl TlsPaths {
     }
 
     /// Authorities of callers.
-    fn roots(&self, content: &TlsContent) -> Result<Option<Arc<RootCertStore>>, TlsError> {
+    fn roots(&self, content: &TlsContent) -> Result<Option<Arc<RootCertStore>>, FileError> {
         let (Some(path), Some(content)) = (&self.client_authorities, &content.authorities) else {
             return Ok(None);
         };
@@ -190,7 +185,7 @@ impl TlsPaths {
         for certificate in certificates(path, content)? {
             roots
                 .add(certificate)
-                .map_err(|error| problem(path, format!("one of its certificates is no authority: {error}")))?;
+                .map_err(|error| FileError::new(path, format!("one of its certificates is no authority: {error}")))?;
         }
         Ok(Some(Arc::new(roots)))
     }
@@ -198,7 +193,7 @@ impl TlsPaths {
 
 /// Builds what these bytes would mean as files.
 #[cfg(feature = "test-doors")]
-pub(super) fn check_content(certificate: &[u8], key: &[u8], authorities: Option<&[u8]>) -> Result<(), TlsError> {
+pub(super) fn check_content(certificate: &[u8], key: &[u8], authorities: Option<&[u8]>) -> Result<(), FileError> {
     let paths = TlsPaths {
         certificate: "tls.crt".into(),
         key: "tls.key".into(),
@@ -213,22 +208,15 @@ pub(super) fn check_content(certificate: &[u8], key: &[u8], authorities: Option<
     paths.build(&content, 0).map(drop)
 }
 
-fn problem(path: &Path, message: impl Into<String>) -> TlsError {
-    TlsError {
-        path: path.to_owned(),
-        message: message.into(),
-    }
-}
-
-fn certificates(path: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(path: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
     match read {
         Ok(read) if !read.is_empty() => Ok(read),
-        Ok(_) => Err(problem(
+        Ok(_) => Err(FileError::new(
             path,
             "it has no certificate; write it as PEM (-----BEGIN CERTIFICATE-----)",
         )),
-        Err(error) => Err(problem(path, format!("it is no PEM: {error}"))),
+        Err(error) => Err(FileError::new(path, format!("it is no PEM: {error}"))),
     }
 }
 

@@ -8,8 +8,8 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::files::{TlsContent, TlsError, TlsMaterial, TlsPaths, age};
-use crate::file_looks::{FileLook, FileLooks};
+use super::files::{TlsContent, TlsMaterial, TlsPaths, age};
+use crate::file_looks::{FileError, FileLook, FileLooks};
 use crate::server::wait_until_true;
 use crate::telemetry::Metrics;
 use pumice_state::{Clock as _, SystemClock};
@@ -26,7 +26,7 @@ pub struct TlsKeeper {
     clock: SystemClock,
     metrics: Arc<Metrics>,
     material: ArcSwap<TlsMaterial>,
-    problem: ArcSwapOption<TlsError>,
+    problem: ArcSwapOption<FileError>,
 }
 
 impl fmt::Debug for TlsKeeper {
@@ -42,7 +42,7 @@ impl TlsKeeper {
     ///
     /// # Errors
     /// A file cannot be read or used.
-    pub fn load(paths: TlsPaths, poll: Duration, metrics: Arc<Metrics>) -> Result<TlsStart, TlsError> {
+    pub fn load(paths: TlsPaths, poll: Duration, metrics: Arc<Metrics>) -> Result<TlsStart, FileError> {
         let clock = SystemClock::default();
         let content = paths.read()?;
         let material = paths.build(&content, clock.wall().as_secs())?;
@@ -121,7 +121,7 @@ impl TlsKeeper {
         }
     }
 
-    fn refuse(&self, error: TlsError) {
+    fn refuse(&self, error: FileError) {
         if self.problem.load().as_deref() == Some(&error) {
             return;
         }

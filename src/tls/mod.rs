@@ -12,7 +12,7 @@ pub use certificate::CertificateNames;
 #[cfg(feature = "etcd")]
 pub(crate) use files::FILE_BYTES;
 pub(crate) use files::read_bounded;
-pub use files::{ClientAuth, TlsError, TlsPaths};
+pub use files::{ClientAuth, TlsPaths};
 pub use keeper::{TlsKeeper, TlsStart};
 
 /// End of a certificate's validity for the fuzzer, in seconds since 1970.
