@@ -261,6 +261,12 @@ fn queue_keys(ranks: &[pb::Rank], own: &str, first: &str) -> Vec<QueueOrderKeyRo
     keys(own).into_iter().zip(keys(first)).map(key).collect()
 }
 
+/// Place of a name among ranks; `None`: it has no rank.
+fn place_of<'r>(ranks: impl IntoIterator<Item = &'r pb::Rank>, name: &str) -> Option<usize> {
+    let mut ranks = ranks.into_iter();
+    ranks.position(|rank| rank.name == name && rank.problem.is_none())
+}
+
 /// Position of the job, and the jobs before it, first served first.
 async fn order_report(
     client: &mut PinnedClient,
@@ -279,13 +285,7 @@ async fn order_report(
         record.map(|record| record.queue.as_str()).unwrap_or_default()
     };
     let own = focus.subject.queue.as_str();
-    let place = |ranks: &[pb::Rank], name: &str| {
-        let place = ranks
-            .iter()
-            .position(|rank| rank.name == name && rank.problem.is_none());
-        place.map_or(0, |place| place as u64 + 1)
-    };
-    let queue_place = place(&result.queues, own);
+    let queue_place = place_of(&result.queues, own).map_or(0, |place| place as u64 + 1);
     let before = usize::try_from(queue_place.saturating_sub(1)).unwrap_or(0);
     let has_jobs = |queue: &str| waiting.keys().any(|job| queue_of(job) == queue);
     let queues_ahead: Vec<String> = result
@@ -303,9 +303,7 @@ async fn order_report(
             .collect()
     };
     let in_queue = of_queue(own);
-    let job_place = in_queue
-        .iter()
-        .position(|rank| rank.name == job && rank.problem.is_none());
+    let job_place = place_of(in_queue.iter().copied(), &job);
     let jobs_ahead: Vec<&pb::Rank> = in_queue.iter().take(job_place.unwrap_or(0)).copied().collect();
     let before_in_queues = queues_ahead.iter().flat_map(|queue| of_queue(queue));
     let ahead = before_in_queues.chain(jobs_ahead.iter().copied());

@@ -127,13 +127,7 @@ fn of_job(known: &KnownRecords, name: &str) -> ResolvedTarget {
     if let Some(status) = status {
         add_invalid(&mut focus.invalid, "job", name, &status.invalid);
     }
-    if let Some(job) = &job {
-        set_job_fields(&mut focus.subject, job);
-        if let Some(queue) = known.queues.get(&job.queue) {
-            add_invalid(&mut focus.invalid, "queue", &job.queue, &queue.invalid);
-        }
-    }
-    focus.job = job;
+    set_job(&mut focus, known, job);
     for stored in known.tasks.values() {
         if let Some(task) = stored.task.as_ref().filter(|task| task.job == name) {
             add_invalid(&mut focus.invalid, "task", &task.name, &stored.invalid);
@@ -164,15 +158,15 @@ fn of_task(known: &KnownRecords, name: String) -> ResolvedTarget {
     if task_state(&task) != TaskState::Waiting {
         // Other waiting tasks of the job are not asked about.
         focus.waiting.clear();
-        let mut own = ExplainSubject {
+        let of_job = std::mem::take(&mut focus.subject);
+        focus.subject = ExplainSubject {
             kind: "task",
+            job: of_job.job,
+            queue: of_job.queue,
+            phase: of_job.phase,
+            min_member: of_job.min_member,
             ..ExplainSubject::default()
         };
-        std::mem::swap(&mut own, &mut focus.subject);
-        focus.subject.job = own.job;
-        focus.subject.queue = own.queue;
-        focus.subject.phase = own.phase;
-        focus.subject.min_member = own.min_member;
         count_task(&mut focus, &task);
     }
     focus.subject.name = name;
@@ -187,13 +181,7 @@ fn of_file(known: &KnownRecords, tasks: &[pb::Task], jobs: Vec<pb::Job>) -> Reso
         job_stored: stored.is_some(),
         ..ResolvedTarget::default()
     };
-    if let Some(job) = &job {
-        set_job_fields(&mut focus.subject, job);
-        if let Some(queue) = known.queues.get(&job.queue) {
-            add_invalid(&mut focus.invalid, "queue", &job.queue, &queue.invalid);
-        }
-    }
-    focus.job = job;
+    set_job(&mut focus, known, job);
     focus.subject.job = of;
     for task in tasks {
         // The file may be the dump of a running pod: the query treats the pod as waiting.
@@ -220,10 +208,16 @@ fn of_file(known: &KnownRecords, tasks: &[pb::Task], jobs: Vec<pb::Job>) -> Reso
     focus
 }
 
-fn set_job_fields(subject: &mut ExplainSubject, job: &pb::Job) {
-    subject.queue.clone_from(&job.queue);
-    subject.phase = phase(job);
-    subject.min_member = u64::try_from(job.min_member).unwrap_or(0);
+fn set_job(focus: &mut ResolvedTarget, known: &KnownRecords, job: Option<pb::Job>) {
+    if let Some(job) = &job {
+        focus.subject.queue.clone_from(&job.queue);
+        focus.subject.phase = phase(job);
+        focus.subject.min_member = u64::try_from(job.min_member).unwrap_or(0);
+        if let Some(queue) = known.queues.get(&job.queue) {
+            add_invalid(&mut focus.invalid, "queue", &job.queue, &queue.invalid);
+        }
+    }
+    focus.job = job;
 }
 
 /// Phase of a job in lower case; an absent one is pending.
@@ -291,58 +285,51 @@ pub(super) fn invalid_nodes(nodes: &[pb::NodeStatus]) -> Vec<InvalidRecord> {
     invalid
 }
 
+/// Tasks of one job, by whether a scheduler would try them.
+#[derive(Default)]
+struct TasksOfJob {
+    /// Tasks that a scheduler would try now.
+    waiting: Vec<pb::Task>,
+    /// Number of tasks that have a node, or had one and succeeded.
+    held: usize,
+    /// Number of all tasks.
+    total: usize,
+}
+
 /// Waiting jobs, with the tasks that a scheduler would try now.
 pub(super) fn waiting_jobs(known: &KnownRecords) -> BTreeMap<String, WaitingJob> {
-    let mut waiting: BTreeMap<String, WaitingJob> = BTreeMap::new();
-    let mut held: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut total: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut tasks: BTreeMap<&str, TasksOfJob> = BTreeMap::new();
     for task in known.tasks.values().filter_map(|stored| stored.task.as_ref()) {
-        *total.entry(&task.job).or_default() += 1;
+        let own = tasks.entry(&task.job).or_default();
+        own.total += 1;
         match task_state(task) {
-            TaskState::Waiting if !task.gated => {
-                let job = waiting.entry(task.job.clone()).or_insert_with(|| WaitingJob {
-                    job: task.job.clone(),
-                    queue: String::new(),
-                    not_enqueued: false,
-                    tasks: Vec::new(),
-                    min_count: 1,
-                });
-                job.tasks.push(task.clone());
-            }
-            TaskState::Pipelined | TaskState::Placed | TaskState::Succeeded => *held.entry(&task.job).or_default() += 1,
+            TaskState::Waiting if !task.gated => own.waiting.push(task.clone()),
+            TaskState::Pipelined | TaskState::Placed | TaskState::Succeeded => own.held += 1,
             TaskState::Waiting | TaskState::Ended => {}
         }
     }
-    waiting.retain(|job, _| known.jobs.contains_key(job));
-    for (name, job) in known
-        .jobs
-        .iter()
-        .filter_map(|(name, status)| Some((name, status.job.as_ref()?)))
-    {
-        let to_be_admitted = phase(job) == "pending";
-        let without_tasks = !total.contains_key(name.as_str());
-        if to_be_admitted && without_tasks {
-            waiting.insert(
-                name.clone(),
-                WaitingJob {
-                    job: name.clone(),
-                    queue: job.queue.clone(),
-                    not_enqueued: to_be_admitted,
-                    tasks: Vec::new(),
-                    min_count: 0,
-                },
-            );
-        } else if let Some(waiting) = waiting.get_mut(name) {
-            let min = usize::try_from(job.min_member).unwrap_or(0);
-            let held = held.get(name.as_str()).copied().unwrap_or(0);
-            waiting.queue.clone_from(&job.queue);
-            waiting.not_enqueued = to_be_admitted;
-            waiting.min_count = min.saturating_sub(held).max(1);
-        }
-    }
-    waiting.retain(|name, _| {
-        let job = known.jobs.get(name).and_then(|status| status.job.as_ref());
-        job.is_some_and(|job| job.phase() != pb::JobPhase::Completed)
+    let waiting = known.jobs.iter().filter_map(|(name, status)| {
+        let job = status
+            .job
+            .as_ref()
+            .filter(|job| job.phase() != pb::JobPhase::Completed)?;
+        let own = tasks.remove(name.as_str()).unwrap_or_default();
+        let not_enqueued = phase(job) == "pending";
+        let least = usize::try_from(job.min_member).unwrap_or(0);
+        let min_count = match own.waiting.as_slice() {
+            // Volcano makes the pods when the job is enqueued.
+            [] if not_enqueued && own.total == 0 => 0,
+            [] => return None,
+            _ => least.saturating_sub(own.held).max(1),
+        };
+        let waiting = WaitingJob {
+            job: name.clone(),
+            queue: job.queue.clone(),
+            not_enqueued,
+            tasks: own.waiting,
+            min_count,
+        };
+        Some((name.clone(), waiting))
     });
-    waiting
+    waiting.collect()
 }

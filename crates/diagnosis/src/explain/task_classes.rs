@@ -82,7 +82,7 @@ pub(super) async fn class_report(
         tasks: kind.tasks.iter().take(NAMED).map(|task| task.name.clone()).collect(),
         count: kind.tasks.len() as u64,
         gated: kind.tasks.iter().filter(|task| task.gated).count() as u64,
-        requests: requests(first),
+        requests: first.requests.clone().unwrap_or_default().items,
         devices: requested_devices(first),
         problem: later.problem.as_ref().map(output::problem),
         nodes: nodes.len() as u64,
@@ -250,11 +250,4 @@ fn best_nodes(item: &pb::ScoreItem) -> Vec<ScoredNode> {
             .collect(),
     };
     names.enumerate().map(scored).collect()
-}
-
-fn requests(task: &pb::Task) -> BTreeMap<String, String> {
-    task.requests
-        .as_ref()
-        .map(|list| list.items.clone())
-        .unwrap_or_default()
 }
