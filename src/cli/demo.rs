@@ -10,7 +10,7 @@ use pumice_simulation::demo::{DemoArgs, run_scenes};
 pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     let bound = app::bind(ServerConfig::on_free_ports())
         .await
-        .map_err(|error| CommandError::message(format!("error: {error}")))?;
+        .map_err(CommandError::failed)?;
     let address = format!("http://{}", bound.grpc_address());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     // A dropped sender means the same as a sent word: the demo is over.
@@ -22,7 +22,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     drop(stop);
     match server.await {
         Ok(Ok(())) => result,
-        Ok(Err(error)) => Err(CommandError::message(format!("error: {error}"))),
+        Ok(Err(error)) => Err(CommandError::failed(error)),
         Err(error) => Err(CommandError::message(format!("error: the server ended badly: {error}"))),
     }
 }

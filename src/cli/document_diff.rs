@@ -186,7 +186,7 @@ impl DocumentDiff {
         {
             let (a, b) = (entries(old), entries(new));
             for key in merged_keys(&a, &b) {
-                self.compare_value(&child_path(path, key), get(&a, key), get(&b, key), touches);
+                self.compare_value(&format!("{path}.{key}"), get(&a, key), get(&b, key), touches);
             }
             return;
         }
@@ -199,11 +199,6 @@ impl DocumentDiff {
         let values = (Some(one_line(&old.value)), Some(one_line(&new.value)));
         self.add_change("changed", path, values, touches);
     }
-}
-
-/// `binpack arguments` and `binpack.weight` become `binpack arguments.binpack.weight`.
-fn child_path(path: &str, key: &str) -> String {
-    format!("{path}.{key}")
 }
 
 type MapEntries<'n> = Vec<(&'n str, &'n YamlNode)>;
@@ -232,16 +227,10 @@ fn entries_by_name(node: &YamlNode) -> Option<MapEntries<'_>> {
     let YamlValue::List(items) = &node.value else {
         return None;
     };
-    let name = |item: &'_ YamlNode| -> Option<usize> {
-        let entries = entries(item);
-        entries
-            .iter()
-            .position(|(key, _)| matches!(*key, "name" | "schedulerName"))
-    };
     let mut found = MapEntries::new();
     for item in items {
-        let at = name(item)?;
-        let (_, value) = entries(item).into_iter().nth(at)?;
+        let mut entries = entries(item).into_iter();
+        let (_, value) = entries.find(|(key, _)| matches!(*key, "name" | "schedulerName"))?;
         let YamlValue::String(text) = &value.value else {
             return None;
         };

@@ -9,22 +9,21 @@ use pumice_console::CommandError;
 
 /// Runs the service.
 pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
-    let said = |error: &dyn std::fmt::Display| CommandError::message(format!("error: {error}"));
     // Before all else: a signal that comes while the server starts ends it as any other does.
     let shutdown = shutdown_signal();
     let print = args.print_config;
-    let settings = args.resolve().map_err(|error| said(&error))?;
+    let settings = args.resolve().map_err(CommandError::failed)?;
     if print {
         // A reader that goes away early has seen what it wanted.
         let _ = write!(std::io::stdout(), "{settings}");
         return Ok(());
     }
     let config = settings.config;
-    let traces = telemetry::start_logging(&config.log_options()).map_err(|error| said(&error))?;
+    let traces = telemetry::start_logging(&config.log_options()).map_err(CommandError::failed)?;
     telemetry::report_panics();
     let served = app::serve(config, shutdown).await;
     traces.stop().await;
-    served.map_err(|error| said(&error))
+    served.map_err(CommandError::failed)
 }
 
 /// Completes at the first SIGINT or SIGTERM after this call, however late it is awaited.

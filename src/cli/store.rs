@@ -12,7 +12,7 @@ use crate::app::{open_etcd, open_kubernetes};
 use crate::config::{EtcdSettings, StoreSettings, etcd_members, etcd_prefix, log_name, log_namespace};
 use pumice_console::{CommandError, output};
 use pumice_live::ClusterAccess;
-use pumice_state::store::{DiskStore, LogHead, Store, StoreError, StoredState};
+use pumice_state::store::{DiskStore, LogHead, Store, StoredState};
 
 /// Beginning of the name of a store in the Kubernetes API.
 const KUBERNETES: &str = "kubernetes:";
@@ -82,23 +82,21 @@ impl StorePlace {
 
     /// Opens the log of this name in the Kubernetes API; the name may have a namespace before it.
     fn open_kubernetes(&self, name: &str) -> Result<Box<dyn Store>, CommandError> {
-        let wrong = |message: String| CommandError::message(format!("error: {message}"));
         let (namespace, name) = name.split_once('/').unwrap_or(("", name));
         let mut settings = StoreSettings::default();
-        settings.kubernetes.namespace = log_namespace(namespace).map_err(wrong)?;
-        settings.kubernetes.name = log_name(name).map_err(wrong)?;
+        settings.kubernetes.namespace = log_namespace(namespace).map_err(CommandError::failed)?;
+        settings.kubernetes.name = log_name(name).map_err(CommandError::failed)?;
         let access = ClusterAccess {
             kubeconfig: self.kubeconfig.clone(),
             context: self.kubernetes_context.clone(),
         };
-        open_kubernetes(&settings, &access, "").map_err(|error| wrong(error.to_string()))
+        open_kubernetes(&settings, &access, "").map_err(CommandError::failed)
     }
 
     fn open_etcd(&self) -> Result<Box<dyn Store>, CommandError> {
-        let wrong = |message: String| CommandError::message(format!("error: {message}"));
         let members: Vec<String> = self.store.split(',').map(str::to_owned).collect();
         let mut settings = EtcdSettings {
-            members: etcd_members(&members).map_err(wrong)?,
+            members: etcd_members(&members).map_err(CommandError::failed)?,
             ca: self.etcd_ca.clone(),
             certificate: self.etcd_certificate.clone(),
             key: self.etcd_key.clone(),
@@ -107,13 +105,13 @@ impl StorePlace {
             ..EtcdSettings::default()
         };
         if let Some(given) = &self.etcd_prefix {
-            settings.prefix = etcd_prefix(given).map_err(wrong)?;
+            settings.prefix = etcd_prefix(given).map_err(CommandError::failed)?;
         }
         let settings = StoreSettings {
             etcd: settings,
             ..StoreSettings::default()
         };
-        open_etcd(&settings, "").map_err(|error| wrong(error.to_string()))
+        open_etcd(&settings, "").map_err(CommandError::failed)
     }
 
     /// Store that is there; its content, which is checked on the way.
@@ -122,18 +120,14 @@ impl StorePlace {
             None => self.open_shared()?,
             Some(folder) => {
                 if !DiskStore::exists(folder) {
-                    let message = format!("error: {}: there is no store", folder.display());
-                    return Err(CommandError::message(message));
+                    return Err(CommandError::file_error(folder, &"there is no store"));
                 }
-                Box::new(DiskStore::open(folder).map_err(|error| store_error(&error))?)
+                Box::new(DiskStore::open(folder).map_err(CommandError::failed)?)
             }
         };
-        let (state, head) = store.load().map_err(|error| store_error(&error))?;
+        let (state, head) = store.load().map_err(CommandError::failed)?;
         if self.folder().is_none() && head == LogHead::default() {
-            return Err(CommandError::message(format!(
-                "error: {}: there is no store",
-                self.store
-            )));
+            return Err(CommandError::failed(format!("{}: there is no store", self.store)));
         }
         Ok(state)
     }
@@ -142,7 +136,7 @@ impl StorePlace {
     fn make(&self) -> Result<Box<dyn Store>, CommandError> {
         let Some(folder) = self.folder() else {
             let mut store = self.open_shared()?;
-            if store.head().map_err(|error| store_error(&error))? != LogHead::default() {
+            if store.head().map_err(CommandError::failed)? != LogHead::default() {
                 let other = if self.store.starts_with(KUBERNETES) {
                     "name"
                 } else {
@@ -159,7 +153,7 @@ impl StorePlace {
                 folder.display()
             )));
         }
-        Ok(Box::new(DiskStore::open(folder).map_err(|error| store_error(&error))?))
+        Ok(Box::new(DiskStore::open(folder).map_err(CommandError::failed)?))
     }
 }
 
@@ -211,7 +205,7 @@ pub(super) fn run(command: &StoreCommand) -> Result<(), CommandError> {
 fn check(args: &CheckArgs) -> Result<(), CommandError> {
     if args.repair && args.place.folder().is_none() {
         let mut store = args.place.open_shared()?;
-        let repaired = store.repair(args.accept_loss).map_err(|error| store_error(&error))?;
+        let repaired = store.repair(args.accept_loss).map_err(CommandError::failed)?;
         for line in repaired {
             output::line(&format!("{}: {line}", args.place.store))?;
         }
@@ -233,22 +227,15 @@ fn counts(state: &StoredState) -> String {
         policy_files,
         sources,
     } = state;
-    let [reservations, released, placements, versions, files, sources] = [
+    format!(
+        "{} reservations, {} ended ones, {} committed placements, {} versions of policies, {} policy files, {} live sources",
         reservations.len(),
         tombstones.len(),
         assumptions.len(),
         policies.len(),
         policy_files.len(),
-        sources.len(),
-    ];
-    format!(
-        "{reservations} reservations, {released} ended ones, {placements} committed placements, {versions} versions of \
-         policies, {files} policy files, {sources} live sources"
+        sources.len()
     )
-}
-
-fn store_error(error: &StoreError) -> CommandError {
-    CommandError::message(format!("error: {error}"))
 }
 
 fn export(args: &ExportArgs) -> Result<(), CommandError> {
@@ -324,8 +311,8 @@ fn import(args: &ImportArgs) -> Result<(), CommandError> {
     let counted = counts(&state);
     store
         .append_to_head(&state.clone().into_writes())
-        .map_err(|error| store_error(&error))?;
-    let stored = store.content().map_err(|error| store_error(&error))?;
+        .map_err(CommandError::failed)?;
+    let stored = store.content().map_err(CommandError::failed)?;
     if stored != state {
         return Err(CommandError::message(format!(
             "error: {}: the store does not hold what {} says; two of its records have one name",

@@ -245,7 +245,23 @@ impl ExportLine {
                 attempt,
                 job_ended,
             })),
-            Self::Placement { .. } => state.assumptions.extend(self.into_placement().map(Arc::new)),
+            Self::Placement {
+                task,
+                uid,
+                node,
+                card,
+                devices,
+                session,
+                source,
+            } => state.assumptions.push(Arc::new(StoredAssumption {
+                task: task.into(),
+                uid: uid.as_str().into(),
+                node: node.into(),
+                card: card.into(),
+                devices,
+                session: session.into(),
+                source: source.into(),
+            })),
             Self::Policy {
                 name,
                 version,
@@ -298,31 +314,6 @@ impl ExportLine {
             confirmed: Duration::from_millis(confirmed_ms),
             lease: Duration::from_millis(lease_ms),
             policy: policy.into(),
-        })
-    }
-
-    /// The record of a committed placement; `None`: the line is another.
-    fn into_placement(self) -> Option<StoredAssumption> {
-        let Self::Placement {
-            task,
-            uid,
-            node,
-            card,
-            devices,
-            session,
-            source,
-        } = self
-        else {
-            return None;
-        };
-        Some(StoredAssumption {
-            task: task.into(),
-            uid: uid.as_str().into(),
-            node: node.into(),
-            card: card.into(),
-            devices,
-            session: session.into(),
-            source: source.into(),
         })
     }
 }
