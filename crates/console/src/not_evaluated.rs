@@ -28,6 +28,11 @@ pub struct UnevaluatedSet(BTreeMap<(usize, String, String), UnevaluatedRow>);
 /// Subjects in the order of lists; others follow.
 const SUBJECTS: [&str; 3] = ["policy", "task", "nodes"];
 
+fn key(subject: &str, name: &str) -> (usize, String, String) {
+    let rank = SUBJECTS.iter().position(|known| *known == subject);
+    (rank.unwrap_or(SUBJECTS.len()), subject.to_owned(), name.to_owned())
+}
+
 impl UnevaluatedSet {
     /// Adds the constraints of a result for `tasks` equal tasks. Numbers of tasks are added. Several results may share
     /// nodes, so the largest number of nodes is used.
@@ -39,9 +44,7 @@ impl UnevaluatedSet {
                 count,
                 effect,
             } = constraint.clone();
-            let rank = SUBJECTS.iter().position(|known| *known == subject);
-            let key = (rank.unwrap_or(SUBJECTS.len()), subject.clone(), name.clone());
-            let row = self.0.entry(key).or_insert_with(|| UnevaluatedRow {
+            let row = self.0.entry(key(&subject, &name)).or_insert_with(|| UnevaluatedRow {
                 subject: subject.clone(),
                 name,
                 count: 0,
@@ -87,9 +90,10 @@ impl UnevaluatedSet {
 
     /// Adds a constraint of one of several runs over the same records: the largest number is used.
     pub fn add_widest(&mut self, row: &UnevaluatedRow) {
-        let rank = SUBJECTS.iter().position(|known| *known == row.subject);
-        let key = (rank.unwrap_or(SUBJECTS.len()), row.subject.clone(), row.name.clone());
-        let own = self.0.entry(key).or_insert_with(|| row.clone());
+        let own = self
+            .0
+            .entry(key(&row.subject, &row.name))
+            .or_insert_with(|| row.clone());
         own.count = own.count.max(row.count);
     }
 

@@ -103,11 +103,12 @@ pub struct MetricsPage(Vec<MetricSample>);
 impl MetricsPage {
     /// Reads the page at an address; the error is a sentence.
     pub async fn fetch(address: &MetricsAddress) -> Result<Self, String> {
-        let url = &address.url;
-        let page = tokio::time::timeout(FETCH_TIMEOUT, http_get(address)).await;
-        page.unwrap_or_else(|_| Err("no answer in time".to_owned()))
-            .map(|text| MetricsPage::parse(&text))
-            .map_err(|error| format!("{url}: {error}"))
+        let get = |path: &str| Request::get(if path == "/" { "/metrics" } else { path }).body(String::new());
+        match http_call(address, get).await {
+            Ok((StatusCode::OK, page)) => Ok(MetricsPage::parse(&page)),
+            Ok((status, _)) => Err(format!("{}: HTTP status {}", address.url, status.as_u16())),
+            Err(error) => Err(format!("{}: {error}", address.url)),
+        }
     }
 
     /// Reads OpenMetrics text. Lines without a sample are left out.
@@ -128,34 +129,28 @@ impl MetricsPage {
     }
 }
 
-async fn http_get(address: &MetricsAddress) -> Result<String, String> {
-    let page = |uri: &Uri| {
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        Request::get(if path == "/" { "/metrics" } else { path }).body(String::new())
-    };
-    let (status, page) = http_call(address, page).await?;
-    if status == StatusCode::OK {
-        Ok(page)
-    } else {
-        Err(format!("HTTP status {}", status.as_u16()))
-    }
-}
-
 /// Status and body of the response to a request with a body of JSON; the error is a sentence.
 pub async fn http_post(address: &MetricsAddress, body: String, header: (&str, &str)) -> Result<(u16, String), String> {
-    let post = |uri: &Uri| {
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let post = |path: &str| {
         let request = Request::post(path).header(CONTENT_TYPE, "application/json");
         request.header(header.0, header.1).body(body)
     };
-    let called = tokio::time::timeout(FETCH_TIMEOUT, http_call(address, post)).await;
-    let (status, text) = called.unwrap_or_else(|_| Err("no answer in time".to_owned()))?;
+    let (status, text) = http_call(address, post).await?;
     Ok((status.as_u16(), text))
 }
 
+/// Status and body of the response to the request for a path, if it comes in time.
 async fn http_call(
     address: &MetricsAddress,
-    request: impl FnOnce(&Uri) -> Result<Request<String>, hyper::http::Error>,
+    request: impl FnOnce(&str) -> Result<Request<String>, hyper::http::Error>,
+) -> Result<(StatusCode, String), String> {
+    let called = tokio::time::timeout(FETCH_TIMEOUT, http_call_untimed(address, request)).await;
+    called.unwrap_or_else(|_| Err("no answer in time".to_owned()))
+}
+
+async fn http_call_untimed(
+    address: &MetricsAddress,
+    request: impl FnOnce(&str) -> Result<Request<String>, hyper::http::Error>,
 ) -> Result<(StatusCode, String), String> {
     let url = if address.url.contains("://") {
         address.url.clone()
@@ -170,7 +165,8 @@ async fn http_call(
     let host = authority.host().trim_matches(['[', ']']);
     let port = authority.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
     let stream = TcpStream::connect((host, port)).await.map_err(|error| said(&error))?;
-    let mut request = request(&url).map_err(|error| said(&error))?;
+    let path = url.path_and_query().map_or("/", |path| path.as_str());
+    let mut request = request(path).map_err(|error| said(&error))?;
     let header = |text: &str| text.parse::<HeaderValue>().map_err(|error| error.to_string());
     request.headers_mut().insert(HOST, header(authority.as_str())?);
     if scheme == "http" {
