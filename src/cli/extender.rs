@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 
+use pumice_console::args::value_name;
 use pumice_console::scrape::{MetricsArgs, http_post};
 use pumice_console::{ClientArgs, CommandError, OutputFormat, files, output};
 use pumice_protocol::visible_text;
@@ -49,16 +50,6 @@ enum ExtenderVerb {
     Preempt,
 }
 
-impl ExtenderVerb {
-    fn name(self) -> &'static str {
-        match self {
-            ExtenderVerb::Filter => "filter",
-            ExtenderVerb::Prioritize => "prioritize",
-            ExtenderVerb::Preempt => "preempt",
-        }
-    }
-}
-
 /// Runs a command about extender protocols.
 ///
 /// # Errors
@@ -66,7 +57,7 @@ impl ExtenderVerb {
 pub(super) async fn run(command: ExtenderCommand) -> Result<(), CommandError> {
     let ExtenderCommand::Check(args) = command;
     let body = files::read_text(&args.body)?;
-    let path = format!("/kube-scheduler/policy/{}/{}", args.policy, args.verb.name());
+    let path = format!("/kube-scheduler/policy/{}/{}", args.policy, value_name(&args.verb));
     let address = args.metrics.beside(&args.client, &path)?;
     let url = address.url();
     let (status, response) = http_post(&address, body, DRY_RUN)

@@ -4,7 +4,6 @@ use clap::Args;
 
 use super::local_services::ProgramServices;
 use pumice_console::node_query::{self, QueryArgs};
-use pumice_console::not_evaluated::{self, UnevaluatedSet};
 use pumice_console::{ClientArgs, CommandError, OutputFormat, output, remedies, unknown_name};
 use pumice_protocol::v1 as pb;
 
@@ -39,37 +38,26 @@ pub(super) async fn run(args: FilterArgs) -> Result<(), CommandError> {
         ..pb::FilterRequest::default()
     };
     let mut target = args.query.connect(&args.client, &ProgramServices).await?;
-    let reply = match target.connection.decisions.filter(request).await {
-        Ok(reply) => reply.into_inner(),
-        Err(status) => return Err(unknown_name::with_suggestion(&mut target.connection, status.into()).await),
-    };
+    let reply = target
+        .connection
+        .decisions
+        .filter(request)
+        .await
+        .map_err(CommandError::from);
+    let reply = unknown_name::suggest(&mut target.connection, reply).await?.into_inner();
     if args.client.output == OutputFormat::Json {
-        output::json("FilterResponse", &reply)?;
+        output::json(&reply)?;
     }
-    let mut outcome = Ok(());
-    let mut without_node = Vec::new();
-    let mut unevaluated = UnevaluatedSet::default();
-    unevaluated.add_metadata(reply.metadata.as_ref());
-    let items = reply.result.unwrap_or_default().items;
-    for (tasks, item) in node_query::group_equal(tasks.iter().zip(items)) {
-        let title = node_query::tasks_title(&tasks);
-        unevaluated.add(&item.not_evaluated, u32::try_from(tasks.len()).unwrap_or(u32::MAX));
-        if let Err(failure) = node_query::check_item(&title, item.problem.as_ref(), &item.warnings) {
-            outcome = Err(unknown_name::with_suggestion(&mut target.connection, failure).await);
-            continue;
-        }
-        if args.client.output == OutputFormat::Table {
-            show(&title, &item, args.all)?;
-        }
-        if item.fit_count == 0 {
-            without_node.push((title, tasks));
-        }
-    }
-    if args.client.output == OutputFormat::Table {
-        not_evaluated::print(&unevaluated.rows())?;
-    }
-    outcome?;
-    node_query::require_nodes(&mut target.connection, &without_node).await
+    let items = tasks.iter().zip(reply.result.unwrap_or_default().items);
+    let show = |title: &str, item: &pb::FilterItem| show(title, item, args.all);
+    node_query::show_items(
+        &mut target.connection,
+        args.client.output,
+        reply.metadata.as_ref(),
+        items,
+        show,
+    )
+    .await
 }
 
 fn show(title: &str, item: &pb::FilterItem, all: bool) -> Result<(), CommandError> {
@@ -91,7 +79,7 @@ fn show(title: &str, item: &pb::FilterItem, all: bool) -> Result<(), CommandErro
         };
         output::paragraph(&format!("passed: {passed}{rest}"))?;
     }
-    if let Some(table) = node_query::rejection_table(item) {
+    if let Some(table) = node_query::blocker_table(&item.rejections) {
         output::table(&table)?;
     }
     if item.fit_count == 0 {

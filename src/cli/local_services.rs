@@ -1,13 +1,13 @@
 //! The services of this program, for commands that evaluate files.
 
+use std::path::PathBuf;
+
 use crate::app::{self, InProcessServer};
 use crate::config::ServerConfig;
 use crate::limits::EdgeLimits;
 use crate::server::convert::inline;
 use crate::server::convert::reader::ReadOptions;
-use pumice_console::{
-    CommandError, ListeningServer, LocalServer, LocalServices, ServeStore, ServedServer, StartingServer,
-};
+use pumice_console::{CommandError, ListeningServer, LocalServer, LocalServices, ServedServer, StartingServer};
 use pumice_engine::model::{ClusterState, LabelKinds};
 use pumice_engine::plugins::REGISTRY;
 use pumice_engine::policy::Compatibility;
@@ -25,7 +25,7 @@ impl ProgramServices {
     pub(super) async fn start_keeping(self, labels: LabelKinds) -> Result<LocalServer, CommandError> {
         let server = InProcessServer::start_keeping(labels)
             .await
-            .map_err(|error| CommandError::message(format!("error: {error}")))?;
+            .map_err(CommandError::failed)?;
         let connection = server.connection.clone();
         // The closure holds the whole server, which drains when it is dropped.
         Ok(LocalServer::new(connection, move || {
@@ -40,14 +40,13 @@ impl LocalServices for ProgramServices {
         Box::pin(self.start_keeping(LabelKinds::ALL))
     }
 
-    fn serve(&self, store: ServeStore) -> ListeningServer {
+    fn serve(&self, data_dir: Option<PathBuf>) -> ListeningServer {
         Box::pin(async move {
             let config = ServerConfig {
-                data_dir: store.data_dir,
+                data_dir,
                 ..ServerConfig::on_free_ports()
             };
-            let failed = |error: app::ServeError| CommandError::message(format!("error: {error}"));
-            let bound = app::bind(config).await.map_err(failed)?;
+            let bound = app::bind(config).await.map_err(CommandError::failed)?;
             let address = format!("http://{}", bound.grpc_address());
             let (alive, ended) = tokio::sync::oneshot::channel::<()>();
             pumice_state::tasks::spawn(bound.run(async {

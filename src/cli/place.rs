@@ -15,7 +15,6 @@ use pumice_console::{
     ClientArgs, CommandError, OutputFormat, args, import_files, node_query, remedies, task, unknown_name,
 };
 use pumice_diagnosis::capacity::shape::GangShape;
-use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -79,7 +78,9 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
     let (job, groups) = match (&args.shape, &args.file) {
         (Some(text), _) => {
             let shape = GangShape::parse(text)?.constrained(args.constraints.constraints());
-            of_shape(&args, &shape)
+            let job = args.queue.as_ref().map(|queue| shape.job(SHAPE_JOB, queue));
+            let count = shape.pods.saturating_mul(args.count);
+            (job, vec![shape.group(count, args.card.as_deref())])
         }
         (None, Some(file)) => {
             let read = imported.insert(import_files::read_for_query(
@@ -115,10 +116,7 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
             .await?;
     }
     let outcome = query(&args, request, &groups, &mut target.connection).await;
-    match outcome {
-        Ok(()) => Ok(()),
-        Err(failure) => Err(unknown_name::with_suggestion(&mut target.connection, failure).await),
-    }
+    unknown_name::suggest(&mut target.connection, outcome).await
 }
 
 async fn query(
@@ -129,7 +127,7 @@ async fn query(
 ) -> Result<(), CommandError> {
     let reply = connection.decisions.place(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
-        output::json("PlaceResponse", &reply)?;
+        output::json(&reply)?;
     }
     let mut unevaluated = UnevaluatedSet::default();
     unevaluated.add_metadata(reply.metadata.as_ref());
@@ -151,28 +149,6 @@ async fn query(
         output::count(result.placed_count as usize, "task"),
         result.min_count
     )))
-}
-
-/// Hypothetical job of a shape, in the queue of the arguments, and its pods.
-fn of_shape(args: &PlaceArgs, shape: &GangShape) -> (Option<pb::Job>, Vec<pb::TaskGroup>) {
-    let mut pod = shape.pod.clone();
-    if let Some(card) = &args.card {
-        pod.annotations.insert(CARD_NAME_ANNOTATION.to_owned(), card.clone());
-    }
-    let count = shape.pods.saturating_mul(args.count);
-    let job = args.queue.as_ref().map(|queue| pb::Job {
-        name: SHAPE_JOB.to_owned(),
-        queue: queue.clone(),
-        min_member: i32::try_from(shape.pods).unwrap_or(i32::MAX),
-        phase: pb::JobPhase::Inqueue.into(),
-        ..pb::Job::default()
-    });
-    let group = pb::TaskGroup {
-        task: Some(pod),
-        count: Some(count),
-        ..pb::TaskGroup::default()
-    };
-    (job, vec![group])
 }
 
 /// Job of a file, if the file has it, and its pods, equal ones together.

@@ -7,8 +7,7 @@ use tonic::Code;
 
 use super::local_services::ProgramServices;
 use super::{policy_check, policy_diff};
-use pumice_console::output::{self, TextTable};
-use pumice_console::{ClientArgs, CommandError, OutputFormat, files, pages};
+use pumice_console::{ClientArgs, CommandError, OutputFormat, files, listings, output};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
@@ -142,11 +141,8 @@ async fn push(args: PushPolicyArgs) -> Result<(), CommandError> {
     let mut connection = args.client.connect().await?;
     let before = stored_version(&mut connection, &request.name, 0).await?;
     let reply = connection.policies.reload_policy(request).await?.into_inner();
-    if args.client.output == OutputFormat::Json {
-        return output::json("ReloadPolicyResponse", &reply);
-    }
     let tried = args.dry_run.then(|| args.file.display().to_string());
-    print_change(&mut connection, before, reply, tried).await
+    print_change(&mut connection, before, reply, tried, args.client.output).await
 }
 
 async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
@@ -159,11 +155,8 @@ async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
     let mut connection = args.client.connect().await?;
     let before = stored_version(&mut connection, &request.name, 0).await?;
     let reply = connection.policies.rollback_policy(request).await?.into_inner();
-    if args.client.output == OutputFormat::Json {
-        return output::json("ReloadPolicyResponse", &reply);
-    }
     let tried = args.dry_run.then(|| "the earlier version".to_owned());
-    print_change(&mut connection, before, reply, tried).await
+    print_change(&mut connection, before, reply, tried, args.client.output).await
 }
 
 /// Prints the sources that have to send their records again.
@@ -202,7 +195,11 @@ async fn print_change(
     mut before: Option<pb::GetPolicyResponse>,
     reply: pb::ReloadPolicyResponse,
     dry_run: Option<String>,
+    format: OutputFormat,
 ) -> Result<(), CommandError> {
+    if format == OutputFormat::Json {
+        return output::json(&reply);
+    }
     output::durability(reply.durability())?;
     note_awaited_sources(&reply.awaited_sources);
     let (policy, report) = (reply.policy.unwrap_or_default(), reply.report.unwrap_or_default());
@@ -252,7 +249,7 @@ async fn delete(args: DeletePolicyArgs) -> Result<(), CommandError> {
     let mut connection = args.client.connect().await?;
     let reply = connection.policies.delete_policy(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
-        return output::json("DeletePolicyResponse", &reply);
+        return output::json(&reply);
     }
     let durability = reply.durability();
     let deleted = reply.deleted.unwrap_or_default();
@@ -275,7 +272,7 @@ async fn get(args: GetPolicyArgs) -> Result<(), CommandError> {
     let mut connection = args.client.connect().await?;
     let reply = connection.policies.get_policy(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
-        return output::json("GetPolicyResponse", &reply);
+        return output::json(&reply);
     }
     let policy = reply.policy.unwrap_or_default();
     let hash = policy.hash.get(..12).unwrap_or(&policy.hash);
@@ -295,37 +292,26 @@ async fn get(args: GetPolicyArgs) -> Result<(), CommandError> {
 
 async fn history(args: PolicyHistoryArgs) -> Result<(), CommandError> {
     let mut connection = args.client.connect().await?;
-    let policies = pages::all(async |page_token| {
-        let request = pb::ListPoliciesRequest {
-            name: args.name.clone(),
-            page_token,
-            ..pb::ListPoliciesRequest::default()
-        };
-        let page = connection.policies.list_policies(request).await?.into_inner();
-        Ok((page.policies, page.next_page_token))
-    });
-    let all = pb::ListPoliciesResponse {
-        policies: policies.await?,
-        ..pb::ListPoliciesResponse::default()
+    let request = pb::ListPoliciesRequest {
+        name: args.name,
+        ..pb::ListPoliciesRequest::default()
     };
-    if args.client.output == OutputFormat::Json {
-        return output::json("ListPoliciesResponse", &all);
-    }
-    let mut table = TextTable::new(["POLICY", "VERSION", "HASH", "ACTIVE", "ACCEPTED", "FROM"]);
-    for policy in &all.policies {
-        table.row([
-            policy.name.clone(),
-            policy.version.to_string(),
-            policy.hash.get(..12).unwrap_or(&policy.hash).to_owned(),
-            if policy.active { "yes" } else { "" }.to_owned(),
-            policy.accept_time.map(|time| time.to_string()).unwrap_or_default(),
-            match policy.caller.as_str() {
-                caller if policy.origin.starts_with("rollback:") && !caller.is_empty() => {
-                    format!("{} by {caller}", policy.origin)
-                }
-                _ => policy.origin.clone(),
-            },
-        ]);
-    }
-    output::table(&table)
+    let head = ["POLICY", "VERSION", "HASH", "ACTIVE", "ACCEPTED", "FROM"];
+    listings::show(&mut connection, request, args.client.output, &head, version_cells, None).await
+}
+
+fn version_cells(policy: pb::Policy) -> [String; 6] {
+    let origin = if policy.origin.starts_with("rollback:") && !policy.caller.is_empty() {
+        format!("{} by {}", policy.origin, policy.caller)
+    } else {
+        policy.origin
+    };
+    [
+        policy.name,
+        policy.version.to_string(),
+        policy.hash.get(..12).unwrap_or(&policy.hash).to_owned(),
+        if policy.active { "yes" } else { "" }.to_owned(),
+        policy.accept_time.map(|time| time.to_string()).unwrap_or_default(),
+        origin,
+    ]
 }

@@ -7,8 +7,7 @@ use serde::Serialize;
 
 use pumice_console::{CommandError, OutputFormat, files, output};
 use pumice_engine::policy::{
-    Compatibility, CompileOptions, Diagnostic, DiagnosticReport, Severity, UnservedPlugin, YamlLimits, compile,
-    unserved_effect,
+    CompileOptions, Diagnostic, DiagnosticReport, Severity, UnservedPlugin, compile, unserved_effect,
 };
 
 /// Arguments of `pumice policy check`.
@@ -68,12 +67,15 @@ struct CheckedPlugin<'r> {
 pub(super) fn run(args: &CheckPolicyArgs) -> Result<(), CommandError> {
     let text = files::read_text(&args.file)?;
     let file = args.file.display().to_string();
-    let report = compile_report(&text, args.strict);
+    let options = CompileOptions {
+        strict: args.strict,
+        ..CompileOptions::default()
+    };
+    let report = compile(&text, &options).map_or_else(|report| report, |compiled| compiled.report);
     match args.output {
         OutputFormat::Table => print_table(&file, &report),
         OutputFormat::Json => {
-            let json = serde_json::to_string_pretty(&check_report(file, &report));
-            output::line(&json.map_err(|error| CommandError::message(format!("error: {error}")))?)?;
+            output::report(&check_report(file, &report))?;
             CommandError::require_same(!report.has_errors())
         }
     }
@@ -161,17 +163,5 @@ impl<'r> From<&'r UnservedPlugin> for CheckedPlugin<'r> {
             known_upstream: *known_upstream,
             did_you_mean: did_you_mean.as_deref(),
         }
-    }
-}
-
-fn compile_report(text: &str, strict: bool) -> DiagnosticReport {
-    let options = CompileOptions {
-        limits: YamlLimits::default(),
-        compatibility: Compatibility::default(),
-        strict,
-    };
-    match compile(text, &options) {
-        Ok(compiled) => compiled.report,
-        Err(report) => report,
     }
 }

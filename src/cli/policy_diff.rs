@@ -245,10 +245,10 @@ pub(super) fn show_change(
     let before = ComparedPolicy::stored(before);
     let after = ComparedPolicy {
         title: after_title,
-        effective: policy.effective_document.clone(),
-        loaded: without_compatibility(&policy.loaded_document),
-        report: report.clone(),
-        compatibility: compatibility_of(&policy.effective_document),
+        ..ComparedPolicy::stored(pb::GetPolicyResponse {
+            policy: Some(policy.clone()),
+            report: Some(report.clone()),
+        })
     };
     let shown: Vec<pb::Diagnostic> = diagnostics_only_in(report, &before.report)
         .into_iter()

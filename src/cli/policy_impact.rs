@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::local_services::ProgramServices;
 use super::policy_jobs::{self, JobImpactRow};
 use pumice_console::output::{self, TextTable};
-use pumice_console::{CommandError, full_sync};
+use pumice_console::{CommandError, full_sync, policy_args};
 use pumice_console::{LocalServer, LocalServices as _};
 use pumice_diagnosis::explain::task_classes::group_equal_tasks;
 use pumice_protocol::v1 as pb;
@@ -79,7 +79,7 @@ pub(super) async fn compute_impact(
     let jobs = policy_jobs::waiting_jobs(cluster, tasks);
     let kinds = group_equal_tasks(tasks, false);
     let firsts: Vec<&pb::Task> = kinds.iter().filter_map(|kind| kind.tasks.first()).collect();
-    let (mut decided, mut of_jobs) = (Vec::new(), Vec::new());
+    let mut decided = Vec::new();
     for ((name, document), cluster) in POLICY_NAMES.into_iter().zip(documents).zip(clusters) {
         let known: BTreeMap<&str, &pb::Task> = cluster.tasks.iter().map(|task| (task.name.as_str(), task)).collect();
         let own = |task: &&pb::Task| {
@@ -99,22 +99,19 @@ pub(super) async fn compute_impact(
         };
         local.connection.policies.reload_policy(request).await?;
         let against = latest_ref(name, profile);
-        of_jobs.push(policy_jobs::decide_jobs(&mut local, against.clone(), &jobs).await?);
-        decided.push(decide_tasks(&mut local, against, asked).await?);
+        let of_jobs = policy_jobs::decide_jobs(&mut local, against.clone(), &jobs).await?;
+        decided.push((decide_tasks(&mut local, against, asked).await?, of_jobs));
     }
+    let mut decided = decided.into_iter();
+    let (before, jobs_before) = decided.next().unwrap_or_default();
+    let (after, jobs_after) = decided.next().unwrap_or_default();
     let mut effect = PolicyImpact {
         tasks: tasks.len(),
         tasks_changed: 0,
         changed_classes: Vec::new(),
         jobs: jobs.len(),
-        changed_jobs: Vec::new(),
+        changed_jobs: policy_jobs::changed_jobs(&jobs, jobs_before, jobs_after),
     };
-    let mut of_jobs = of_jobs.into_iter();
-    if let (Some(before), Some(after)) = (of_jobs.next(), of_jobs.next()) {
-        effect.changed_jobs = policy_jobs::changed_jobs(&jobs, before, after);
-    }
-    let mut decided = decided.into_iter();
-    let (before, after) = (decided.next().unwrap_or_default(), decided.next().unwrap_or_default());
     for ((kind, before), after) in kinds.iter().zip(before).zip(after) {
         let best = |decision: &PolicyDecision| decision.best_nodes.first().map(|best| best.node.clone());
         if best(&before) == best(&after) && before.fit_count == after.fit_count && before.problem == after.problem {
@@ -138,10 +135,7 @@ fn latest_ref(policy: &str, profile: &str) -> pb::EvaluationRef {
         profile: profile.to_owned(),
         ..pb::LatestRef::default()
     };
-    pb::EvaluationRef {
-        target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
-        ..pb::EvaluationRef::default()
-    }
+    policy_args::against(snapshot)
 }
 
 async fn decide_tasks(

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::policy_cycles::{self, JobDifference};
 use super::policy_diff::{ComparedCluster, ComparedPolicy};
+use pumice_console::cluster_record::ClusterRecord;
 use pumice_console::{CommandError, output};
 use pumice_engine::policy::{Compatibility, ReleaseChange};
 use pumice_protocol::v1 as pb;
@@ -14,26 +15,17 @@ use pumice_simulation::policy_test::{WitnessFile, record_fields, without_field};
 /// Most trials by which one case is made smaller.
 const MAX_TRIALS: usize = 2_000;
 
+/// Kind and name of a record.
+type WitnessRecord = (&'static str, String);
+
 /// Case that is made smaller: two policies, and the change that tells them apart.
 struct Witness<'w> {
     policies: [&'w ComparedPolicy; 2],
     change: &'static ReleaseChange,
-    /// Records by their kind and name.
-    left: Vec<(RecordList, String)>,
+    left: Vec<WitnessRecord>,
     /// Cluster as each policy reads it, and as the former reads it with the change.
     clusters: [pb::Cluster; 3],
     trials: usize,
-}
-
-/// List of records of a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum RecordList {
-    Job,
-    Task,
-    Node,
-    Queue,
-    Namespace,
-    PriorityClass,
 }
 
 /// Writes a file of cases for each change that alone makes a job end differently.
@@ -58,7 +50,7 @@ pub(super) fn write(
         let mut witness = Witness {
             policies,
             change,
-            left: names(&clusters[1]),
+            left: record_keys(&clusters[1]),
             clusters,
             trials: 0,
         };
@@ -71,41 +63,33 @@ pub(super) fn write(
     Ok(())
 }
 
-fn names(cluster: &pb::Cluster) -> Vec<(RecordList, String)> {
-    let mut names = Vec::new();
-    names.extend(cluster.jobs.iter().map(|own| (RecordList::Job, own.name.clone())));
-    names.extend(cluster.tasks.iter().map(|own| (RecordList::Task, own.name.clone())));
-    names.extend(cluster.nodes.iter().map(|own| (RecordList::Node, own.name.clone())));
-    names.extend(cluster.queues.iter().map(|own| (RecordList::Queue, own.name.clone())));
-    names.extend(
-        cluster
-            .namespaces
-            .iter()
-            .map(|own| (RecordList::Namespace, own.name.clone())),
-    );
-    let classes = cluster.priority_classes.iter();
-    names.extend(classes.map(|own| (RecordList::PriorityClass, own.name.clone())));
-    names
+fn record_keys(cluster: &pb::Cluster) -> Vec<WitnessRecord> {
+    fn add<R: ClusterRecord>(cluster: &pb::Cluster, keys: &mut Vec<WitnessRecord>) {
+        let records = R::list(cluster).iter();
+        keys.extend(records.map(|record| (R::KIND, record.name().to_owned())));
+    }
+    let mut keys = Vec::new();
+    add::<pb::Job>(cluster, &mut keys);
+    add::<pb::Task>(cluster, &mut keys);
+    add::<pb::Node>(cluster, &mut keys);
+    add::<pb::Queue>(cluster, &mut keys);
+    add::<pb::Namespace>(cluster, &mut keys);
+    add::<pb::PriorityClass>(cluster, &mut keys);
+    keys
 }
 
-fn keep(cluster: &pb::Cluster, left: &[(RecordList, String)]) -> pb::Cluster {
-    let left: BTreeSet<(RecordList, &str)> = left.iter().map(|(list, name)| (*list, name.as_str())).collect();
+fn keep(cluster: &pb::Cluster, left: &[WitnessRecord]) -> pb::Cluster {
+    fn retain<R: ClusterRecord>(cluster: &mut pb::Cluster, left: &BTreeSet<(&str, &str)>) {
+        R::list_mut(cluster).retain(|record| left.contains(&(R::KIND, record.name())));
+    }
+    let left: BTreeSet<(&str, &str)> = left.iter().map(|(kind, name)| (*kind, name.as_str())).collect();
     let mut cluster = cluster.clone();
-    cluster.jobs.retain(|own| left.contains(&(RecordList::Job, &own.name)));
-    cluster
-        .tasks
-        .retain(|own| left.contains(&(RecordList::Task, &own.name)));
-    cluster
-        .nodes
-        .retain(|own| left.contains(&(RecordList::Node, &own.name)));
-    cluster
-        .queues
-        .retain(|own| left.contains(&(RecordList::Queue, &own.name)));
-    cluster
-        .namespaces
-        .retain(|own| left.contains(&(RecordList::Namespace, &own.name)));
-    let is_left = |own: &pb::PriorityClass| left.contains(&(RecordList::PriorityClass, &own.name));
-    cluster.priority_classes.retain(is_left);
+    retain::<pb::Job>(&mut cluster, &left);
+    retain::<pb::Task>(&mut cluster, &left);
+    retain::<pb::Node>(&mut cluster, &left);
+    retain::<pb::Queue>(&mut cluster, &left);
+    retain::<pb::Namespace>(&mut cluster, &left);
+    retain::<pb::PriorityClass>(&mut cluster, &left);
     cluster
 }
 

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use prost::Message as _;
 use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, ReflectMessage as _, Value};
 use serde::Serialize;
 
-use pumice_console::CommandError;
-use pumice_console::schema;
-use pumice_console::{output, pages};
+use pumice_console::cluster_record::ClusterRecord;
+use pumice_console::listings::RecordListing;
+use pumice_console::{CommandError, listings, output, schema};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
@@ -17,34 +16,20 @@ const ATTEMPTS: usize = 5;
 /// Kinds of records, in the order in which they are shown.
 pub(super) const KINDS: [&str; 5] = ["node", "queue", "job", "task", "namespace"];
 
+/// Position of a record's kind in [`KINDS`], and its name.
+pub(super) type RecordKey = (usize, String);
+
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClusterRecords {
     pub(super) cluster: pb::Cluster,
-    /// The owner of each record, by kind and name.
-    pub(super) sources: BTreeMap<(&'static str, String), String>,
-    /// Refused records with their first problem, by kind and name.
-    pub(super) invalid: BTreeMap<(&'static str, String), String>,
+    /// The owner of each record.
+    pub(super) sources: BTreeMap<RecordKey, String>,
+    /// Refused records with their first problem.
+    invalid: BTreeMap<RecordKey, String>,
     /// Revision of the first page.
     pub(super) revision: Option<pb::Revision>,
     /// True if the state changed between the pages in every attempt.
-    pub(super) inconsistent: bool,
-}
-
-/// Reads all pages of one listing, and collects their revisions.
-macro_rules! list {
-    ($connection:expr, $evaluation_ref:expr, $call:ident, $request:ident, $records:ident, $revisions:expr) => {
-        pages::all(async |token| {
-            let request = pb::$request {
-                against: $evaluation_ref.clone(),
-                page: Some(pages::large(token)),
-                ..pb::$request::default()
-            };
-            let page = $connection.state.$call(request).await?.into_inner();
-            $revisions.extend(page.metadata.and_then(|metadata| metadata.revision));
-            Ok((page.$records, page.next_page_token))
-        })
-        .await?
-    };
+    inconsistent: bool,
 }
 
 impl ClusterRecords {
@@ -61,90 +46,68 @@ impl ClusterRecords {
     }
 
     async fn read_once(connection: &mut ClientConnection) -> Result<Self, CommandError> {
-        let against: Option<pb::EvaluationRef> = None;
-        let mut revisions: Vec<pb::Revision> = Vec::new();
-        let nodes = list!(connection, against, list_nodes, ListNodesRequest, nodes, revisions);
-        let queues = list!(connection, against, list_queues, ListQueuesRequest, queues, revisions);
-        let jobs = list!(connection, against, list_jobs, ListJobsRequest, jobs, revisions);
-        let tasks = list!(connection, against, list_tasks, ListTasksRequest, tasks, revisions);
-        let namespaces = list!(
-            connection,
-            against,
-            list_namespaces,
-            ListNamespacesRequest,
-            namespaces,
-            revisions
-        );
-        let mut records = ClusterRecords {
-            revision: revisions.first().copied(),
-            inconsistent: revisions.windows(2).any(|pair| pair.first() != pair.last()),
-            ..ClusterRecords::default()
-        };
-        for status in nodes {
-            let name = status.node.as_ref().map(|node| node.name.clone());
-            records.insert_status(("node", name.unwrap_or_default()), status.source, &status.invalid);
-            records.cluster.nodes.extend(status.node);
-        }
-        for status in queues {
-            let name = status.queue.as_ref().map(|queue| queue.name.clone());
-            records.insert_status(("queue", name.unwrap_or_default()), status.source, &status.invalid);
-            records.cluster.queues.extend(status.queue);
-        }
-        for status in jobs {
-            let name = status.job.as_ref().map(|job| job.name.clone());
-            records.insert_status(("job", name.unwrap_or_default()), status.source, &status.invalid);
-            records.cluster.jobs.extend(status.job);
-        }
-        for stored in tasks {
-            let name = stored.task.as_ref().map(|task| task.name.clone());
-            records.insert_status(("task", name.unwrap_or_default()), stored.source, &stored.invalid);
-            records.cluster.tasks.extend(stored.task);
-        }
-        for status in namespaces {
-            let name = status.namespace.as_ref().map(|namespace| namespace.name.clone());
-            records.insert_status(("namespace", name.unwrap_or_default()), status.source, &status.invalid);
-            records.cluster.namespaces.extend(status.namespace);
-        }
+        let mut records = ClusterRecords::default();
+        records.add::<pb::ListNodesRequest>(connection).await?;
+        records.add::<pb::ListQueuesRequest>(connection).await?;
+        records.add::<pb::ListJobsRequest>(connection).await?;
+        records.add::<pb::ListTasksRequest>(connection).await?;
+        records.add::<pb::ListNamespacesRequest>(connection).await?;
         Ok(records)
     }
 
-    fn insert_status(&mut self, key: (&'static str, String), source: String, invalid: &[pb::Problem]) {
-        if let Some(problem) = invalid.first() {
-            self.invalid.insert(key.clone(), output::problem(problem));
+    /// Adds all pages of one listing.
+    async fn add<L: RecordListing>(&mut self, connection: &mut ClientConnection) -> Result<(), CommandError> {
+        for mut page in listings::pages(connection, L::new(None, Vec::new())).await? {
+            if let Some(revision) = L::metadata(&page).and_then(|metadata| metadata.revision) {
+                self.inconsistent |= *self.revision.get_or_insert(revision) != revision;
+            }
+            for row in std::mem::take(L::rows(&mut page)) {
+                let (Some(record), source, invalid) = L::parts(row) else {
+                    continue;
+                };
+                let key = (kind_of::<L::Record>(), record.name().to_owned());
+                if let Some(problem) = invalid.first() {
+                    self.invalid.insert(key.clone(), output::problem(problem));
+                }
+                self.sources.insert(key, source);
+                L::Record::list_mut(&mut self.cluster).push(record);
+            }
         }
-        self.sources.insert(key, source);
+        Ok(())
     }
 
-    /// Fields of every record by path, by kind and name of the record.
-    pub(super) fn fields(&self) -> Result<BTreeMap<(usize, String), RecordFields>, CommandError> {
+    /// Fields of every record by path.
+    pub(super) fn fields(&self) -> Result<BTreeMap<RecordKey, RecordFields>, CommandError> {
         let mut all = BTreeMap::new();
-        let cluster = &self.cluster;
-        let kinds = ["Node", "Queue", "Job", "Task", "Namespace"];
-        let [node, queue, job, task, namespace] = kinds.map(schema::message);
-        let (node, queue, job, task, namespace) = (node?, queue?, job?, task?, namespace?);
-        for one in &cluster.nodes {
-            all.insert((0, one.name.clone()), fields(&node, &one.encode_to_vec())?);
-        }
-        for one in &cluster.queues {
-            all.insert((1, one.name.clone()), fields(&queue, &one.encode_to_vec())?);
-        }
-        for one in &cluster.jobs {
-            all.insert((2, one.name.clone()), fields(&job, &one.encode_to_vec())?);
-        }
-        for one in &cluster.tasks {
-            all.insert((3, one.name.clone()), fields(&task, &one.encode_to_vec())?);
-        }
-        for one in &cluster.namespaces {
-            all.insert((4, one.name.clone()), fields(&namespace, &one.encode_to_vec())?);
-        }
-        for ((kind, name), problem) in &self.invalid {
-            let place = KINDS.iter().position(|own| own == kind).unwrap_or_default();
-            if let Some(fields) = all.get_mut(&(place, name.clone())) {
+        add_fields::<pb::Node>(&self.cluster, &mut all)?;
+        add_fields::<pb::Queue>(&self.cluster, &mut all)?;
+        add_fields::<pb::Job>(&self.cluster, &mut all)?;
+        add_fields::<pb::Task>(&self.cluster, &mut all)?;
+        add_fields::<pb::Namespace>(&self.cluster, &mut all)?;
+        for (key, problem) in &self.invalid {
+            if let Some(fields) = all.get_mut(key) {
                 fields.insert("invalid".to_owned(), problem.clone());
             }
         }
         Ok(all)
     }
+}
+
+/// Position of a kind in [`KINDS`].
+fn kind_of<R: ClusterRecord>() -> usize {
+    KINDS.iter().position(|kind| *kind == R::KIND).unwrap_or_default()
+}
+
+fn add_fields<R: ClusterRecord>(
+    cluster: &pb::Cluster,
+    all: &mut BTreeMap<RecordKey, RecordFields>,
+) -> Result<(), CommandError> {
+    let message = schema::message(R::NAME)?;
+    for record in R::list(cluster) {
+        let key = (kind_of::<R>(), record.name().to_owned());
+        all.insert(key, fields(&message, &record.encode_to_vec())?);
+    }
+    Ok(())
 }
 
 /// Set fields of a record, by path.
@@ -174,14 +137,14 @@ pub(super) struct FieldDiff {
 
 /// Differences between two readings, by kind and name.
 pub(super) fn record_diffs(
-    before: &BTreeMap<(usize, String), RecordFields>,
-    after: &BTreeMap<(usize, String), RecordFields>,
+    before: &BTreeMap<RecordKey, RecordFields>,
+    after: &BTreeMap<RecordKey, RecordFields>,
 ) -> Vec<RecordDiff> {
-    let mut keys: Vec<&(usize, String)> = before.keys().chain(after.keys()).collect();
+    let mut keys: Vec<&RecordKey> = before.keys().chain(after.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
     let none = RecordFields::new();
-    let change = |key: &(usize, String)| {
+    let change = |key: &RecordKey| {
         let (old, new) = (before.get(key), after.get(key));
         let what = match (old, new) {
             (None, _) => "added",

@@ -2,9 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use pumice_console::output::{self, TextTable};
-use pumice_console::{ClientArgs, CommandError, OutputFormat, pages};
-use pumice_protocol::ClientConnection;
+use pumice_console::{ClientArgs, CommandError, OutputFormat, listings, output};
 use pumice_protocol::v1 as pb;
 
 /// Command on reservations.
@@ -50,54 +48,37 @@ pub(super) async fn run(command: ReservationsCommand) -> Result<(), CommandError
     }
 }
 
-async fn fetch_reservations(
-    connection: &mut ClientConnection,
-    queues: &[String],
-) -> Result<pb::ListReservationsResponse, CommandError> {
-    let reservations = pages::all(async |token| {
-        let request = pb::ListReservationsRequest {
-            queues: queues.to_vec(),
-            page: Some(pages::at(token)),
-        };
-        let page = connection.state.list_reservations(request).await?.into_inner();
-        Ok((page.reservations, page.next_page_token))
-    });
-    Ok(pb::ListReservationsResponse {
-        reservations: reservations.await?,
-        ..pb::ListReservationsResponse::default()
-    })
-}
-
 async fn list(args: ListReservationsArgs) -> Result<(), CommandError> {
     let mut connection = args.client.connect().await?;
-    let all = fetch_reservations(&mut connection, &args.queues).await?;
-    if args.client.output == OutputFormat::Json {
-        return output::json("ListReservationsResponse", &all);
-    }
-    let mut table = TextTable::new([
-        "JOB",
-        "QUEUE",
-        "ATTEMPT",
-        "RESERVED",
-        "OUTSTANDING",
-        "CONFIRMED",
-        "EXPIRES",
-    ]);
-    for row in &all.reservations {
-        let expires = row
-            .expire_time
-            .map_or_else(|| "paused".to_owned(), |time| time.to_string());
-        table.row([
-            row.job.clone(),
-            row.queue.clone(),
-            row.attempt.to_string(),
-            amounts(&row.reserved),
-            amounts(&row.outstanding),
-            row.confirm_time.map(|time| time.to_string()).unwrap_or_default(),
-            expires,
-        ]);
-    }
-    output::table(&table)
+    let request = pb::ListReservationsRequest {
+        queues: args.queues,
+        ..pb::ListReservationsRequest::default()
+    };
+    listings::show(&mut connection, request, args.client.output, &HEAD, cells, None).await
+}
+
+/// Columns of the list of reservations.
+const HEAD: [&str; 7] = [
+    "JOB",
+    "QUEUE",
+    "ATTEMPT",
+    "RESERVED",
+    "OUTSTANDING",
+    "CONFIRMED",
+    "EXPIRES",
+];
+
+fn cells(row: pb::Reservation) -> [String; 7] {
+    [
+        row.job,
+        row.queue,
+        row.attempt.to_string(),
+        amounts(&row.reserved),
+        amounts(&row.outstanding),
+        row.confirm_time.map(|time| time.to_string()).unwrap_or_default(),
+        row.expire_time
+            .map_or_else(|| "paused".to_owned(), |time| time.to_string()),
+    ]
 }
 
 async fn release(args: ReleaseReservationArgs) -> Result<(), CommandError> {
@@ -105,17 +86,10 @@ async fn release(args: ReleaseReservationArgs) -> Result<(), CommandError> {
     let attempt = if let Some(attempt) = args.attempt {
         attempt
     } else {
-        let all = fetch_reservations(&mut connection, &[]).await?;
-        let listed = all.reservations.into_iter().find(|row| row.job == args.job);
-        match listed {
-            Some(row) => row.attempt,
-            None => {
-                return Err(CommandError::message(format!(
-                    "error: job `{}` has no reservation",
-                    args.job
-                )));
-            }
-        }
+        let all = listings::rows(&mut connection, pb::ListReservationsRequest::default()).await?;
+        let listed = all.into_iter().find(|row| row.job == args.job);
+        let missing = || CommandError::message(format!("error: job `{}` has no reservation", args.job));
+        listed.ok_or_else(missing)?.attempt
     };
     let request = pb::ReleaseReservationRequest {
         job: args.job.clone(),
@@ -124,7 +98,7 @@ async fn release(args: ReleaseReservationArgs) -> Result<(), CommandError> {
     };
     let reply = connection.state.release_reservation(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
-        return output::json("ReleaseReservationResponse", &reply);
+        return output::json(&reply);
     }
     output::line(&match &reply.reservation {
         Some(row) => format!(

@@ -2,8 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use pumice_console::output::{self, TextTable};
-use pumice_console::{ClientArgs, CommandError, OutputFormat, pages};
+use pumice_console::{ClientArgs, CommandError, OutputFormat, listings, output};
 use pumice_protocol::v1 as pb;
 
 /// Arguments of `pumice sessions`.
@@ -43,57 +42,45 @@ pub(super) async fn run(args: SessionsArgs) -> Result<(), CommandError> {
 
 async fn list(client: ClientArgs) -> Result<(), CommandError> {
     let mut connection = client.connect().await?;
-    let sessions = pages::all(async |token| {
-        let request = pb::ListSessionsRequest {
-            page: Some(pages::at(token)),
-        };
-        let page = connection.decisions.list_sessions(request).await?.into_inner();
-        Ok((page.sessions, page.next_page_token))
-    });
-    let all = pb::ListSessionsResponse {
-        sessions: sessions.await?,
-        ..pb::ListSessionsResponse::default()
-    };
-    if client.output == OutputFormat::Json {
-        return output::json("ListSessionsResponse", &all);
-    }
-    let mut table = TextTable::new([
-        "SESSION",
-        "SOURCE",
-        "AGE",
-        "IDLE",
-        "LEASE LEFT",
-        "CHANGES",
-        "SAVEPOINTS",
-        "POLICY",
-        "REVISION",
-    ]);
-    for session in &all.sessions {
-        let policy = match session.policy_version {
-            0 => session.policy.clone(),
+    let request = pb::ListSessionsRequest::default();
+    listings::show(&mut connection, request, client.output, &HEAD, cells, Some("session")).await
+}
+
+/// Columns of the list of sessions.
+const HEAD: [&str; 9] = [
+    "SESSION",
+    "SOURCE",
+    "AGE",
+    "IDLE",
+    "LEASE LEFT",
+    "CHANGES",
+    "SAVEPOINTS",
+    "POLICY",
+    "REVISION",
+];
+
+fn cells(session: pb::SessionStatus) -> [String; 9] {
+    [
+        session.session,
+        session.source,
+        seconds(session.age),
+        if session.requests_in_progress > 0 {
+            format!("{} under way", session.requests_in_progress)
+        } else {
+            seconds(session.idle)
+        },
+        seconds(session.lease_left),
+        session.changes.to_string(),
+        session.savepoints.to_string(),
+        match session.policy_version {
+            0 => session.policy,
             version => format!("{}@{version}", session.policy),
-        };
-        table.row([
-            session.session.clone(),
-            session.source.clone(),
-            seconds(session.age),
-            if session.requests_in_progress > 0 {
-                format!("{} under way", session.requests_in_progress)
-            } else {
-                seconds(session.idle)
-            },
-            seconds(session.lease_left),
-            session.changes.to_string(),
-            session.savepoints.to_string(),
-            policy,
-            session
-                .revision
-                .map(|revision| revision.number.to_string())
-                .unwrap_or_default(),
-        ]);
-    }
-    output::table(&table)?;
-    output::line(&output::count(all.sessions.len(), "session"))
+        },
+        session
+            .revision
+            .map(|revision| revision.number.to_string())
+            .unwrap_or_default(),
+    ]
 }
 
 fn seconds(time: Option<prost_types::Duration>) -> String {
@@ -108,7 +95,7 @@ async fn close(args: CloseSessionArgs) -> Result<(), CommandError> {
     };
     let reply = connection.decisions.close_session(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
-        return output::json("CloseSessionResponse", &reply);
+        return output::json(&reply);
     }
     output::line(&format!(
         "session {}: closed after {}",

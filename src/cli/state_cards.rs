@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::local_services::ProgramServices;
 use pumice_console::output::{self, TextTable};
-use pumice_console::{CommandError, OutputFormat, state_check};
+use pumice_console::{CommandError, OutputFormat, listings, state_check};
 use pumice_engine::cards::NodeCards;
 use pumice_engine::policy::{Compatibility, suggestion};
 use pumice_protocol::ClientConnection;
@@ -42,7 +42,7 @@ pub(super) async fn show(
     names: &[String],
     format: OutputFormat,
 ) -> Result<(), CommandError> {
-    let nodes = state_check::list_nodes(connection).await?;
+    let nodes = listings::rows(connection, pb::ListNodesRequest::default()).await?;
     let (mut rows, warnings) = count_cards(&nodes);
     let known: Vec<String> = rows.iter().map(|row| row.card.clone()).collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -55,8 +55,7 @@ pub(super) async fn show(
     }
     let warnings = state_check::group(&warnings);
     if format == OutputFormat::Json {
-        let list = serde_json::to_string_pretty(&CardList { cards: rows, warnings });
-        return output::line(&list.map_err(|error| CommandError::message(format!("error: {error}")))?);
+        return output::report(&CardList { cards: rows, warnings });
     }
     for warning in &warnings {
         output::note(&warning.line());

@@ -34,7 +34,7 @@ pub(super) async fn run(args: ForgetSourceArgs) -> Result<(), CommandError> {
     };
     let reply = connection.state.forget_source(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
-        return output::json("ForgetSourceResponse", &reply);
+        return output::json(&reply);
     }
     let count = |number: u64, thing| output::count(usize::try_from(number).unwrap_or(usize::MAX), thing);
     output::line(&format!(
@@ -59,7 +59,7 @@ async fn forget_resource(
     };
     let reply = connection.state.forget_resource(request).await?.into_inner();
     if format == OutputFormat::Json {
-        return output::json("ForgetResourceResponse", &reply);
+        return output::json(&reply);
     }
     let revision = reply.revision.map_or(0, |revision| revision.number);
     output::line(&format!("resource {resource}: forgotten; gone at revision {revision}"))

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::local_services::ProgramServices;
 use pumice_console::args::amount_rules_parser;
+use pumice_console::cluster_record::record_counts;
 use pumice_console::full_sync::{LoadOutcome, pod_release, send_full_sync_with};
 use pumice_console::import_files::{ImportedFiles, ReleaseFiles};
 use pumice_console::{ClientArgs, CommandError, OutputFormat, output, state_check};
@@ -61,7 +62,7 @@ pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
         state_check::report(&warnings);
         return Err(nothing_loaded(&unread.lines, &args.source));
     }
-    let counts = record_counts(&cluster);
+    let counts = record_counts(&cluster, true);
     state_check::drop_known(&mut connection, Some(&args.source), &mut warnings, &ProgramServices).await?;
     if args.strict {
         state_check::report(&warnings);
@@ -69,7 +70,7 @@ pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
     }
     let loaded = send_full_sync_with(&mut connection, &args.source, cluster, unreadable, Some(release)).await?;
     if args.client.output == OutputFormat::Json {
-        let mut outcome = output::json_value("BatchOutcome", &loaded.outcome)?;
+        let mut outcome = output::json_value(&loaded.outcome)?;
         if let Some(outcome) = outcome.as_object_mut() {
             outcome.insert("loadWarnings".to_owned(), json!(state_check::group(&warnings)));
         }
@@ -149,20 +150,4 @@ fn load_rejected(unread: &UnreadObjects, loaded: &LoadOutcome, source: &str) -> 
         output::count(all.len(), "record")
     ));
     CommandError::message(lines.join("\n"))
-}
-
-/// Numbers of the records of each kind; namespaces only if there are some.
-pub(super) fn record_counts(cluster: &pb::Cluster) -> String {
-    let counts = [
-        (cluster.nodes.len(), "node"),
-        (cluster.queues.len(), "queue"),
-        (cluster.jobs.len(), "job"),
-        (cluster.tasks.len(), "task"),
-        (cluster.namespaces.len(), "namespace"),
-    ];
-    let shown = counts
-        .into_iter()
-        .filter(|(number, thing)| *number > 0 || *thing != "namespace");
-    let shown: Vec<String> = shown.map(|(number, thing)| output::count(number, thing)).collect();
-    shown.join(", ")
 }

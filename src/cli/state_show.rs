@@ -3,8 +3,10 @@
 use clap::{Args, ValueEnum};
 
 use super::state_cards;
+use pumice_console::cluster_record::ClusterRecord as _;
+use pumice_console::listings::RecordListing;
 use pumice_console::output::{self, TextTable};
-use pumice_console::{ClientArgs, CommandError, OutputFormat, pages};
+use pumice_console::{ClientArgs, CommandError, OutputFormat, listings};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 
@@ -44,36 +46,39 @@ pub(super) async fn run(args: ShowStateArgs) -> Result<(), CommandError> {
     let (names, format) = (args.names, args.client.output);
     match args.kind {
         None => server(&mut connection, format).await,
-        Some(ShownRecords::Nodes) => nodes(&mut connection, names, format).await,
-        Some(ShownRecords::Queues) => queues(&mut connection, names, format).await,
-        Some(ShownRecords::Jobs) => jobs(&mut connection, names, format).await,
-        Some(ShownRecords::Tasks) => tasks(&mut connection, names, format).await,
-        Some(ShownRecords::Namespaces) => namespaces(&mut connection, names, format).await,
+        Some(ShownRecords::Nodes) => {
+            let head = ["NODE", "SOURCE", "STATE", "USED / ALLOCATABLE"];
+            show::<pb::ListNodesRequest, _>(&mut connection, names, format, &head, node_cells).await
+        }
+        Some(ShownRecords::Queues) => {
+            show::<pb::ListQueuesRequest, _>(&mut connection, names, format, &QUEUE_HEAD, queue_cells).await
+        }
+        Some(ShownRecords::Jobs) => {
+            let head = ["JOB", "SOURCE", "QUEUE", "PHASE", "MIN MEMBER", "ALLOCATED"];
+            show::<pb::ListJobsRequest, _>(&mut connection, names, format, &head, job_cells).await
+        }
+        Some(ShownRecords::Tasks) => {
+            let head = ["TASK", "SOURCE", "JOB", "STATUS", "NODE", "REQUESTS"];
+            show::<pb::ListTasksRequest, _>(&mut connection, names, format, &head, task_cells).await
+        }
+        Some(ShownRecords::Namespaces) => {
+            let head = ["NAMESPACE", "SOURCE", "LABELS"];
+            show::<pb::ListNamespacesRequest, _>(&mut connection, names, format, &head, namespace_cells).await
+        }
         Some(ShownRecords::Cards) => state_cards::show(&mut connection, &names, format).await,
     }
 }
 
-/// Reads all pages of a list into one response. The other fields of the response come from the first page.
-macro_rules! all_pages {
-    ($connection:expr, $call:ident, $request:ident, $records:ident, $names:expr) => {{
-        let mut first = None;
-        let records = pages::all(async |token| {
-            let request = pb::$request {
-                names: $names.clone(),
-                page: Some(pages::at(token)),
-                ..pb::$request::default()
-            };
-            let mut page = $connection.state.$call(request).await?.into_inner();
-            let next = std::mem::take(&mut page.next_page_token);
-            let records = std::mem::take(&mut page.$records);
-            first.get_or_insert(page);
-            Ok((records, next))
-        });
-        let records = records.await?;
-        let mut all = first.unwrap_or_default();
-        all.$records = records;
-        all
-    }};
+/// Prints records and their number.
+async fn show<L: RecordListing, const COLUMNS: usize>(
+    connection: &mut ClientConnection,
+    names: Vec<String>,
+    format: OutputFormat,
+    head: &[&str],
+    cells: fn(L::Row) -> [String; COLUMNS],
+) -> Result<(), CommandError> {
+    let request = L::new(None, names);
+    listings::show(connection, request, format, head, cells, Some(L::Record::KIND)).await
 }
 
 /// Kind of a store, and the reason why it cannot be written, if it cannot.
@@ -93,13 +98,9 @@ fn store_words(store: &pb::StoreStatus) -> String {
 }
 
 async fn server(connection: &mut ClientConnection, format: OutputFormat) -> Result<(), CommandError> {
-    let info = connection
-        .state
-        .get_server_info(pb::GetServerInfoRequest {})
-        .await?
-        .into_inner();
+    let info = listings::server_info(connection).await?;
     if format == OutputFormat::Json {
-        return output::json("GetServerInfoResponse", &info);
+        return output::json(&info);
     }
     let revision = info.revision.map_or(0, |revision| revision.number);
     let slots = info.node_table.map_or(0, |table| table.length);
@@ -146,49 +147,24 @@ fn synced_word(source: &pb::SourceStatus) -> &'static str {
     }
 }
 
-async fn nodes(
-    connection: &mut ClientConnection,
-    names: Vec<String>,
-    format: OutputFormat,
-) -> Result<(), CommandError> {
-    let reply = all_pages!(connection, list_nodes, ListNodesRequest, nodes, names);
-    if format == OutputFormat::Json {
-        return output::json("ListNodesResponse", &reply);
-    }
-    let mut table = TextTable::new(["NODE", "SOURCE", "STATE", "USED / ALLOCATABLE"]);
-    for status in &reply.nodes {
-        let node = status.node.clone().unwrap_or_default();
-        table.row([
-            node.name.clone(),
-            status.source.clone(),
-            node_state(status),
-            node_usage(&node, status),
-        ]);
-    }
-    output::table(&table)?;
-    output::line(&output::count(reply.nodes.len(), "node"))
+fn node_cells(status: pb::NodeStatus) -> [String; 4] {
+    let node = status.node.clone().unwrap_or_default();
+    let (state, usage) = (node_state(&node, &status), node_usage(&node, &status));
+    [node.name, status.source, state, usage]
 }
 
-fn node_state(status: &pb::NodeStatus) -> String {
-    let mut words = Vec::new();
-    let node = status.node.clone().unwrap_or_default();
-    words.push(
-        if node.ready.unwrap_or(true) {
-            "ready"
-        } else {
-            "not ready"
-        }
-        .to_owned(),
-    );
+fn node_state(node: &pb::Node, status: &pb::NodeStatus) -> String {
+    let ready = if node.ready.unwrap_or(true) {
+        "ready"
+    } else {
+        "not ready"
+    };
+    let mut words = vec![ready.to_owned()];
     if node.unschedulable {
         words.push("unschedulable".to_owned());
     }
-    words.extend(
-        status
-            .invalid
-            .iter()
-            .map(|problem| format!("invalid: {}", output::problem(problem))),
-    );
+    let problems = status.invalid.iter();
+    words.extend(problems.map(|problem| format!("invalid: {}", output::problem(problem))));
     words.join("\n")
 }
 
@@ -212,120 +188,61 @@ fn node_usage(node: &pb::Node, status: &pb::NodeStatus) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-async fn queues(
-    connection: &mut ClientConnection,
-    names: Vec<String>,
-    format: OutputFormat,
-) -> Result<(), CommandError> {
-    let reply = all_pages!(connection, list_queues, ListQueuesRequest, queues, names);
-    if format == OutputFormat::Json {
-        return output::json("ListQueuesResponse", &reply);
-    }
-    let mut table = TextTable::new([
-        "QUEUE",
-        "SOURCE",
-        "STATE",
-        "PARENT",
-        "WEIGHT",
-        "CAPABILITY",
-        "DESERVED",
-        "GUARANTEE",
-    ]);
-    for status in &reply.queues {
-        let queue = status.queue.clone().unwrap_or_default();
-        let state = queue
-            .state()
-            .as_str_name()
-            .trim_start_matches("QUEUE_STATE_")
-            .to_lowercase();
-        table.row([
-            queue.name,
-            status.source.clone(),
-            state,
-            queue.parent,
-            queue.weight.unwrap_or(1).to_string(),
-            amounts(queue.capability.as_ref()),
-            amounts(queue.deserved.as_ref()),
-            amounts(queue.guarantee.as_ref()),
-        ]);
-    }
-    output::table(&table)?;
-    output::line(&output::count(reply.queues.len(), "queue"))
+const QUEUE_HEAD: [&str; 8] = [
+    "QUEUE",
+    "SOURCE",
+    "STATE",
+    "PARENT",
+    "WEIGHT",
+    "CAPABILITY",
+    "DESERVED",
+    "GUARANTEE",
+];
+
+fn queue_cells(status: pb::QueueStatus) -> [String; 8] {
+    let queue = status.queue.unwrap_or_default();
+    let state = lower_case(queue.state().as_str_name(), "QUEUE_STATE_");
+    [
+        queue.name,
+        status.source,
+        state,
+        queue.parent,
+        queue.weight.unwrap_or(1).to_string(),
+        amounts(queue.capability.as_ref()),
+        amounts(queue.deserved.as_ref()),
+        amounts(queue.guarantee.as_ref()),
+    ]
 }
 
-async fn jobs(connection: &mut ClientConnection, names: Vec<String>, format: OutputFormat) -> Result<(), CommandError> {
-    let reply = all_pages!(connection, list_jobs, ListJobsRequest, jobs, names);
-    if format == OutputFormat::Json {
-        return output::json("ListJobsResponse", &reply);
-    }
-    let mut table = TextTable::new(["JOB", "SOURCE", "QUEUE", "PHASE", "MIN MEMBER", "ALLOCATED"]);
-    for status in &reply.jobs {
-        let job = status.job.clone().unwrap_or_default();
-        let phase = job
-            .phase()
-            .as_str_name()
-            .trim_start_matches("JOB_PHASE_")
-            .to_lowercase();
-        let held = status
-            .allocated
-            .iter()
-            .map(|one| format!("{}: {}", one.resource, output::amount(one)));
-        table.row([
-            job.name,
-            status.source.clone(),
-            job.queue,
-            phase,
-            job.min_member.to_string(),
-            held.collect::<Vec<_>>().join("\n"),
-        ]);
-    }
-    output::table(&table)?;
-    output::line(&output::count(reply.jobs.len(), "job"))
+fn job_cells(status: pb::JobStatus) -> [String; 6] {
+    let job = status.job.unwrap_or_default();
+    let phase = lower_case(job.phase().as_str_name(), "JOB_PHASE_");
+    let held = status.allocated.iter();
+    let held: Vec<String> = held
+        .map(|one| format!("{}: {}", one.resource, output::amount(one)))
+        .collect();
+    let least = job.min_member.to_string();
+    [job.name, status.source, job.queue, phase, least, held.join("\n")]
 }
 
-async fn tasks(
-    connection: &mut ClientConnection,
-    names: Vec<String>,
-    format: OutputFormat,
-) -> Result<(), CommandError> {
-    let reply = all_pages!(connection, list_tasks, ListTasksRequest, tasks, names);
-    if format == OutputFormat::Json {
-        return output::json("ListTasksResponse", &reply);
-    }
-    let mut table = TextTable::new(["TASK", "SOURCE", "JOB", "STATUS", "NODE", "REQUESTS"]);
-    for stored in &reply.tasks {
-        let task = stored.task.clone().unwrap_or_default();
-        let status = task
-            .status()
-            .as_str_name()
-            .trim_start_matches("TASK_STATUS_")
-            .to_lowercase();
-        let assumed = if stored.assumed { " (assumed)" } else { "" };
-        let status = format!("{status}{assumed}");
-        let requests = amounts(task.requests.as_ref());
-        table.row([task.name, stored.source.clone(), task.job, status, task.node, requests]);
-    }
-    output::table(&table)?;
-    output::line(&output::count(reply.tasks.len(), "task"))
+fn task_cells(stored: pb::StoredTask) -> [String; 6] {
+    let task = stored.task.unwrap_or_default();
+    let assumed = if stored.assumed { " (assumed)" } else { "" };
+    let status = lower_case(task.status().as_str_name(), "TASK_STATUS_");
+    let requests = amounts(task.requests.as_ref());
+    let status = format!("{status}{assumed}");
+    [task.name, stored.source, task.job, status, task.node, requests]
 }
 
-async fn namespaces(
-    connection: &mut ClientConnection,
-    names: Vec<String>,
-    format: OutputFormat,
-) -> Result<(), CommandError> {
-    let reply = all_pages!(connection, list_namespaces, ListNamespacesRequest, namespaces, names);
-    if format == OutputFormat::Json {
-        return output::json("ListNamespacesResponse", &reply);
-    }
-    let mut table = TextTable::new(["NAMESPACE", "SOURCE", "LABELS"]);
-    for status in &reply.namespaces {
-        let pb::Namespace { name, labels } = status.namespace.clone().unwrap_or_default();
-        let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        table.row([name, status.source.clone(), labels.join("\n")]);
-    }
-    output::table(&table)?;
-    output::line(&output::count(reply.namespaces.len(), "namespace"))
+fn namespace_cells(status: pb::NamespaceStatus) -> [String; 3] {
+    let pb::Namespace { name, labels } = status.namespace.unwrap_or_default();
+    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    [name, status.source, labels.join("\n")]
+}
+
+/// Word of a value, such as `running` of `TASK_STATUS_RUNNING`.
+fn lower_case(name: &str, prefix: &str) -> String {
+    name.trim_start_matches(prefix).to_lowercase()
 }
 
 fn amounts(list: Option<&pb::ResourceList>) -> String {

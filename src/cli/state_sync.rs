@@ -10,10 +10,9 @@ use super::serve::shutdown_signal;
 use crate::config::{KUBERNETES, namespaces};
 use crate::telemetry::{self, CollectorTls, LogFormat, LogOptions};
 use pumice_console::full_sync::{next_epoch, pod_release};
-use pumice_console::{CommandError, CredentialArgs, output};
+use pumice_console::{CommandError, CredentialArgs, listings, output};
 use pumice_live::{ClusterAccess, ClusterCondition, ClusterWatch, WatchOptions};
 use pumice_protocol::ClientConnection;
-use pumice_protocol::v1 as pb;
 
 /// Limit of the server on the silence of a source.
 const SOURCE_STALE: &str = "source_stale_ms";
@@ -47,16 +46,15 @@ pub(super) struct SyncStateArgs {
 /// Feeds the source until a signal stops the command, or another process feeds it.
 pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
     let mut shutdown = Box::pin(shutdown_signal());
-    let said = |error: &dyn std::fmt::Display| CommandError::message(format!("error: {error}"));
     let access = ClusterAccess {
         kubeconfig: args.kubeconfig,
         context: args.context,
     };
-    let namespaces = namespaces(&args.namespaces).map_err(|error| said(&error))?;
+    let namespaces = namespaces(&args.namespaces).map_err(CommandError::failed)?;
     // What is wrong with the credentials shows before anything runs.
     tokio::select! {
         read = access.client() => {
-            read.map_err(|error| said(&error))?;
+            read.map_err(CommandError::failed)?;
         }
         () = &mut shutdown => return Ok(()),
     }
@@ -72,7 +70,7 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
         otlp_service_name: "pumice",
         trace_ratio: 0.0,
     };
-    let traces = telemetry::start_logging(&log).map_err(|error| said(&error))?;
+    let traces = telemetry::start_logging(&log).map_err(CommandError::failed)?;
     let options = WatchOptions {
         source: args.source,
         source_epoch,
@@ -93,17 +91,13 @@ pub(super) async fn run(args: SyncStateArgs) -> Result<(), CommandError> {
             output::note("the source is no longer fed; its records stay until `pumice state forget`");
             Ok(())
         }
-        Some(error) => Err(said(&error)),
+        Some(error) => Err(CommandError::failed(error)),
     }
 }
 
 /// Silence after which the server takes a source for stale.
 async fn stale_time(connection: &mut ClientConnection) -> Result<Duration, CommandError> {
-    let info = connection
-        .state
-        .get_server_info(pb::GetServerInfoRequest {})
-        .await?
-        .into_inner();
+    let info = listings::server_info(connection).await?;
     let limit = info.limits.iter().find(|limit| limit.name == SOURCE_STALE);
     Ok(limit.map_or(Duration::from_mins(1), |limit| {
         Duration::from_millis(limit.value.max(3))

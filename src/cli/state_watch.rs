@@ -8,14 +8,15 @@ use serde_json::json;
 
 use super::local_services::ProgramServices;
 use super::records::{self, ClusterRecords, RecordDiff};
-use super::state_load::record_counts;
 use pumice_console::args::parse_duration;
-use pumice_console::{ClientArgs, CommandError, OutputFormat, args, full_sync, import_files, output, state_check};
+use pumice_console::cluster_record::record_counts;
+use pumice_console::{
+    ClientArgs, CommandError, OutputFormat, args, full_sync, import_files, listings, output, state_check,
+};
 use pumice_engine::model::LabelKinds;
 use pumice_kubernetes::import::AmountRules;
 use pumice_kubernetes::object::missing_queues;
 use pumice_protocol::ClientConnection;
-use pumice_protocol::v1 as pb;
 
 /// Arguments of `pumice state watch`.
 #[derive(Debug, Args)]
@@ -59,7 +60,7 @@ pub(super) async fn watch(args: WatchStateArgs) -> Result<(), CommandError> {
         output::line(&format!(
             "watching from revision {} on, {}",
             number(&seen),
-            record_counts(&seen.cluster)
+            record_counts(&seen.cluster, true)
         ))?;
     }
     let mut warnings = state_check::check_cluster(&seen.cluster, &ProgramServices);
@@ -67,11 +68,7 @@ pub(super) async fn watch(args: WatchStateArgs) -> Result<(), CommandError> {
     let mut reported = 0;
     while args.count.is_none_or(|count| reported < count) {
         tokio::time::sleep(args.interval).await;
-        let info = connection
-            .state
-            .get_server_info(pb::GetServerInfoRequest {})
-            .await?
-            .into_inner();
+        let info = listings::server_info(&mut connection).await?;
         if info.revision == seen.revision {
             continue;
         }
@@ -107,8 +104,7 @@ fn print_change(change: &RecordDiff, revision: u64, format: OutputFormat) -> Res
 /// differences. For example, `1` and `1000m` are equal, and labels that the server does not store are ignored.
 pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
     let mut connection = args.client.connect().await?;
-    let info = connection.state.get_server_info(pb::GetServerInfoRequest {}).await?;
-    let info = info.into_inner();
+    let info = listings::server_info(&mut connection).await?;
     let rules = args.derivation.of_release(full_sync::pod_release_in(&info));
     let mut imported = import_files::read(&args.files, rules)?.checked(&ProgramServices);
     let sources = info.sources;
@@ -134,10 +130,7 @@ pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
     let known = ClusterRecords::read(&mut connection).await?;
     let mut server = known.fields()?;
     if let Some(source) = &args.source {
-        server.retain(|(kind, name), _| {
-            let kind = records::KINDS.get(*kind).copied().unwrap_or_default();
-            known.sources.get(&(kind, name.clone())) == Some(source)
-        });
+        server.retain(|key, _| known.sources.get(key) == Some(source));
     }
     // A server that has no built-in queue differs in nothing that the file says.
     let is_made = |kind: usize, name: &str| {
@@ -158,7 +151,7 @@ pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
     }
     print_differences(&changes)?;
     if changes.is_empty() {
-        output::line(&format!("the same: {}", record_counts(&given.cluster)))?;
+        output::line(&format!("the same: {}", record_counts(&given.cluster, true)))?;
     }
     Ok(changes.is_empty())
 }
@@ -189,11 +182,7 @@ fn print_differences(changes: &[RecordDiff]) -> Result<(), CommandError> {
 
 /// Fails if the server does not have this source; the error lists the known sources.
 async fn require_source(connection: &mut ClientConnection, source: &str) -> Result<(), CommandError> {
-    let info = connection
-        .state
-        .get_server_info(pb::GetServerInfoRequest {})
-        .await?
-        .into_inner();
+    let info = listings::server_info(connection).await?;
     let names = info.sources.into_iter().filter_map(|status| status.position);
     let names: Vec<String> = names.map(|position| position.source).collect();
     if names.iter().any(|name| name == source) {

@@ -17,7 +17,7 @@ pub(super) async fn run(args: WhoAmIArgs) -> Result<(), CommandError> {
     let mut connection = args.client.connect().await?;
     let reply = connection.state.who_am_i(pb::WhoAmIRequest {}).await?.into_inner();
     if args.client.output == OutputFormat::Json {
-        return output::json("WhoAmIResponse", &reply);
+        return output::json(&reply);
     }
     let pb::WhoAmIResponse {
         identity,

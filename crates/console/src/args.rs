@@ -129,6 +129,12 @@ pub fn nonempty_env(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
+/// Name of a value on the command line.
+pub fn value_name(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
 /// Reads `--derivation`.
 pub fn amount_rules_parser() -> impl TypedValueParser<Value = AmountRules> {
     PossibleValuesParser::new(AmountRules::names()).map(|name| AmountRules::from_name(&name).unwrap_or_default())

@@ -2,7 +2,8 @@
 
 use prost::Message as _;
 
-use crate::{CommandError, output};
+use crate::cluster_record::ClusterRecord;
+use crate::{CommandError, listings, output};
 use pumice_engine::model::ErrorCode;
 use pumice_engine::policy::{Compatibility, Release};
 use pumice_kubernetes::object;
@@ -116,8 +117,7 @@ fn titles_of_refused(parts: &[SyncPart], refused: &[pb::Problem], made: &[String
 
 /// Release by whose rules a server wants the requests of pods to be derived.
 pub async fn pod_release(connection: &mut ClientConnection) -> Result<Release, CommandError> {
-    let info = connection.state.get_server_info(pb::GetServerInfoRequest {}).await?;
-    Ok(pod_release_in(info.get_ref()))
+    Ok(pod_release_in(&listings::server_info(connection).await?))
 }
 
 /// The same release, as the server says it; the newest if it does not.
@@ -130,11 +130,7 @@ pub fn pod_release_in(info: &pb::GetServerInfoResponse) -> Release {
 /// Next epoch of this source: one more than the server's last epoch, or 1 for a new source. A load always takes over
 /// the source.
 pub async fn next_epoch(connection: &mut ClientConnection, source: &str) -> Result<u64, CommandError> {
-    let info = connection
-        .state
-        .get_server_info(pb::GetServerInfoRequest {})
-        .await?
-        .into_inner();
+    let info = listings::server_info(connection).await?;
     let positions = info.sources.iter().filter_map(|status| status.position.as_ref());
     let last = positions
         .filter(|position| position.source == source)
@@ -160,14 +156,18 @@ fn record_of_field(parts: &[SyncPart], field: &str) -> Option<String> {
     };
     let at = first_index(rest)?;
     let (list, _) = rest.split_once('[')?;
-    Some(match list {
-        "nodes" => format!("node {}", part.nodes.get(at)?.name),
-        "queues" => format!("queue {}", part.queues.get(at)?.name),
-        "jobs" => format!("job {}", part.jobs.get(at)?.name),
-        "tasks" => format!("task {}", part.tasks.get(at)?.name),
-        "namespaces" => format!("namespace {}", part.namespaces.get(at)?.name),
-        _ => return None,
-    })
+    match list {
+        "nodes" => record_title(&part.nodes, at),
+        "queues" => record_title(&part.queues, at),
+        "jobs" => record_title(&part.jobs, at),
+        "tasks" => record_title(&part.tasks, at),
+        "namespaces" => record_title(&part.namespaces, at),
+        _ => None,
+    }
+}
+
+fn record_title<R: ClusterRecord>(records: &[R], at: usize) -> Option<String> {
+    records.get(at).map(|record| format!("{} {}", R::KIND, record.name()))
 }
 
 /// The number in the first brackets of a field.
@@ -180,21 +180,11 @@ fn first_index(field: &str) -> Option<usize> {
 /// unreadable records last.
 fn split_into_parts(cluster: pb::Cluster, unreadable: Vec<pb::UnreadableRecord>) -> Vec<SyncPart> {
     let mut parts = SyncParts::default();
-    for namespace in cluster.namespaces {
-        parts.part_for(namespace.encoded_len()).put.namespaces.push(namespace);
-    }
-    for node in cluster.nodes {
-        parts.part_for(node.encoded_len()).put.nodes.push(node);
-    }
-    for queue in cluster.queues {
-        parts.part_for(queue.encoded_len()).put.queues.push(queue);
-    }
-    for job in cluster.jobs {
-        parts.part_for(job.encoded_len()).put.jobs.push(job);
-    }
-    for task in cluster.tasks {
-        parts.part_for(task.encoded_len()).put.tasks.push(task);
-    }
+    parts.add(cluster.namespaces);
+    parts.add(cluster.nodes);
+    parts.add(cluster.queues);
+    parts.add(cluster.jobs);
+    parts.add(cluster.tasks);
     for record in unreadable {
         parts.part_for(record.encoded_len()).unreadable.push(record);
     }
@@ -217,6 +207,12 @@ struct SyncParts {
 }
 
 impl SyncParts {
+    fn add<R: ClusterRecord>(&mut self, records: Vec<R>) {
+        for record in records {
+            R::list_mut(&mut self.part_for(record.encoded_len()).put).push(record);
+        }
+    }
+
     /// Part that takes the next record, of this size.
     fn part_for(&mut self, bytes: usize) -> &mut SyncPart {
         // Tag and length of the record are counted generously.

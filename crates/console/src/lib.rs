@@ -8,16 +8,17 @@
 )]
 
 pub mod args;
+pub mod cluster_record;
 pub mod constraint_args;
 mod error;
 pub mod files;
 pub mod full_sync;
 pub mod import_files;
+pub mod listings;
 mod local_services;
 pub mod node_query;
 pub mod not_evaluated;
 pub mod output;
-pub mod pages;
 pub mod pinned_client;
 pub mod policy_args;
 pub mod remedies;
@@ -33,4 +34,4 @@ pub mod what_if;
 
 pub use args::{ClientArgs, ColorMode, CredentialArgs, OutputFormat};
 pub use error::CommandError;
-pub use local_services::{ListeningServer, LocalServer, LocalServices, ServeStore, ServedServer, StartingServer};
+pub use local_services::{ListeningServer, LocalServer, LocalServices, ServedServer, StartingServer};

@@ -18,13 +18,6 @@ pub type StartingServer = Pin<Box<dyn Future<Output = Result<LocalServer, Comman
 /// Future of a server that begins to listen.
 pub type ListeningServer = Pin<Box<dyn Future<Output = Result<ServedServer, CommandError>> + Send>>;
 
-/// Place of the durable state of a server that a command starts.
-#[derive(Debug, Clone, Default)]
-pub struct ServeStore {
-    /// Folder of the state; none: the state is in memory.
-    pub data_dir: Option<PathBuf>,
-}
-
 /// Server of this process on a port of the loopback address; it ends when this is dropped.
 pub struct ServedServer {
     /// Address of its services.
@@ -56,8 +49,8 @@ pub trait LocalServices: fmt::Debug + Sync {
     /// Starts services over an empty state, under the built-in policy and without a socket.
     fn start(&self) -> StartingServer;
 
-    /// Starts a whole server on a free port of the loopback address.
-    fn serve(&self, store: ServeStore) -> ListeningServer;
+    /// Starts a whole server on a free port of the loopback address, with its durable state in a folder, or else in memory.
+    fn serve(&self, data_dir: Option<PathBuf>) -> ListeningServer;
 
     /// Cluster as the services read it for a policy with this compatibility. `None` if they reject one of its records.
     fn read_cluster(&self, cluster: pb::Cluster, compatibility: Compatibility) -> Option<ClusterState>;

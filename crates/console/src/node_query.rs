@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
 
+use crate::not_evaluated::UnevaluatedSet;
 use crate::output::{self, TextTable};
 use crate::policy_args::PolicyArgs;
 use crate::task::TaskArgs;
 use crate::what_if::{QueryTarget, WhatIfArgs};
-use crate::{ClientArgs, CommandError, LocalServices, args, unknown_name};
+use crate::{ClientArgs, CommandError, LocalServices, OutputFormat, args, not_evaluated, unknown_name};
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -93,10 +94,88 @@ impl QueryArgs {
     }
 }
 
+/// Parts that the items of Filter and Score have in common.
+#[derive(Debug)]
+pub struct ItemParts<'i> {
+    /// Problem instead of a result.
+    pub problem: Option<&'i pb::Problem>,
+    /// Warnings about the task.
+    pub warnings: &'i [pb::Problem],
+    /// Constraints that the result does not take into account.
+    pub not_evaluated: &'i [pb::NotEvaluated],
+    /// True if a node passed.
+    pub has_node: bool,
+}
+
+/// Result of Filter or Score about a task.
+pub trait NodeItem: PartialEq {
+    /// Problem, warnings and outcome, without the names of nodes.
+    fn parts(&self) -> ItemParts<'_>;
+}
+
+impl NodeItem for pb::FilterItem {
+    fn parts(&self) -> ItemParts<'_> {
+        ItemParts {
+            problem: self.problem.as_ref(),
+            warnings: &self.warnings,
+            not_evaluated: &self.not_evaluated,
+            has_node: self.fit_count > 0,
+        }
+    }
+}
+
+impl NodeItem for pb::ScoreItem {
+    fn parts(&self) -> ItemParts<'_> {
+        ItemParts {
+            problem: self.problem.as_ref(),
+            warnings: &self.warnings,
+            not_evaluated: &self.not_evaluated,
+            has_node: self.nodes.as_ref().is_some_and(|set| !set.names.is_empty()),
+        }
+    }
+}
+
+/// Prints the items of a response about tasks by `show`, equal ones together and under a title; with `-o json` only their
+/// warnings.
+///
+/// # Errors
+/// An item is a problem, or has no node.
+pub async fn show_items<'t, I: NodeItem>(
+    connection: &mut ClientConnection,
+    output: OutputFormat,
+    metadata: Option<&pb::ResponseMetadata>,
+    items: impl Iterator<Item = (&'t pb::Task, I)>,
+    show: impl Fn(&str, &I) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
+    let is_table = output == OutputFormat::Table;
+    let mut outcome = Ok(());
+    let mut without_node = Vec::new();
+    let mut unevaluated = UnevaluatedSet::default();
+    unevaluated.add_metadata(metadata);
+    for (tasks, item) in group_equal(items) {
+        let title = tasks_title(&tasks);
+        let parts = item.parts();
+        unevaluated.add(parts.not_evaluated, u32::try_from(tasks.len()).unwrap_or(u32::MAX));
+        if let Err(failure) = check_item(&title, parts.problem, parts.warnings) {
+            outcome = Err(unknown_name::with_suggestion(connection, failure).await);
+            continue;
+        }
+        if is_table {
+            show(&title, &item)?;
+        }
+        if !parts.has_node {
+            without_node.push((title, tasks));
+        }
+    }
+    if is_table {
+        not_evaluated::print(&unevaluated.rows())?;
+    }
+    outcome?;
+    require_nodes(connection, &without_node).await
+}
+
 /// Equal items together, in the order of their first, each with its tasks.
-pub fn group_equal<'t, I: PartialEq>(
-    items: impl IntoIterator<Item = (&'t pb::Task, I)>,
-) -> Vec<(Vec<&'t pb::Task>, I)> {
+fn group_equal<'t, I: PartialEq>(items: impl IntoIterator<Item = (&'t pb::Task, I)>) -> Vec<(Vec<&'t pb::Task>, I)> {
     let mut groups: Vec<(Vec<&pb::Task>, I)> = Vec::new();
     for (task, item) in items {
         let alike = |known: &&pb::Task| known.requests == task.requests && known.annotations == task.annotations;
@@ -112,7 +191,7 @@ pub fn group_equal<'t, I: PartialEq>(
 }
 
 /// Title of tasks with equal results.
-pub fn tasks_title(tasks: &[&pb::Task]) -> String {
+fn tasks_title(tasks: &[&pb::Task]) -> String {
     let first = tasks.first().map(|task| task_title(task)).unwrap_or_default();
     match tasks.len() {
         0 | 1 => first,
@@ -121,7 +200,7 @@ pub fn tasks_title(tasks: &[&pb::Task]) -> String {
 }
 
 /// Fails with exit code 1 if some tasks have no node, and names resources that no node of the cluster has.
-pub async fn require_nodes(
+async fn require_nodes(
     connection: &mut ClientConnection,
     without_node: &[(String, Vec<&pb::Task>)],
 ) -> Result<(), CommandError> {
@@ -155,11 +234,6 @@ pub fn task_title(task: &pb::Task) -> String {
     let items = task.requests.iter().flat_map(|list| &list.items);
     let amounts: Vec<String> = items.map(|(name, amount)| format!("{name}: {amount}")).collect();
     format!("a task of {{{}}}", amounts.join(", "))
-}
-
-/// Rejected nodes, one row per reason, with the measurements of some.
-pub fn rejection_table(verdict: &pb::FilterItem) -> Option<TextTable> {
-    blocker_table(&verdict.rejections)
 }
 
 /// Reason of a rejection, in one line.

@@ -4,8 +4,9 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::OnceLock;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use prost::Message;
+use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, SerializeOptions};
+use serde::Serialize;
 
 pub use crate::table::TextTable;
 use pumice_protocol::visible_text;
@@ -137,27 +138,34 @@ pub fn table(rows: &TextTable) -> Result<(), CommandError> {
     write(&format!("{}\n", lines.join("\n")))
 }
 
-/// Writes a reply as protobuf JSON; `name` is its message in `pumice.v1`.
-pub fn json<M: Message>(name: &str, message: &M) -> Result<(), CommandError> {
-    line(&String::from_utf8_lossy(&json_bytes(name, message)?))
+/// Writes the report of a command as JSON.
+pub fn report<T: Serialize>(report: &T) -> Result<(), CommandError> {
+    line(&serde_json::to_string_pretty(report).map_err(CommandError::failed)?)
+}
+
+/// Writes a reply as protobuf JSON.
+pub fn json<M: Message + Name>(message: &M) -> Result<(), CommandError> {
+    line(&String::from_utf8_lossy(&json_bytes(message)?))
 }
 
 /// A reply as protobuf JSON, for a command that adds to it.
-pub fn json_value<M: Message>(name: &str, message: &M) -> Result<serde_json::Value, CommandError> {
-    let read = serde_json::from_slice(&json_bytes(name, message)?);
-    read.map_err(|error| CommandError::message(format!("error: {name} as JSON: {error}")))
+pub fn json_value<M: Message + Name>(message: &M) -> Result<serde_json::Value, CommandError> {
+    serde_json::from_slice(&json_bytes(message)?).map_err(not_json::<M>)
 }
 
-fn json_bytes<M: Message>(name: &str, message: &M) -> Result<Vec<u8>, CommandError> {
-    let broken = |error: &dyn std::fmt::Display| CommandError::message(format!("error: {name} as JSON: {error}"));
-    let mut dynamic = DynamicMessage::new(schema::message(name)?);
-    dynamic.transcode_from(message).map_err(|error| broken(&error))?;
+fn json_bytes<M: Message + Name>(message: &M) -> Result<Vec<u8>, CommandError> {
+    let mut dynamic = DynamicMessage::new(schema::message(M::NAME)?);
+    dynamic.transcode_from(message).map_err(not_json::<M>)?;
     let options = SerializeOptions::new().stringify_64_bit_integers(true);
     let mut serializer = serde_json::Serializer::pretty(Vec::new());
     dynamic
         .serialize_with_options(&mut serializer, &options)
-        .map_err(|error| broken(&error))?;
+        .map_err(not_json::<M>)?;
     Ok(serializer.into_inner())
+}
+
+fn not_json<M: Name>(error: impl std::fmt::Display) -> CommandError {
+    CommandError::message(format!("error: {} as JSON: {error}", M::NAME))
 }
 
 /// Number with at most three digits after the point, without trailing zeros.
@@ -185,15 +193,32 @@ pub fn amount(amount: &pb::Amount) -> String {
     }
 }
 
+/// Amount with its unit, such as `12 cores` and `4Gi`.
+pub fn with_unit(value: f64, unit: &str) -> String {
+    match unit {
+        "" => number(value),
+        "bytes" => bytes(value),
+        "cores" | "cards" if value == 1.0 => format!("1 {}", unit.trim_end_matches('s')),
+        unit => format!("{} {unit}", number(value)),
+    }
+}
+
 /// Measurement of a reason, with its unit.
 pub fn measurement(measurement: &pb::Measurement) -> String {
-    match measurement.unit.as_str() {
-        "" => format!("{} {}", measurement.name, number(measurement.value)),
-        "bytes" => format!("{} {}", measurement.name, bytes(measurement.value)),
-        "cards" | "cores" if measurement.value == 1.0 => {
-            format!("{} 1 {}", measurement.name, measurement.unit.trim_end_matches('s'))
-        }
-        unit => format!("{} {} {unit}", measurement.name, number(measurement.value)),
+    format!(
+        "{} {}",
+        measurement.name,
+        with_unit(measurement.value, &measurement.unit)
+    )
+}
+
+/// Names up to a number, and how many more there are.
+pub fn first_names<S: AsRef<str>>(names: &[S], most: usize) -> String {
+    let first: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
+    let first = first.join(", ");
+    match names.len().saturating_sub(most) {
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }
 
@@ -336,7 +361,9 @@ mod tests {
             }),
             ..pb::ScoreResponse::default()
         };
-        json("ScoreResponse", &reply).unwrap();
-        assert!(json("NoSuchMessage", &reply).is_err());
+        assert_eq!(
+            json_value(&reply).unwrap(),
+            serde_json::json!({ "result": { "items": [{ "totals": [937.5] }] } })
+        );
     }
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use tonic::Code;
 
+use crate::listings::RecordListing;
 use crate::not_evaluated::UnevaluatedSet;
-use crate::{CommandError, pages};
+use crate::policy_args::against;
+use crate::{CommandError, listings};
 use pumice_engine::policy::{CompileOptions, compile};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -46,43 +48,18 @@ pub struct KnownRecords {
     pub namespaces: Vec<pb::Namespace>,
 }
 
-/// Records of all pages of a listing.
-macro_rules! list {
-    ($asker:expr, $call:ident, $request:ident, $records:ident) => {
-        pages::all(async |token| {
-            let request = pb::$request {
-                against: Some($asker.evaluation_ref()),
-                page: Some(pages::large(token)),
-                ..pb::$request::default()
-            };
-            let page = $asker.connection.state.$call(request).await?.into_inner();
-            $asker.metadata = $asker.metadata.take().or(page.metadata);
-            Ok((page.$records, page.next_page_token))
-        })
-        .await?
-    };
-}
-
 impl PinnedClient {
     /// Pins the latest state under a policy. If the server has no free session, queries use no session.
     pub async fn open(mut connection: ClientConnection, snapshot: pb::LatestRef) -> Result<Self, CommandError> {
-        let info = connection
-            .state
-            .get_server_info(pb::GetServerInfoRequest {})
-            .await?
-            .into_inner();
+        let info = listings::server_info(&mut connection).await?;
         let of_family = |family: &str| {
             let plugins = info.plugins.iter();
             let plugins = plugins.filter(|plugin| plugin.extension_points.iter().any(|own| own == family));
             plugins.map(|plugin| plugin.name.clone()).collect()
         };
         let (filters, admitters) = (of_family("filter"), of_family("admit"));
-        let evaluation_ref = pb::evaluation_ref::Target::Latest(snapshot.clone());
         let request = pb::OpenSessionRequest {
-            against: Some(pb::EvaluationRef {
-                target: Some(evaluation_ref),
-                ..pb::EvaluationRef::default()
-            }),
+            against: Some(against(snapshot.clone())),
             ..pb::OpenSessionRequest::default()
         };
         let (session, metadata) = match connection.decisions.open_session(request).await {
@@ -133,37 +110,48 @@ impl PinnedClient {
     }
 
     fn evaluation_ref(&self) -> pb::EvaluationRef {
-        let evaluation_ref = match &self.session {
-            Some(session) => pb::evaluation_ref::Target::Session(pb::SessionRef {
-                id: session.clone(),
-                after: self.applied_changes,
-                ..pb::SessionRef::default()
-            }),
-            None => pb::evaluation_ref::Target::Latest(self.latest.clone()),
+        let Some(session) = &self.session else {
+            return against(self.latest.clone());
+        };
+        let session = pb::SessionRef {
+            id: session.clone(),
+            after: self.applied_changes,
+            ..pb::SessionRef::default()
         };
         pb::EvaluationRef {
-            target: Some(evaluation_ref),
+            target: Some(pb::evaluation_ref::Target::Session(session)),
             ..pb::EvaluationRef::default()
         }
     }
 
     /// Records of the pinned state.
     pub async fn fetch_records(&mut self) -> Result<KnownRecords, CommandError> {
-        let nodes = list!(self, list_nodes, ListNodesRequest, nodes);
-        let queues = list!(self, list_queues, ListQueuesRequest, queues);
-        let jobs = list!(self, list_jobs, ListJobsRequest, jobs);
-        let tasks = list!(self, list_tasks, ListTasksRequest, tasks);
-        let namespaces = list!(self, list_namespaces, ListNamespacesRequest, namespaces);
-        let queue = |status: pb::QueueStatus| Some((status.queue.as_ref()?.name.clone(), status));
-        let job = |status: pb::JobStatus| Some((status.job.as_ref()?.name.clone(), status));
-        let task = |stored: pb::StoredTask| Some((stored.task.as_ref()?.name.clone(), stored));
         Ok(KnownRecords {
-            nodes,
-            queues: queues.into_iter().filter_map(queue).collect(),
-            jobs: jobs.into_iter().filter_map(job).collect(),
-            tasks: tasks.into_iter().filter_map(task).collect(),
-            namespaces: namespaces.into_iter().filter_map(|status| status.namespace).collect(),
+            nodes: self.list::<pb::ListNodesRequest>().await?,
+            queues: self.list_by_name::<pb::ListQueuesRequest>().await?,
+            jobs: self.list_by_name::<pb::ListJobsRequest>().await?,
+            tasks: self.list_by_name::<pb::ListTasksRequest>().await?,
+            namespaces: self.list_namespaces().await?,
         })
+    }
+
+    async fn list_namespaces(&mut self) -> Result<Vec<pb::Namespace>, CommandError> {
+        let rows = self.list::<pb::ListNamespacesRequest>().await?.into_iter();
+        Ok(rows.filter_map(|status| status.namespace).collect())
+    }
+
+    async fn list<L: RecordListing>(&mut self) -> Result<Vec<L::Row>, CommandError> {
+        let request = L::new(Some(self.evaluation_ref()), Vec::new());
+        let mut page = listings::whole(&mut self.connection, request).await?;
+        if self.metadata.is_none() {
+            self.metadata = L::metadata(&page).cloned();
+        }
+        Ok(std::mem::take(L::rows(&mut page)))
+    }
+
+    async fn list_by_name<L: RecordListing>(&mut self) -> Result<BTreeMap<String, L::Row>, CommandError> {
+        let rows = self.list::<L>().await?.into_iter();
+        Ok(rows.filter_map(|row| Some((listings::name::<L>(&row)?, row))).collect())
     }
 
     /// Result of Filter for one task, by the policy's tiers.

@@ -32,9 +32,14 @@ impl PolicyArgs {
 
     /// Evaluation reference to shared state under the policy.
     pub fn evaluation_ref(&self) -> pb::EvaluationRef {
-        pb::EvaluationRef {
-            target: Some(pb::evaluation_ref::Target::Latest(self.latest_ref())),
-            ..pb::EvaluationRef::default()
-        }
+        against(self.latest_ref())
+    }
+}
+
+/// Evaluation reference to shared state.
+pub fn against(latest: pb::LatestRef) -> pb::EvaluationRef {
+    pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Latest(latest)),
+        ..pb::EvaluationRef::default()
     }
 }

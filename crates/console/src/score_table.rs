@@ -28,19 +28,9 @@ pub fn score_table(item: &pb::ScoreItem) -> TextTable {
     }
     let mut table = TextTable::new(head);
     for (names, scores) in rows {
-        table.row(std::iter::once(node_names(&names)).chain(scores));
+        table.row(std::iter::once(output::first_names(&names, NODES_NAMED)).chain(scores));
     }
     table
-}
-
-/// Names of nodes with equal scores: all of a few, else the first ones and the number of the others.
-fn node_names(names: &[&str]) -> String {
-    if names.len() <= NODES_NAMED {
-        return names.join(", ");
-    }
-    let more = names.len().saturating_sub(NODES_NAMED);
-    let first: Vec<&str> = names.iter().take(NODES_NAMED).copied().collect();
-    format!("{} and {more} more", first.join(", "))
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::{CommandError, LocalServices, output, pages};
+use crate::cluster_record::ClusterRecord;
+use crate::listings::RecordListing;
+use crate::{CommandError, LocalServices, listings, output};
 use pumice_engine::actions::PREEMPTABLE;
 use pumice_engine::cards::NodeCards;
 use pumice_engine::model::{ClusterState, ErrorCode};
@@ -160,41 +162,24 @@ pub fn state_of(cluster: &pb::Cluster, services: &dyn LocalServices) -> ClusterS
     if let Some(state) = read(whole.clone()) {
         return state;
     }
-    let alone = |part: pb::Cluster| read(part).is_some();
     let mut usable = whole;
-    usable.nodes.retain(|node| {
-        alone(pb::Cluster {
-            nodes: vec![node.clone()],
-            ..pb::Cluster::default()
-        })
-    });
-    usable.queues.retain(|queue| {
-        alone(pb::Cluster {
-            queues: vec![queue.clone()],
-            ..pb::Cluster::default()
-        })
-    });
-    usable.jobs.retain(|job| {
-        alone(pb::Cluster {
-            jobs: vec![job.clone()],
-            ..pb::Cluster::default()
-        })
-    });
-    usable.tasks.retain(|task| {
-        alone(pb::Cluster {
-            tasks: vec![task.clone()],
-            ..pb::Cluster::default()
-        })
-    });
-    usable.namespaces.retain(|namespace| {
-        alone(pb::Cluster {
-            namespaces: vec![namespace.clone()],
-            ..pb::Cluster::default()
-        })
-    });
+    retain_usable::<pb::Node>(&mut usable, &read);
+    retain_usable::<pb::Queue>(&mut usable, &read);
+    retain_usable::<pb::Job>(&mut usable, &read);
+    retain_usable::<pb::Task>(&mut usable, &read);
+    retain_usable::<pb::Namespace>(&mut usable, &read);
     read(usable)
         .or_else(|| read(pb::Cluster::default()))
         .unwrap_or_else(empty_state)
+}
+
+/// Keeps the records of a kind that the service can read alone.
+fn retain_usable<R: ClusterRecord>(cluster: &mut pb::Cluster, read: impl Fn(pb::Cluster) -> Option<ClusterState>) {
+    R::list_mut(cluster).retain(|record| {
+        let mut alone = pb::Cluster::default();
+        R::list_mut(&mut alone).push(record.clone());
+        read(alone).is_some()
+    });
 }
 
 /// Names and declared annotations of the tasks that have some, each name once.
@@ -302,9 +287,9 @@ pub async fn drop_known(
         let names: Vec<String> = names.into_iter().collect();
         let found = match kind {
             MissingKind::Card => known_cards(connection, own_source, services).await?,
-            MissingKind::Node | MissingKind::Queue | MissingKind::Job => {
-                known_names(connection, own_source, kind, &names).await?
-            }
+            MissingKind::Node => known_names::<pb::ListNodesRequest>(connection, own_source, &names).await?,
+            MissingKind::Queue => known_names::<pb::ListQueuesRequest>(connection, own_source, &names).await?,
+            MissingKind::Job => known_names::<pb::ListJobsRequest>(connection, own_source, &names).await?,
         };
         known.extend(found.into_iter().map(|name| (kind, name)));
     }
@@ -313,48 +298,18 @@ pub async fn drop_known(
 }
 
 /// Names of the server's records from other sources.
-async fn known_names(
+async fn known_names<L: RecordListing>(
     connection: &mut ClientConnection,
     own_source: Option<&str>,
-    kind: MissingKind,
     names: &[String],
 ) -> Result<Vec<String>, CommandError> {
     let mut known = Vec::new();
     for names in names.chunks(NAMES_PER_CALL) {
-        let names = names.to_vec();
-        let found: Vec<(Option<String>, String)> = pages::all(async |token| {
-            let page = Some(pages::large(token));
-            let names = names.clone();
-            let against = None;
-            Ok(match kind {
-                MissingKind::Queue => {
-                    let request = pb::ListQueuesRequest { against, names, page };
-                    let reply = connection.state.list_queues(request).await?.into_inner();
-                    let rows = reply.queues.into_iter();
-                    let rows = rows.map(|row| (row.queue.map(|queue| queue.name), row.source));
-                    (rows.collect(), reply.next_page_token)
-                }
-                MissingKind::Job => {
-                    let request = pb::ListJobsRequest { against, names, page };
-                    let reply = connection.state.list_jobs(request).await?.into_inner();
-                    let rows = reply.jobs.into_iter();
-                    let rows = rows.map(|row| (row.job.map(|job| job.name), row.source));
-                    (rows.collect(), reply.next_page_token)
-                }
-                MissingKind::Node | MissingKind::Card => {
-                    let request = pb::ListNodesRequest { against, names, page };
-                    let reply = connection.state.list_nodes(request).await?.into_inner();
-                    let rows = reply.nodes.into_iter();
-                    let rows = rows.map(|row| (row.node.map(|node| node.name), row.source));
-                    (rows.collect(), reply.next_page_token)
-                }
-            })
-        })
-        .await?;
-        let others = found
-            .into_iter()
-            .filter(|(_, source)| own_source != Some(source.as_str()));
-        known.extend(others.filter_map(|(name, _)| name));
+        for row in listings::rows(connection, L::new(None, names.to_vec())).await? {
+            let (record, source, _) = L::parts(row);
+            let record = record.filter(|_| own_source != Some(source.as_str()));
+            known.extend(record.map(|record| record.name().to_owned()));
+        }
     }
     Ok(known)
 }
@@ -365,26 +320,15 @@ async fn known_cards(
     own_source: Option<&str>,
     services: &dyn LocalServices,
 ) -> Result<Vec<String>, CommandError> {
-    let nodes = list_nodes(connection).await?.into_iter();
+    let nodes = listings::rows(connection, pb::ListNodesRequest::default())
+        .await?
+        .into_iter();
     let nodes = nodes.filter(|status| own_source != Some(status.source.as_str()));
     let cluster = pb::Cluster {
         nodes: nodes.filter_map(|status| status.node).collect(),
         ..pb::Cluster::default()
     };
     Ok(card_names(&state_of(&cluster, services)).into_iter().collect())
-}
-
-/// All nodes of a server, read page by page.
-pub async fn list_nodes(connection: &mut ClientConnection) -> Result<Vec<pb::NodeStatus>, CommandError> {
-    pages::all(async |token| {
-        let request = pb::ListNodesRequest {
-            page: Some(pages::large(token)),
-            ..pb::ListNodesRequest::default()
-        };
-        let page = connection.state.list_nodes(request).await?.into_inner();
-        Ok((page.nodes, page.next_page_token))
-    })
-    .await
 }
 
 /// Warnings with the same mistake, as JSON.
@@ -419,12 +363,8 @@ pub fn group(warnings: &[StateWarning]) -> Vec<WarningGroup> {
 impl WarningGroup {
     /// One line for people.
     pub fn line(&self) -> String {
-        let named: Vec<&str> = self.subjects.iter().take(MAX_NAMED).map(String::as_str).collect();
-        let more = match self.count.saturating_sub(MAX_NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        format!("warning: {}: {}{more} ({})", self.message, named.join(", "), self.code)
+        let subjects = output::first_names(&self.subjects, MAX_NAMED);
+        format!("warning: {}: {subjects} ({})", self.message, self.code)
     }
 }
 

@@ -79,19 +79,12 @@ pub fn pods(file: &Path, counting: AmountRules) -> Result<Vec<pb::Task>, Command
     let mut import = ClusterImport::new(counting);
     import.read(&file.display().to_string(), &files::read_text(file)?)?;
     if let Some(refused) = import.rejected().first() {
-        return Err(CommandError::message(format!(
-            "error: {}: {}: {}",
-            file.display(),
-            refused.object,
-            refused.error
-        )));
+        let problem = format!("{}: {}", refused.object, refused.error);
+        return Err(CommandError::file_error(file, &problem));
     }
     let tasks = import.into_cluster().tasks;
     if tasks.is_empty() {
-        return Err(CommandError::message(format!(
-            "error: {}: no pod in this file",
-            file.display()
-        )));
+        return Err(CommandError::file_error(file, &"no pod in this file"));
     }
     Ok(tasks)
 }

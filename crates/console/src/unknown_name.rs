@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::{CommandError, pages};
+use crate::listings::RecordListing;
+use crate::{CommandError, listings};
 use pumice_engine::policy::suggestion;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -40,7 +41,7 @@ fn unknown_name(message: &str) -> Option<(NameKind, &str)> {
 }
 
 /// Adds a suggestion to an error about an unknown name. Other errors are not changed.
-pub async fn with_suggestion(connection: &mut ClientConnection, failure: CommandError) -> CommandError {
+pub(crate) async fn with_suggestion(connection: &mut ClientConnection, failure: CommandError) -> CommandError {
     let message = failure.to_string();
     if message.contains("hint: ") {
         return failure;
@@ -55,6 +56,14 @@ pub async fn with_suggestion(connection: &mut ClientConnection, failure: Command
     match hint(kind, name, &known) {
         Some(hint) => CommandError::message(format!("{message}\nhint: {hint}")),
         None => failure,
+    }
+}
+
+/// Adds a suggestion to the error of a result, if it is about an unknown name.
+pub async fn suggest<T>(connection: &mut ClientConnection, result: Result<T, CommandError>) -> Result<T, CommandError> {
+    match result {
+        Ok(value) => Ok(value),
+        Err(failure) => Err(with_suggestion(connection, failure).await),
     }
 }
 
@@ -90,34 +99,21 @@ pub fn nearest<'k>(name: &str, known: &'k [String]) -> Option<&'k str> {
     names.into_iter().find(|name| short(name) == meant)
 }
 
-/// Reads the names of all records of a listing.
-macro_rules! record_names {
-    ($connection:expr, $call:ident, $request:ident, $records:ident, $record:ident) => {
-        pages::all(async |token| {
-            let request = pb::$request {
-                page: Some(pages::large(token)),
-                ..pb::$request::default()
-            };
-            let page = $connection.state.$call(request).await?.into_inner();
-            let names = page
-                .$records
-                .into_iter()
-                .filter_map(|status| Some(status.$record?.name));
-            Ok((names.collect(), page.next_page_token))
-        })
-        .await
-    };
+/// Names of all records of a kind.
+async fn record_names<L: RecordListing>(connection: &mut ClientConnection) -> Result<Vec<String>, CommandError> {
+    let rows = listings::rows(connection, L::new(None, Vec::new())).await?;
+    Ok(rows.iter().filter_map(listings::name::<L>).collect())
 }
 
 async fn known_names(connection: &mut ClientConnection, kind: NameKind) -> Result<Vec<String>, CommandError> {
     match kind {
-        NameKind::Queue => record_names!(connection, list_queues, ListQueuesRequest, queues, queue),
-        NameKind::Job => record_names!(connection, list_jobs, ListJobsRequest, jobs, job),
-        NameKind::Task => record_names!(connection, list_tasks, ListTasksRequest, tasks, task),
-        NameKind::Node => record_names!(connection, list_nodes, ListNodesRequest, nodes, node),
-        NameKind::Policy => Ok(server_info(connection).await?.policies),
+        NameKind::Queue => record_names::<pb::ListQueuesRequest>(connection).await,
+        NameKind::Job => record_names::<pb::ListJobsRequest>(connection).await,
+        NameKind::Task => record_names::<pb::ListTasksRequest>(connection).await,
+        NameKind::Node => record_names::<pb::ListNodesRequest>(connection).await,
+        NameKind::Policy => Ok(listings::server_info(connection).await?.policies),
         NameKind::Plugin => {
-            let plugins = server_info(connection).await?.plugins.into_iter();
+            let plugins = listings::server_info(connection).await?.plugins.into_iter();
             Ok(plugins.map(|plugin| plugin.name).collect())
         }
     }
@@ -125,25 +121,12 @@ async fn known_names(connection: &mut ClientConnection, kind: NameKind) -> Resul
 
 /// Resources that some node has, sorted.
 pub async fn node_resources(connection: &mut ClientConnection) -> Result<Vec<String>, CommandError> {
-    let nodes = pages::all(async |token| {
-        let request = pb::ListNodesRequest {
-            page: Some(pages::large(token)),
-            ..pb::ListNodesRequest::default()
-        };
-        let page = connection.state.list_nodes(request).await?.into_inner();
-        Ok((page.nodes, page.next_page_token))
-    });
-    let nodes = nodes.await?;
+    let nodes = listings::rows(connection, pb::ListNodesRequest::default()).await?;
     let lists = nodes
         .iter()
         .filter_map(|status| status.node.as_ref()?.allocatable.as_ref());
     let names: BTreeSet<&String> = lists.flat_map(|list| list.items.keys()).collect();
     Ok(names.into_iter().cloned().collect())
-}
-
-async fn server_info(connection: &mut ClientConnection) -> Result<pb::GetServerInfoResponse, CommandError> {
-    let info = connection.state.get_server_info(pb::GetServerInfoRequest {}).await?;
-    Ok(info.into_inner())
 }
 
 #[cfg(test)]

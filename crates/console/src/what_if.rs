@@ -9,9 +9,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::cluster_record::{ClusterRecord, record_counts};
 use crate::pinned_client::PinnedClient;
 use crate::policy_args::PolicyArgs;
-use crate::{ClientArgs, CommandError, LocalServer, LocalServices, full_sync, import_files, output, pages};
+use crate::{ClientArgs, CommandError, LocalServer, LocalServices, full_sync, import_files, listings, output};
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -68,7 +69,7 @@ impl WhatIfArgs {
         let mut cluster = copy_records(connection, policy).await?;
         output::note(&format!(
             "note: what if: {} laid over the server's records, for this question only",
-            record_counts(&overlay)
+            record_counts(&overlay, false)
         ));
         lay_over(&mut cluster, overlay);
         let copy = start_copy(policy, document, cluster, services).await?;
@@ -131,29 +132,24 @@ async fn copy_records(connection: ClientConnection, policy: &PolicyArgs) -> Resu
 
 /// Names of the jobs with a reservation.
 async fn reserved_jobs(mut connection: ClientConnection) -> Result<BTreeSet<String>, CommandError> {
-    let rows = pages::all(async |token| {
-        let request = pb::ListReservationsRequest {
-            page: Some(pages::large(token)),
-            ..pb::ListReservationsRequest::default()
-        };
-        let page = connection.state.list_reservations(request).await?.into_inner();
-        Ok((page.reservations, page.next_page_token))
-    });
-    Ok(rows.await?.into_iter().map(|row| row.job).collect())
+    let rows = listings::rows(&mut connection, pb::ListReservationsRequest::default()).await?;
+    Ok(rows.into_iter().map(|row| row.job).collect())
 }
 
 /// Replaces each record by the record of the same name in `overlay`, and adds the other records of `overlay`.
-fn lay_over(cluster: &mut pb::Cluster, overlay: pb::Cluster) {
-    fn replace<T>(records: &mut Vec<T>, others: Vec<T>, name: fn(&T) -> &str) {
-        let replaced: BTreeSet<&str> = others.iter().map(name).collect();
-        records.retain(|record| !replaced.contains(name(record)));
+fn lay_over(cluster: &mut pb::Cluster, mut overlay: pb::Cluster) {
+    fn replace<R: ClusterRecord>(cluster: &mut pb::Cluster, overlay: &mut pb::Cluster) {
+        let others = std::mem::take(R::list_mut(overlay));
+        let replaced: BTreeSet<&str> = others.iter().map(R::name).collect();
+        let records = R::list_mut(cluster);
+        records.retain(|record| !replaced.contains(record.name()));
         records.extend(others);
     }
-    replace(&mut cluster.nodes, overlay.nodes, |node| &node.name);
-    replace(&mut cluster.queues, overlay.queues, |queue| &queue.name);
-    replace(&mut cluster.jobs, overlay.jobs, |job| &job.name);
-    replace(&mut cluster.tasks, overlay.tasks, |task| &task.name);
-    replace(&mut cluster.namespaces, overlay.namespaces, |namespace| &namespace.name);
+    replace::<pb::Node>(cluster, &mut overlay);
+    replace::<pb::Queue>(cluster, &mut overlay);
+    replace::<pb::Job>(cluster, &mut overlay);
+    replace::<pb::Task>(cluster, &mut overlay);
+    replace::<pb::Namespace>(cluster, &mut overlay);
 }
 
 async fn start_copy(
@@ -174,19 +170,6 @@ async fn start_copy(
         Some(rejected) => Err(CommandError::message(format!("error: --with: {rejected}"))),
         None => Ok(copy),
     }
-}
-
-fn record_counts(cluster: &pb::Cluster) -> String {
-    let counts = [
-        (cluster.nodes.len(), "node"),
-        (cluster.queues.len(), "queue"),
-        (cluster.jobs.len(), "job"),
-        (cluster.tasks.len(), "task"),
-        (cluster.namespaces.len(), "namespace"),
-    ];
-    let counts = counts.into_iter().filter(|(number, _)| *number > 0);
-    let counts: Vec<String> = counts.map(|(number, thing)| output::count(number, thing)).collect();
-    counts.join(", ")
 }
 
 #[cfg(test)]

@@ -6,3 +6,13 @@
 
 pub mod capacity;
 pub mod explain;
+
+/// Whole number of cards or tasks.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "not below 0, and far below 2^53"
+)]
+fn to_count(number: f64) -> u64 {
+    number.max(0.0) as u64
+}

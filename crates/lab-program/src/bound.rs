@@ -6,9 +6,10 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
+use pumice_console::listings::RecordListing as _;
 use pumice_console::policy_args::PolicyArgs;
 use pumice_console::what_if::WhatIfArgs;
-use pumice_console::{ClientArgs, CommandError, LocalServices, OutputFormat, args, output, pages};
+use pumice_console::{ClientArgs, CommandError, LocalServices, OutputFormat, args, listings, output};
 use pumice_engine::devices::{DeviceTask, FreeDevices, WHOLE_DEVICE};
 use pumice_engine::model::constraints::{DeviceRequest, NodeDevices, PodConstraints};
 use pumice_engine::model::quantity::Quantity;
@@ -32,35 +33,19 @@ pub(crate) struct BoundArgs {
     client: ClientArgs,
 }
 
-/// Records of all pages of a listing.
-macro_rules! list {
-    ($connection:expr, $evaluation_ref:expr, $call:ident, $request:ident, $records:ident) => {
-        pages::all(async |token| {
-            let request = pb::$request {
-                against: Some($evaluation_ref.clone()),
-                page: Some(pages::large(token)),
-                ..pb::$request::default()
-            };
-            let page = $connection.state.$call(request).await?.into_inner();
-            Ok((page.$records, page.next_page_token))
-        })
-        .await?
-    };
-}
-
 /// Prints how much of the devices could be allocated at most.
 pub(crate) async fn run(args: BoundArgs, services: &dyn LocalServices) -> Result<(), CommandError> {
     let mut target = args
         .what_if
         .connect(&args.client, &args.policy, args.derivation, services)
         .await?;
-    let (connection, evaluation_ref) = (&mut target.connection, args.policy.evaluation_ref());
-    let nodes: Vec<pb::NodeStatus> = list!(connection, evaluation_ref, list_nodes, ListNodesRequest, nodes);
-    let tasks: Vec<pb::StoredTask> = list!(connection, evaluation_ref, list_tasks, ListTasksRequest, tasks);
+    let (connection, against) = (&mut target.connection, Some(args.policy.evaluation_ref()));
+    let nodes = listings::rows(connection, pb::ListNodesRequest::new(against.clone(), Vec::new())).await?;
+    let tasks = listings::rows(connection, pb::ListTasksRequest::new(against, Vec::new())).await?;
     let bounds = DeviceBounds::of(&nodes, &tasks)?;
     match args.client.output {
         OutputFormat::Table => bounds.show(),
-        OutputFormat::Json => bounds.json(),
+        OutputFormat::Json => output::report(&bounds),
     }
 }
 
@@ -164,9 +149,8 @@ impl DeviceBounds {
                 now.push(bound_node(&node.devices, node.idle, free));
             }
         }
-        let failed = |error| CommandError::message(format!("error: {error}"));
-        let more = allocation_bound(&now, &waiting).map_err(failed)?;
-        let afresh = allocation_bound(&empty, &all).map_err(failed)?;
+        let more = allocation_bound(&now, &waiting).map_err(CommandError::failed)?;
+        let afresh = allocation_bound(&empty, &all).map_err(CommandError::failed)?;
         Ok(Self {
             nodes: holders.len(),
             devices: holders.values().map(|node| u64::from(node.devices.count)).sum(),
@@ -194,12 +178,6 @@ impl DeviceBounds {
             self.afresh.shapes,
             self.afresh.classes
         ))
-    }
-
-    /// Prints the bounds for programs.
-    fn json(&self) -> Result<(), CommandError> {
-        let text = serde_json::to_string_pretty(self);
-        output::line(&text.map_err(|error| CommandError::message(format!("error: the bounds as JSON: {error}")))?)
     }
 }
 

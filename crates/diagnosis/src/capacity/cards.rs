@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::shape::GangShape;
+use super::shape::{GangShape, listed_amount};
+use crate::to_count;
 use pumice_protocol::v1 as pb;
 
 /// Number of cards of one kind.
@@ -72,12 +73,7 @@ fn pods_beside_cards(node: &pb::NodeStatus, shape: &GangShape) -> f64 {
 
 /// Idle amount of a resource, in whole units.
 fn idle(node: &pb::NodeStatus, record: &pb::Node, name: &str) -> f64 {
-    let allocatable = |list: &Option<pb::ResourceList>| {
-        let text = list.as_ref().and_then(|list| list.items.get(name));
-        let quantity = text.and_then(|text| pumice_engine::model::quantity::Quantity::parse(text).ok());
-        quantity.map_or(0.0, |quantity| quantity.approx_f64())
-    };
-    allocatable(&record.allocatable) + allocatable(&record.oversubscription)
+    listed_amount(record.allocatable.as_ref(), name) + listed_amount(record.oversubscription.as_ref(), name)
         - whole_units(name, amount_value(&node.used, name))
 }
 
@@ -93,13 +89,4 @@ fn whole_units(name: &str, value: f64) -> f64 {
 fn amount_value(amounts: &[pb::Amount], name: &str) -> f64 {
     let found = amounts.iter().find(|amount| amount.resource == name);
     found.map_or(0.0, |amount| amount.value)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "numbers of cards, not below 0"
-)]
-fn to_count(cards: f64) -> u64 {
-    cards.max(0.0) as u64
 }

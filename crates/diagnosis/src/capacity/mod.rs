@@ -11,13 +11,13 @@ use std::path::PathBuf;
 use clap::Args;
 
 use pumice_console::constraint_args::ConstraintArgs;
+use pumice_console::listings::RecordListing as _;
 use pumice_console::not_evaluated::UnevaluatedSet;
 use pumice_console::policy_args::PolicyArgs;
 use pumice_console::what_if::WhatIfArgs;
 use pumice_console::{
-    ClientArgs, CommandError, LocalServices, OutputFormat, args, node_query, pages, task, unknown_name,
+    ClientArgs, CommandError, LocalServices, OutputFormat, args, listings, node_query, output, task, unknown_name,
 };
-use pumice_engine::cards::CARD_NAME_ANNOTATION;
 use pumice_kubernetes::import::AmountRules;
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -69,22 +69,6 @@ pub struct CapacityArgs {
     client: ClientArgs,
 }
 
-/// Records of all pages of a listing.
-macro_rules! list {
-    ($connection:expr, $evaluation_ref:expr, $call:ident, $request:ident, $records:ident) => {
-        pages::all(async |token| {
-            let request = pb::$request {
-                against: Some($evaluation_ref.clone()),
-                page: Some(pages::large(token)),
-                ..pb::$request::default()
-            };
-            let page = $connection.state.$call(request).await?.into_inner();
-            Ok((page.$records, page.next_page_token))
-        })
-        .await?
-    };
-}
-
 /// Runs the command. Nothing that fits anywhere: exit code 1.
 pub async fn run(args: CapacityArgs, services: &dyn LocalServices) -> Result<(), CommandError> {
     let shape = match (&args.shape, &args.file) {
@@ -99,13 +83,11 @@ pub async fn run(args: CapacityArgs, services: &dyn LocalServices) -> Result<(),
         .what_if
         .connect(&args.client, &args.policy, args.derivation, services)
         .await?;
-    let report = match query(&args, &shape, &mut target.connection).await {
-        Ok(report) => report,
-        Err(failure) => return Err(unknown_name::with_suggestion(&mut target.connection, failure).await),
-    };
+    let report = query(&args, &shape, &mut target.connection).await;
+    let report = unknown_name::suggest(&mut target.connection, report).await?;
     match args.client.output {
         OutputFormat::Table => report.show(),
-        OutputFormat::Json => report.json(),
+        OutputFormat::Json => output::report(&report),
     }?;
     if report.fits_any() {
         return Ok(());
@@ -122,8 +104,9 @@ async fn query(
     connection: &mut ClientConnection,
 ) -> Result<CapacityReport, CommandError> {
     let evaluation_ref = args.policy.evaluation_ref();
-    let nodes: Vec<pb::NodeStatus> = list!(connection, evaluation_ref, list_nodes, ListNodesRequest, nodes);
-    let queues: Vec<pb::QueueStatus> = list!(connection, evaluation_ref, list_queues, ListQueuesRequest, queues);
+    let against = Some(evaluation_ref.clone());
+    let nodes = listings::rows(connection, pb::ListNodesRequest::new(against.clone(), Vec::new())).await?;
+    let queues = listings::rows(connection, pb::ListQueuesRequest::new(against, Vec::new())).await?;
     let mut report = CapacityReport {
         shape: shape.description(),
         pods: shape.pods,
@@ -186,7 +169,7 @@ fn cards_to_query(
         .into_iter()
         .filter(|card| wanted.is_empty() || wanted.contains(card));
     let cards: Vec<Option<String>> = cards.cloned().map(Some).collect();
-    if shape.has_card_names() || cards.is_empty() {
+    if shape.card().is_some() || cards.is_empty() {
         return Ok(vec![None]);
     }
     Ok(cards)
@@ -199,26 +182,10 @@ fn place_request(
     queue: Option<&String>,
     card: Option<&str>,
 ) -> pb::PlaceRequest {
-    let mut pod = shape.pod.clone();
-    if let Some(card) = card {
-        pod.annotations.insert(CARD_NAME_ANNOTATION.to_owned(), card.to_owned());
-    }
-    let job = queue.map(|queue| pb::Job {
-        name: PROBE_JOB.to_owned(),
-        queue: queue.clone(),
-        min_member: i32::try_from(shape.pods).unwrap_or(i32::MAX),
-        phase: pb::JobPhase::Inqueue.into(),
-        ..pb::Job::default()
-    });
-    let group = pb::TaskGroup {
-        task: Some(pod),
-        count: Some(args.limit.max(shape.pods)),
-        ..pb::TaskGroup::default()
-    };
     pb::PlaceRequest {
         against: Some(evaluation_ref.clone()),
-        job,
-        groups: vec![group],
+        job: queue.map(|queue| shape.job(PROBE_JOB, queue)),
+        groups: vec![shape.group(args.limit.max(shape.pods), card)],
         min_available: Some(shape.pods),
         idle_only: true,
         ..pb::PlaceRequest::default()

@@ -69,12 +69,6 @@ impl CapacityReport {
         self.rows.iter().any(|row| row.shapes > 0)
     }
 
-    /// Prints the report for programs.
-    pub(super) fn json(&self) -> Result<(), CommandError> {
-        let text = serde_json::to_string_pretty(self);
-        output::line(&text.map_err(|error| CommandError::message(format!("error: the report as JSON: {error}")))?)
-    }
-
     /// Prints the report for people.
     pub(super) fn show(&self) -> Result<(), CommandError> {
         self.print_tables()?;
@@ -128,18 +122,8 @@ impl CapacityRow {
     fn node_summary(&self) -> String {
         let mut most: Vec<(&String, u32)> = self.nodes.iter().map(|(node, pods)| (node, *pods)).collect();
         most.sort_by_key(|(_, pods)| std::cmp::Reverse(*pods));
-        let named: Vec<String> = most
-            .iter()
-            .take(NODES_NAMED)
-            .map(|(node, pods)| format!("{node} ({pods})"))
-            .collect();
-        let more = most.len().saturating_sub(NODES_NAMED);
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
-        format!("{}{more}", named.join(", "))
+        let named: Vec<String> = most.iter().map(|(node, pods)| format!("{node} ({pods})")).collect();
+        output::first_names(&named, NODES_NAMED)
     }
 
     fn blocker_summary(&self) -> String {

@@ -16,6 +16,13 @@ pub struct GangShape {
     pub pod: pb::Task,
 }
 
+/// Amount of a resource in a list, in whole units; 0: none.
+pub(super) fn listed_amount(list: Option<&pb::ResourceList>, resource: &str) -> f64 {
+    let text = list.and_then(|list| list.items.get(resource));
+    let amount = text.and_then(|text| Quantity::parse(text).ok());
+    amount.map_or(0.0, |amount| amount.approx_f64())
+}
+
 fn invalid_shape(text: &str, why: &str) -> CommandError {
     CommandError::Usage(format!(
         "error: `{text}` is no shape: {why}; write \"8 x 1 gpu\" or \"2 x 4 cpu + 16Gi memory\""
@@ -93,6 +100,30 @@ impl GangShape {
         self
     }
 
+    /// Hypothetical job of the shape, as if its queue had enqueued it.
+    pub fn job(&self, name: &str, queue: &str) -> pb::Job {
+        pb::Job {
+            name: name.to_owned(),
+            queue: queue.to_owned(),
+            min_member: i32::try_from(self.pods).unwrap_or(i32::MAX),
+            phase: pb::JobPhase::Inqueue.into(),
+            ..pb::Job::default()
+        }
+    }
+
+    /// Group of such pods, which accept a card.
+    pub fn group(&self, count: u32, card: Option<&str>) -> pb::TaskGroup {
+        let mut pod = self.pod.clone();
+        if let Some(card) = card {
+            pod.annotations.insert(CARD_NAME_ANNOTATION.to_owned(), card.to_owned());
+        }
+        pb::TaskGroup {
+            task: Some(pod),
+            count: Some(count),
+            ..pb::TaskGroup::default()
+        }
+    }
+
     /// True if a pod requests this resource.
     pub fn requests_resource(&self, resource: &str) -> bool {
         let lists = self.pod.requests.iter().chain(&self.pod.limits);
@@ -101,15 +132,7 @@ impl GangShape {
 
     /// Request of a pod for one resource, in whole units; 0: none.
     pub fn request_per_pod(&self, resource: &str) -> f64 {
-        let list = self.pod.requests.as_ref();
-        let text = list.and_then(|list| list.items.get(resource));
-        let amount = text.and_then(|text| Quantity::parse(text).ok());
-        amount.map_or(0.0, |amount| amount.approx_f64())
-    }
-
-    /// True if the pods name the cards that they accept.
-    pub fn has_card_names(&self) -> bool {
-        self.card().is_some()
+        listed_amount(self.pod.requests.as_ref(), resource)
     }
 
     /// Cards that the pods accept, as they name them. `None`: they name none.

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::phrases;
 use super::report::{ExplainReport, LentAmount, LentHolder};
 use super::units::{account_unit, to_measurement};
+use pumice_console::output;
 use pumice_console::pinned_client::KnownRecords;
 use pumice_protocol::v1 as pb;
 
@@ -91,7 +91,7 @@ fn hint(queue: &str, lent: &LentAmount, actions: Option<&[String]>) -> String {
         deserves,
         holders,
     } = lent;
-    let shown = |value: f64| phrases::amount(value, unit);
+    let shown = |value: f64| output::with_unit(value, unit);
     let named = holders.iter().take(NAMED);
     let named: Vec<String> = named
         .map(|one| format!("{} {}", one.queue, shown(one.beyond)))

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::report::{NearestNode, ResourceShortage};
+use crate::to_count;
 use pumice_engine::model::MIN_AMOUNT;
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::{ResourceKind, amount, format_amount};
@@ -41,13 +42,18 @@ impl ClusterIdleCapacity {
         )
     }
 
+    /// Capacities of the nodes with these names, which are sorted.
+    fn among(&self, names: &[String]) -> impl Iterator<Item = &NodeIdleCapacity> {
+        self.0
+            .iter()
+            .filter(|capacity| names.binary_search(&capacity.node).is_ok())
+    }
+
     /// Node among these with most of a resource idle, with that amount.
     pub(super) fn most_idle(&self, among: &[String], resource: &str) -> Option<(&str, f64)> {
-        let nodes = self
-            .0
-            .iter()
-            .filter(|capacity| among.binary_search(&capacity.node).is_ok());
-        let idle = nodes.map(|capacity| (capacity.node.as_str(), amount_of(&capacity.idle, resource)));
+        let idle = self
+            .among(among)
+            .map(|capacity| (capacity.node.as_str(), amount_of(&capacity.idle, resource)));
         // The first by name of several that have as much.
         idle.reduce(|best, next| if next.1 > best.1 { next } else { best })
     }
@@ -79,11 +85,7 @@ impl ClusterIdleCapacity {
 
     /// Number of tasks of such a request that these nodes hold, by their idle capacity alone.
     pub(super) fn fitting_copies(&self, among: &[String], requests: &AmountsByResource) -> u64 {
-        let nodes = self
-            .0
-            .iter()
-            .filter(|capacity| among.binary_search(&capacity.node).is_ok());
-        let copies = nodes.map(|capacity| {
+        let copies = self.among(among).map(|capacity| {
             let per = requests.iter().filter(|(_, needed)| **needed > 0.0);
             let per = per.map(|(name, needed)| ((amount_of(&capacity.idle, name) + MIN_AMOUNT) / needed).floor());
             let copies = per.fold(f64::INFINITY, f64::min).max(0.0);
@@ -92,15 +94,6 @@ impl ClusterIdleCapacity {
         });
         copies.fold(0, u64::saturating_add)
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "from 0, and no more than 32 bits"
-)]
-fn to_count(number: f64) -> u64 {
-    number as u64
 }
 
 /// Requests of a task, including one pod.

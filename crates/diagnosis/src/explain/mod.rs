@@ -89,16 +89,11 @@ pub async fn run(args: ExplainArgs, services: &dyn LocalServices) -> Result<(), 
     if let Some(imported) = imported {
         imported.report_unknown(&mut target.connection, services).await?;
     }
-    let report = match query(&args, wanted, &target).await {
-        Ok(report) => report,
-        Err(failure) => return Err(unknown_name::with_suggestion(&mut target.connection, failure).await),
-    };
+    let report = query(&args, wanted, &target).await;
+    let report = unknown_name::suggest(&mut target.connection, report).await?;
     match args.client.output {
         OutputFormat::Table => show::show(&report),
-        OutputFormat::Json => {
-            let text = serde_json::to_string_pretty(&report);
-            output::line(&text.map_err(|error| CommandError::message(format!("error: as JSON: {error}")))?)
-        }
+        OutputFormat::Json => output::report(&report),
     }
 }
 
@@ -112,10 +107,7 @@ async fn query(args: &ExplainArgs, wanted: ExplainTarget, target: &QueryTarget) 
 
 fn file_target(file: &std::path::Path, cluster: pb::Cluster) -> Result<ExplainTarget, CommandError> {
     if cluster.tasks.is_empty() {
-        return Err(CommandError::message(format!(
-            "error: {}: no pod in this file",
-            file.display()
-        )));
+        return Err(CommandError::file_error(file, &"no pod in this file"));
     }
     if let Some((first, other)) = two_jobs(&cluster.tasks) {
         return Err(CommandError::message(format!(

@@ -1,9 +1,10 @@
 //! Clauses with numbers, amounts and names.
 
 use super::report::{
-    GangAfterEarlierJobs, RejectionReason, RejectionRow, RequestedDevices, ResourceHolder, TaskClassReport, TaskDevices,
+    GangAfterEarlierJobs, GangReport, RejectionReason, RejectionRow, RequestedDevices, ResourceHolder, TaskClassReport,
+    TaskDevices,
 };
-use pumice_console::output;
+use pumice_console::output::{self, with_unit};
 use pumice_engine::plugin::OrderKeyPart;
 use pumice_protocol::v1 as pb;
 
@@ -20,22 +21,26 @@ pub(super) fn count(number: u64) -> String {
     text
 }
 
+/// Text with a number; empty if the number is 0.
+pub(super) fn if_any(number: u64, text: impl FnOnce(String) -> String) -> String {
+    if number == 0 {
+        String::new()
+    } else {
+        text(count(number))
+    }
+}
+
+/// `, 2 have a place`. Empty: no task of the gang has one.
+pub(super) fn already_placed(gang: &GangReport) -> String {
+    if_any(gang.placed_count, |held| format!(", {held} have a place"))
+}
+
 /// Number of things, such as `1 node` and `2 nodes`.
 pub(super) fn count_of(number: u64, thing: &str) -> String {
     if number == 1 {
         format!("1 {thing}")
     } else {
         format!("{} {thing}s", count(number))
-    }
-}
-
-/// Amount with its unit, such as `12 cores` and `4Gi`.
-pub(super) fn amount(value: f64, unit: &str) -> String {
-    match unit {
-        "" => output::number(value),
-        "bytes" => output::bytes(value),
-        "cores" | "cards" if value == 1.0 => format!("1 {}", unit.trim_end_matches('s')),
-        unit => format!("{} {unit}", output::number(value)),
     }
 }
 
@@ -110,8 +115,8 @@ pub(super) fn quota_left(quota: &QuotaUsage, resource: &str) -> String {
     match quota.unit.as_str() {
         "bytes" => format!(
             "{} of {} of {resource} left",
-            amount(left, "bytes"),
-            amount(ceiling, "bytes")
+            with_unit(left, "bytes"),
+            with_unit(ceiling, "bytes")
         ),
         unit => {
             let (left, ceiling) = (output::number(left), output::number(ceiling));
@@ -122,11 +127,14 @@ pub(super) fn quota_left(quota: &QuotaUsage, resource: &str) -> String {
 
 /// `a/bert (6 cards, 2 cards of them not allocated yet)`.
 pub(super) fn holder_text(holder: &ResourceHolder) -> String {
-    let held = amount(holder.amount, holder.unit);
+    let held = with_unit(holder.amount, holder.unit);
     let reserved = if holder.reserved <= 0.0 {
         String::new()
     } else if holder.reserved < holder.amount {
-        format!(", {} of them not allocated yet", amount(holder.reserved, holder.unit))
+        format!(
+            ", {} of them not allocated yet",
+            with_unit(holder.reserved, holder.unit)
+        )
     } else {
         ", not allocated yet".to_owned()
     };
@@ -195,8 +203,8 @@ pub(super) fn node_rejection(rejection: &RejectionRow) -> String {
     if let ("resource-fit", Some(needed), Some(idle)) = (reason.plugin.as_str(), measurement(0), measurement(1)) {
         let verb = if rejection.count == 1 { "lacks" } else { "lack" };
         let best = if rejection.count == 1 { "it" } else { "the best" };
-        let needed = amount(needed.value, &needed.unit);
-        let idle = amount(idle.value, &idle.unit);
+        let needed = with_unit(needed.value, &needed.unit);
+        let idle = with_unit(idle.value, &idle.unit);
         let node = if rejection.node.is_empty() {
             String::new()
         } else {
@@ -215,14 +223,18 @@ pub(super) fn node_rejection(rejection: &RejectionRow) -> String {
     } else {
         "reject it"
     };
-    let measurements = reason.measurements.iter();
-    let measurements = measurements.map(|one| format!("{} {}", one.name, amount(one.value, &one.unit)));
-    let measurements: Vec<String> = measurements.collect();
-    let shown = match (rejection.node.as_str(), measurements.is_empty()) {
-        ("", _) | (_, true) => String::new(),
-        (node, false) => format!(" ({node}: {})", measurements.join(", ")),
+    let shown = match (rejection.node.as_str(), measurements_text(reason).as_str()) {
+        ("", _) | (_, "") => String::new(),
+        (node, measurements) => format!(" ({node}: {measurements})"),
     };
     format!("{nodes} {verb}: {}{shown}", reason.message)
+}
+
+/// Measurements of a reason: `requested 8 cards, idle 2 cards`. Empty: it has none.
+pub(super) fn measurements_text(reason: &RejectionReason) -> String {
+    let measurements = reason.measurements.iter();
+    let measurements = measurements.map(|one| format!("{} {}", one.name, with_unit(one.value, &one.unit)));
+    measurements.collect::<Vec<_>>().join(", ")
 }
 
 /// Requests of a task: `cpu 32, memory 4Gi, 1 device with 470 thousandths`.
@@ -290,7 +302,7 @@ mod tests {
             ordinals,
             ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]
         );
-        assert_eq!(amount(1.0, "cores"), "1 core");
+        assert_eq!(with_unit(1.0, "cores"), "1 core");
         let asked = |milli, memory_mib, models: &[&str]| {
             devices_text(&RequestedDevices {
                 count: 2,
@@ -301,6 +313,6 @@ mod tests {
         };
         assert_eq!(asked(1000, 0, &["T4", "P100"]), "2 whole devices of T4 or P100");
         assert_eq!(asked(470, 8192, &[]), "2 devices with 8,192 MiB and 470 thousandths");
-        assert_eq!(amount(4.0 * 1024.0 * 1024.0 * 1024.0, "bytes"), "4Gi");
+        assert_eq!(with_unit(4.0 * 1024.0 * 1024.0 * 1024.0, "bytes"), "4Gi");
     }
 }

@@ -3,7 +3,7 @@
 use super::phrases;
 use super::report::{AdmissionReport, ExplainReport, RejectionReason, TaskClassReport, VerdictCode};
 use super::verdict_parts::{VerdictParts, verdict_parts};
-use pumice_console::remedies;
+use pumice_console::{output, remedies};
 use pumice_engine::model::RejectionCode;
 
 /// Rejection by the queue, with measurements where the reason has them. `who` asks: `it`, or each of the tasks.
@@ -26,8 +26,8 @@ pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who
         );
     };
     let asked = match quota.unit.as_str() {
-        "bytes" => phrases::amount(quota.requested, "bytes"),
-        _ => pumice_console::output::number(quota.requested),
+        "bytes" => output::with_unit(quota.requested, "bytes"),
+        _ => output::number(quota.requested),
     };
     let left = phrases::quota_left(&quota, &reason.resource);
     let of_deserved = if quota.is_deserved {
@@ -43,7 +43,7 @@ pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who
     parts.hints.push(quota_hint(reason, &quota, queue));
     parts.impossible = phrases::unreadable_quota(reason).is_none() && quota.never_fits();
     if quota.left > 0.0 {
-        let left = phrases::amount(quota.left, &quota.unit);
+        let left = output::with_unit(quota.left, &quota.unit);
         let resource = &reason.resource;
         parts.hints.push(format!(
             "this quota would admit a request of at most {left} of {resource}"
@@ -65,11 +65,11 @@ fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str
         return format!("the quota of queue {queue} counts as empty: {problem}");
     }
     if quota.is_deserved && quota.never_fits() {
-        let bound = phrases::amount(quota.bound, &quota.unit);
+        let bound = output::with_unit(quota.bound, &quota.unit);
         return format!("it never fits: queue {queue} may hold at most {bound} of {resource}");
     }
     if quota.is_deserved {
-        let missing = phrases::amount(quota.missing, &quota.unit);
+        let missing = output::with_unit(quota.missing, &quota.unit);
         return format!(
             "it fits when {missing} of {resource} more are left: jobs of queue {queue} end, or it deserves more, by its weight \
              or because other queues ask for less"
@@ -82,7 +82,7 @@ fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str
         );
     }
     if quota.requested > quota.ceiling {
-        let ceiling = phrases::amount(quota.ceiling, &quota.unit);
+        let ceiling = output::with_unit(quota.ceiling, &quota.unit);
         let best = if resource.contains('|') {
             ", for the best of these cards"
         } else {
@@ -93,7 +93,7 @@ fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str
     if quota.missing <= 0.0 {
         return format!("it fits when jobs of queue {queue} that accept the same cards end");
     }
-    let missing = phrases::amount(quota.missing, &quota.unit);
+    let missing = output::with_unit(quota.missing, &quota.unit);
     let of = if resource.contains('|') {
         format!("one of {}", resource.replace('|', ", "))
     } else {
@@ -122,7 +122,7 @@ fn most_telling(reasons: &[RejectionReason]) -> Option<&RejectionReason> {
 
 /// Rejection because the cluster would promise more than it lends.
 fn cluster_promises(reason: &RejectionReason, promises: &phrases::PromiseUsage, who: &str) -> VerdictParts {
-    let shown = |amount: f64| phrases::amount(amount, &promises.unit);
+    let shown = |amount: f64| output::with_unit(amount, &promises.unit);
     let resource = &reason.resource;
     let sentence = format!(
         "with overcommit, the cluster has {} of {resource} for waiting jobs; {} are reserved for admitted jobs, and {who} asks for {}",

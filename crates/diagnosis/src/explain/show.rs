@@ -1,6 +1,6 @@
 //! Explanation for people: the sentence first, then the results that it rests on.
 
-use super::phrases::{self, count, count_of, ordinal};
+use super::phrases::{self, count, count_of, if_any, ordinal};
 use super::report::{
     AdmissionReport, ExplainReport, GangReport, OrderReport, QueueAccountRow, QueueReport, TaskClassReport,
 };
@@ -112,7 +112,7 @@ fn print_account(queue: &QueueReport) -> Result<(), CommandError> {
     columns.extend(has_bound.then_some("MAY HOLD"));
     let mut table = TextTable::new(columns);
     for row in &queue.account {
-        let shown = |value: f64| phrases::amount(value, row.unit);
+        let shown = |value: f64| output::with_unit(value, row.unit);
         let mut cells = vec![
             row.resource.clone(),
             shown(row.allocated),
@@ -135,7 +135,7 @@ fn print_account(queue: &QueueReport) -> Result<(), CommandError> {
 /// Capability of a resource. A choice of cards, such as `A|B`, has none of its own.
 fn capability_text(row: &QueueAccountRow) -> String {
     match row.capability {
-        Some(capability) => phrases::amount(capability, row.unit),
+        Some(capability) => output::with_unit(capability, row.unit),
         None if row.resource.contains('|') => "that of its cards".to_owned(),
         None => "no limit".to_owned(),
     }
@@ -198,11 +198,7 @@ fn print_order(order: &OrderReport) -> Result<(), CommandError> {
             [] => "first".to_owned(),
             ahead => {
                 let more = order.jobs_ahead_count.saturating_sub(ahead.len() as u64);
-                let more = if more > 0 {
-                    format!(" and {} more", count(more))
-                } else {
-                    String::new()
-                };
+                let more = if_any(more, |more| format!(" and {more} more"));
                 format!("after {}{more}", ahead.join(", "))
             }
         };
@@ -221,17 +217,10 @@ fn print_order(order: &OrderReport) -> Result<(), CommandError> {
 
 fn print_class(class: &TaskClassReport, impossible: bool) -> Result<(), CommandError> {
     let first = class.tasks.first().cloned().unwrap_or_default();
-    let more = class.count.saturating_sub(1);
-    let more = if more > 0 {
-        format!(" and {} more like it", count(more))
-    } else {
-        String::new()
-    };
-    let gated = if class.gated > 0 {
-        format!(", {} gated", count(class.gated))
-    } else {
-        String::new()
-    };
+    let more = if_any(class.count.saturating_sub(1), |more| {
+        format!(" and {more} more like it")
+    });
+    let gated = if_any(class.gated, |gated| format!(", {gated} gated"));
     output::paragraph(&format!(
         "\nTASK {first}{more}{gated}: asks for {}",
         phrases::requests_text(class)
@@ -275,11 +264,11 @@ fn print_class(class: &TaskClassReport, impossible: bool) -> Result<(), CommandE
 fn print_nearest(class: &TaskClassReport) -> Result<(), CommandError> {
     for near in &class.nearest_nodes {
         let short = near.shortages.iter().map(|short| {
-            let missing = phrases::amount(short.requested - short.idle, short.unit);
+            let missing = output::with_unit(short.requested - short.idle, short.unit);
             format!(
                 "{missing} of {} ({} idle)",
                 short.resource,
-                phrases::amount(short.idle, short.unit)
+                output::with_unit(short.idle, short.unit)
             )
         });
         output::paragraph(&format!(
@@ -298,15 +287,9 @@ fn print_rejections(class: &TaskClassReport, impossible: bool) -> Result<(), Com
     let mut table = TextTable::new(["  NODES", "REJECTED BY", "REASON", "PREEMPTION", "NEAREST"]);
     for rejection in &class.rejections {
         let reason = &rejection.reason;
-        let measurements = reason
-            .measurements
-            .iter()
-            .map(|one| format!("{} {}", one.name, phrases::amount(one.value, &one.unit)));
-        let measurements: Vec<String> = measurements.collect();
-        let nearest = if measurements.is_empty() {
-            rejection.node.clone()
-        } else {
-            format!("{}: {}", rejection.node, measurements.join(", "))
+        let nearest = match phrases::measurements_text(reason).as_str() {
+            "" => rejection.node.clone(),
+            measurements => format!("{}: {measurements}", rejection.node),
         };
         table.row([
             format!("  {}", count(rejection.count)),
@@ -347,11 +330,7 @@ fn print_best(class: &TaskClassReport) -> Result<(), CommandError> {
 
 fn print_gang(gang: &GangReport) -> Result<(), CommandError> {
     output::paragraph("\nTOGETHER")?;
-    let held = if gang.placed_count > 0 {
-        format!(", {} have a place", count(gang.placed_count))
-    } else {
-        String::new()
-    };
+    let held = phrases::already_placed(gang);
     let tried = format!(
         "{} of {} find a place",
         count(gang.placeable),
@@ -366,11 +345,7 @@ fn print_gang(gang: &GangReport) -> Result<(), CommandError> {
         output::paragraph(&format!("  the next finds none: {blocked}"))?;
     }
     if let Some(after) = &gang.after_earlier_jobs {
-        let passed = if after.jobs_skipped > 0 {
-            format!(", {} find no place themselves", count(after.jobs_skipped))
-        } else {
-            String::new()
-        };
+        let passed = if_any(after.jobs_skipped, |jobs| format!(", {jobs} find no place themselves"));
         let own = format!("{} of its own find a place", count(after.placeable));
         output::paragraph(&format!(
             "  after those before it ({} placed{passed}): {own}",

@@ -9,7 +9,7 @@ use super::quota;
 use super::report::{ExplainReport, ExplainSubject, ExplainVerdict, GangReport, TaskClassReport, VerdictCode};
 use super::target::ResolvedTarget;
 use super::verdict_parts::{VerdictParts, verdict_parts};
-use pumice_console::{not_evaluated, remedies};
+use pumice_console::{not_evaluated, output, remedies};
 
 /// Remedy for a request that cannot be evaluated.
 const CORRECT_FIELD: &str = "correct the field that the sentence names, in the pod or the PodGroup";
@@ -37,7 +37,7 @@ pub(super) fn build_verdict(report: &ExplainReport, focus: &ResolvedTarget) -> E
     if matches!(code, VerdictCode::NoNode | VerdictCode::Gang) && !impossible {
         hints.splice(0..0, entitlement::hints(report));
     }
-    let what = format!("{} {}", report.subject.kind, report.subject.name);
+    let what = subject_title(report);
     let waits = !matches!(code, VerdictCode::Completed | VerdictCode::Running);
     let complete_sentence = matches!(
         code,
@@ -291,7 +291,7 @@ fn capacity_shortage(report: &ExplainReport) -> Option<VerdictParts> {
             let sentence = format!(
                 "{} must start together{}, and there is room for only {} even when what is being released is gone",
                 count_of(gang.min_count, "task"),
-                already_placed_text(gang),
+                phrases::already_placed(gang),
                 count(later)
             );
             return Some(verdict_parts(
@@ -311,7 +311,7 @@ fn capacity_shortage(report: &ExplainReport) -> Option<VerdictParts> {
     let sentence = format!(
         "{} must start together{}, and only {} of the {} tried {} a place now{blocked}",
         count_of(gang.min_count, "task"),
-        already_placed_text(gang),
+        phrases::already_placed(gang),
         count(gang.placeable),
         count(gang.attempted),
         if gang.placeable == 1 { "finds" } else { "find" },
@@ -321,13 +321,6 @@ fn capacity_shortage(report: &ExplainReport) -> Option<VerdictParts> {
         sentence,
         [fewer_members_hint(unplaced_count(gang))],
     ))
-}
-
-fn already_placed_text(gang: &GangReport) -> String {
-    match gang.placed_count {
-        0 => String::new(),
-        held => format!(", {} have a place", count(held)),
-    }
 }
 
 fn fewer_members_hint(number: u64) -> String {
@@ -361,7 +354,7 @@ fn no_node_fits(report: &ExplainReport, class: &TaskClassReport) -> VerdictParts
         if let ([short], false) = (near.shortages.as_slice(), parts.impossible)
             && short.idle > 0.0
         {
-            let idle = phrases::amount(short.idle, short.unit);
+            let idle = output::with_unit(short.idle, short.unit);
             let (resource, node) = (&short.resource, &near.node);
             parts.hints.push(format!(
                 "asking for at most {idle} of {resource} it would have room on {node}"
@@ -390,8 +383,8 @@ fn no_node_fits(report: &ExplainReport, class: &TaskClassReport) -> VerdictParts
 /// Hints about requests that are larger than every node.
 fn never_fits(class: &TaskClassReport) -> Vec<String> {
     let hint = |beyond: &super::report::ResourceShortage| {
-        let asked = phrases::amount(beyond.requested, beyond.unit);
-        let largest = phrases::amount(beyond.allocatable, beyond.unit);
+        let asked = output::with_unit(beyond.requested, beyond.unit);
+        let largest = output::with_unit(beyond.allocatable, beyond.unit);
         let resource = &beyond.resource;
         format!("it never fits: it asks for {asked} of {resource}, and the largest node has {largest}")
     };

@@ -18,9 +18,8 @@ use load::LoadSpec;
 use pumice_console::args::parse_duration;
 use pumice_console::policy_args::PolicyArgs;
 use pumice_console::scrape::MetricsArgs;
-use pumice_console::{ClientArgs, CommandError, LocalServices, args, output, task};
+use pumice_console::{ClientArgs, CommandError, LocalServices, args, listings, output, task};
 use pumice_kubernetes::import::AmountRules;
-use pumice_protocol::v1 as pb;
 use queries::{BenchQueries, BenchQuery};
 use report::BenchReport;
 
@@ -98,11 +97,7 @@ pub async fn run(mut args: BenchArgs, services: &dyn LocalServices) -> Result<()
     let Some(first) = connections.first_mut() else {
         return Err(CommandError::Usage("error: no connection to ask over".to_owned()));
     };
-    let info = first
-        .state
-        .get_server_info(pb::GetServerInfoRequest {})
-        .await?
-        .into_inner();
+    let info = listings::server_info(first).await?;
     let tasks = match &args.file {
         Some(file) => task::pods(file, args.derivation)?,
         None if args.query.has_tasks() => queries::sample_tasks(first, args.distinct_tasks.into()).await?,
@@ -119,7 +114,7 @@ pub async fn run(mut args: BenchArgs, services: &dyn LocalServices) -> Result<()
             ("server", json!(args.client.server)),
             ("version", json!(info.version)),
             ("nodes", json!(nodes)),
-            ("query", json!(args.query.name())),
+            ("query", json!(args::value_name(&args.query))),
             ("tasksPerQuery", json!(args.tasks)),
             ("connections", json!(args.connections)),
         ],
@@ -150,7 +145,7 @@ impl BenchArgs {
         };
         format!(
             "{} queries ({}) to {} (pumice {version}): {how}, {} on {}",
-            self.query.name(),
+            args::value_name(&self.query),
             queries::describe_size(self.query, self.tasks.into(), nodes),
             self.client.server,
             output::count(load.callers, "caller"),

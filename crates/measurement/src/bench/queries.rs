@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use tonic::{Request, Status};
 use tonic_types::StatusExt as _;
 
-use pumice_console::{CommandError, output, pages};
+use pumice_console::{CommandError, listings, output};
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::amount;
 use pumice_protocol::ClientConnection;
@@ -42,17 +42,6 @@ pub(super) struct ErrorCause {
 }
 
 impl BenchQuery {
-    /// Name of the query on the command line.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            BenchQuery::Empty => "empty",
-            BenchQuery::Filter => "filter",
-            BenchQuery::Score => "score",
-            BenchQuery::Order => "order",
-            BenchQuery::Mixed => "mixed",
-        }
-    }
-
     /// True if the query is about tasks.
     pub(super) fn has_tasks(self) -> bool {
         !matches!(self, BenchQuery::Empty | BenchQuery::Order)
@@ -206,15 +195,8 @@ fn with_timeout<Q>(query: Q, timeout: Duration) -> Request<Q> {
 
 /// Number of nodes on the server. The length of the node table is larger, because removed nodes keep their slots.
 pub(super) async fn count_nodes(connection: &mut ClientConnection) -> Result<u32, CommandError> {
-    let counts = pages::all(async |token| {
-        let request = pb::ListNodesRequest {
-            page: Some(pages::large(token)),
-            ..pb::ListNodesRequest::default()
-        };
-        let page = connection.state.list_nodes(request).await?.into_inner();
-        Ok((vec![page.nodes.len()], page.next_page_token))
-    });
-    Ok(u32::try_from(counts.await?.into_iter().sum::<usize>()).unwrap_or(u32::MAX))
+    let nodes = listings::rows(connection, pb::ListNodesRequest::default()).await?;
+    Ok(u32::try_from(nodes.len()).unwrap_or(u32::MAX))
 }
 
 /// Tasks of different sizes, as fractions of the server's nodes; equal nodes give equal tasks.
@@ -282,10 +264,13 @@ pub(super) fn describe_size(kind: BenchQuery, tasks_per_query: usize, nodes: u32
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pumice_console::args;
 
     #[test]
     fn mixed_queries_alternate() {
-        let kinds: Vec<&str> = (0..10).map(|number| BenchQuery::Mixed.at_call(number).name()).collect();
+        let kinds: Vec<String> = (0..10)
+            .map(|number| args::value_name(&BenchQuery::Mixed.at_call(number)))
+            .collect();
         let turns = [
             "filter", "score", "filter", "score", "filter", "score", "filter", "score", "filter", "order",
         ];

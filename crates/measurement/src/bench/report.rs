@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::load::{LoadResult, LoadSpec};
 use super::queries::ErrorCause;
 use super::stats::{LatencyHistogram, PERCENTILES};
+use pumice_console::args::value_name;
 use pumice_console::output::{self, TextTable, duration};
 use pumice_console::{CommandError, OutputFormat};
 
@@ -62,7 +63,7 @@ impl BenchReport<'_> {
         }
         if measured.stats.completed.len() > 1 {
             for (kind, latencies) in &measured.stats.completed {
-                latency_row(&mut table, &format!("  {}", kind.name()), latencies);
+                latency_row(&mut table, &format!("  {}", value_name(kind)), latencies);
             }
         }
         if self.load.rate.is_some() {
@@ -123,7 +124,7 @@ impl BenchReport<'_> {
             (
                 "queries",
                 kinds
-                    .map(|(kind, latencies)| (kind.name().to_owned(), latency_json(latencies)))
+                    .map(|(kind, latencies)| (value_name(kind), latency_json(latencies)))
                     .collect(),
             ),
             (
@@ -150,9 +151,7 @@ impl BenchReport<'_> {
         } else {
             report.insert("correctedLatencySeconds".to_owned(), latency_json(&all.corrected()));
         }
-        let text = serde_json::to_string_pretty(&Value::Object(report))
-            .map_err(|error| CommandError::message(format!("error: JSON: {error}")))?;
-        output::line(&text)
+        output::report(&report)
     }
 }
 
@@ -164,7 +163,7 @@ fn cause_text(cause: &ErrorCause) -> String {
     }
 }
 
-fn latency_row(table: &mut TextTable, name: &str, latencies: &LatencyHistogram) {
+pub(super) fn latency_row(table: &mut TextTable, name: &str, latencies: &LatencyHistogram) {
     let mut row = vec![name.to_owned()];
     row.extend(PERCENTILES.map(|(_, quantile)| duration(latencies.quantile(quantile))));
     row.extend([duration(latencies.max()), latencies.count().to_string()]);

@@ -11,8 +11,9 @@ use clap::{Args, ValueEnum};
 
 use dashboard::DashboardContent;
 use pumice_console::args::parse_duration;
+use pumice_console::listings::RecordListing as _;
 use pumice_console::scrape::{MetricsAddress, MetricsArgs, MetricsPage};
-use pumice_console::{ClientArgs, CommandError, output};
+use pumice_console::{ClientArgs, CommandError, listings, output, policy_args};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
 use pumice_protocol::visible_text;
@@ -71,31 +72,13 @@ struct ServerPoller {
 
 impl ServerPoller {
     async fn poll(&mut self) -> Result<ServerReading, CommandError> {
-        let info = self.connection.state.get_server_info(pb::GetServerInfoRequest {});
-        let info = info.await?.into_inner();
+        let info = listings::server_info(&mut self.connection).await?;
         let snapshot = pb::LatestRef {
             policy: self.policy.clone(),
             ..pb::LatestRef::default()
         };
-        let mut request = pb::ListQueuesRequest {
-            against: Some(pb::EvaluationRef {
-                target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
-                ..pb::EvaluationRef::default()
-            }),
-            ..pb::ListQueuesRequest::default()
-        };
-        let mut queues = Vec::new();
-        loop {
-            let reply = self.connection.state.list_queues(request.clone()).await?.into_inner();
-            queues.extend(reply.queues);
-            if reply.next_page_token.is_empty() {
-                break;
-            }
-            request.page = Some(pb::Page {
-                token: reply.next_page_token,
-                ..pb::Page::default()
-            });
-        }
+        let request = pb::ListQueuesRequest::new(Some(policy_args::against(snapshot)), Vec::new());
+        let queues = listings::rows(&mut self.connection, request).await?;
         let page = MetricsPage::fetch(&self.metrics).await;
         Ok(ServerReading {
             info,

@@ -125,7 +125,7 @@ pub(super) async fn proportional(harness: &mut DemoHarness) -> Result<(), Comman
         &format!("{second} is refused once {first} is there: 66 − 8 cores leave 58"),
         item.fit_count == 0,
     )?;
-    if let Some(table) = node_query::rejection_table(&item) {
+    if let Some(table) = node_query::blocker_table(&item.rejections) {
         output::table(&table)?;
     }
     for (name, expected) in [("requested cpu", 8.0), ("idle cpu", 66.0), ("reserved cpu", 64.0)] {

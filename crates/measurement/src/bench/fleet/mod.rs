@@ -18,7 +18,7 @@ use crate::placement_history::{HistoryViolation, PlacementHistory};
 use cluster::{FleetCluster, FleetSize};
 use pumice_console::args::{CredentialArgs, parse_duration};
 use pumice_console::full_sync::send_full_sync;
-use pumice_console::{CommandError, LocalServices, OutputFormat, ServeStore, ServedServer, files, output, pages};
+use pumice_console::{CommandError, LocalServices, OutputFormat, ServedServer, files, listings, output};
 use pumice_protocol::v1 as pb;
 use pumice_protocol::{ClientConnection, ConnectOptions};
 use report::FleetReport;
@@ -150,10 +150,7 @@ impl FleetArgs {
                 _own: None,
             });
         }
-        let store = ServeStore {
-            data_dir: self.data_dir.clone(),
-        };
-        let own = services.serve(store).await?;
+        let own = services.serve(self.data_dir.clone()).await?;
         Ok(FleetServer {
             options: ConnectOptions::new(&own.address),
             _own: Some(own),
@@ -222,20 +219,11 @@ async fn check(
 
 /// Node of each task, as the server lists them.
 async fn shown_nodes(connection: &mut ClientConnection) -> Result<BTreeMap<String, String>, CommandError> {
-    let tasks = pages::all(async |token| {
-        let request = pb::ListTasksRequest {
-            page: Some(pages::large(token)),
-            ..pb::ListTasksRequest::default()
-        };
-        let page = connection.state.list_tasks(request).await?.into_inner();
-        let tasks = page.tasks.into_iter().filter_map(|stored| stored.task);
-        let nodes: Vec<(String, String)> = tasks.map(|task| (task.name, task.node)).collect();
-        Ok((nodes, page.next_page_token))
-    })
-    .await?;
+    let tasks = listings::rows(connection, pb::ListTasksRequest::default()).await?;
     output::note(&format!(
         "compared with {} that the server lists",
         output::count(tasks.len(), "task")
     ));
-    Ok(tasks.into_iter().collect())
+    let tasks = tasks.into_iter().filter_map(|stored| stored.task);
+    Ok(tasks.map(|task| (task.name, task.node)).collect())
 }

@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 use super::scheduler::FleetCall;
 use super::{FleetArgs, FleetRun};
 use crate::bench::queries::ErrorCause;
+use crate::bench::report::latency_row;
 use crate::bench::stats::{LatencyHistogram, PERCENTILES};
-use pumice_console::output::{self, TextTable, duration};
+use pumice_console::output::{self, TextTable};
 use pumice_console::{CommandError, OutputFormat};
 
 /// Part of the calls, the last ones, that is reported by itself: the nodes are fullest then.
@@ -138,10 +139,7 @@ impl FleetReport<'_> {
         ))?;
         let latencies = self.latencies()?;
         let mut table = TextTable::new(["", "p50", "p90", "p99", "p99.9", "max", "calls"]);
-        let mut row = vec!["latency".to_owned()];
-        row.extend(PERCENTILES.iter().map(|(_, at)| duration(latencies.quantile(*at))));
-        row.extend([duration(latencies.max()), latencies.count().to_string()]);
-        table.row(row);
+        latency_row(&mut table, "latency", &latencies);
         output::table(&table)?;
         output::line(&format!(
             "conflicts: {:.2} % of the calls, {:.2} % of the last tenth; {} choices for {} calls",
