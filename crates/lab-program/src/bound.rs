@@ -132,7 +132,7 @@ impl DeviceBounds {
                 continue;
             };
             if let Some(node) = holders.get_mut(task.node.as_str()) {
-                node.usage.add(&record(request, status));
+                node.usage.count_task(&record(request, status), true);
                 all.push(bound_task(task, request));
             }
         }

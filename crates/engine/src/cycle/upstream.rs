@@ -368,22 +368,10 @@ fn add_lost(vectors: &mut UpstreamNode, pod: &Arc<str>) {
     }
 }
 
-/// Counts the devices of a task, of which the reference knows nothing.
-fn count_devices(entry: &mut NodeEntry, task: &TaskRecord, joins: bool) {
-    if task.device_request().is_none() {
-        return;
-    }
-    if joins {
-        entry.usage.devices.add(task);
-    } else {
-        entry.usage.devices.subtract(task);
-    }
-}
-
 /// Counts a task in its status in a node's entry, or stops counting it: whoever reads the status reads that of the copy.
 pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, joins: bool, moves_pods: bool) {
     let (forward, back): (SumFn, SumFn) = if joins { (add, subtract) } else { (subtract, add) };
-    count_devices(entry, task, joins);
+    entry.usage.devices.count_task(task, joins);
     let (requests, status) = (&task.requests, task.status);
     let mut own = entry
         .upstream
@@ -405,23 +393,16 @@ pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, joins: bool
     } else {
         status
     };
-    count_pod(vectors, task, pod_status, joins);
-    match (pod_status, joins) {
-        // An eviction takes the pod off for filters of Kubernetes.
-        (TaskStatus::Releasing, _) => {}
-        (_, true) => {
-            vectors.pods += 1;
-            vectors.ports.add(task);
-        }
-        (_, false) => {
-            vectors.pods -= 1;
-            vectors.ports.subtract(task);
-        }
+    // An eviction takes the pod off for filters of Kubernetes, although the columns show it until it is gone.
+    if pod_status == TaskStatus::Releasing {
+        vectors.pod_sums.take_off(task, joins);
+    } else {
+        vectors.pod_sums.count_task(task, joins);
+        vectors.pods += if joins { 1 } else { -1 };
+        vectors.ports.count_task(task, joins);
     }
-    match (status, joins) {
-        (TaskStatus::Pipelined, _) => {}
-        (_, true) => vectors.kubernetes_delta.add_task(task),
-        (_, false) => vectors.kubernetes_delta.subtract_task(task),
+    if status != TaskStatus::Pipelined {
+        vectors.kubernetes_delta.count_task(task, joins);
     }
     match status {
         TaskStatus::Pipelined => forward(&mut vectors.pipelined, requests),
@@ -443,18 +424,6 @@ pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, joins: bool
         }
     }
     entry.upstream = Some(own);
-}
-
-/// Counts a task of this status in the sums over pods, or ceases to count it. An eviction takes the pod off, although
-/// the columns show it until it is gone.
-fn count_pod(vectors: &mut UpstreamNode, task: &TaskRecord, status: TaskStatus, joins: bool) {
-    let sums = &mut vectors.pod_sums;
-    match (status, joins) {
-        (TaskStatus::Releasing, true) => sums.take_off(task),
-        (TaskStatus::Releasing, false) => sums.put_back(task),
-        (_, true) => sums.add(task),
-        (_, false) => sums.subtract(task),
-    }
 }
 
 /// Vectors of a node at the beginning. Idle has no scalar where allocatable has none.

@@ -61,21 +61,12 @@ impl AmountDelta {
         delta
     }
 
-    /// Adds the differences between Kubernetes' and the engine's amounts of a task.
-    pub fn add_task(&mut self, task: &TaskRecord) {
+    /// Adds what Kubernetes counts beyond the requests of a task, or subtracts it.
+    pub fn count_task(&mut self, task: &TaskRecord, adds: bool) {
         each_delta(
             &task.requests,
             |id| task.nonzero_request(id),
-            |id, more| self.add(id, more),
-        );
-    }
-
-    /// Subtracts the delta of a task that was added before.
-    pub fn subtract_task(&mut self, task: &TaskRecord) {
-        each_delta(
-            &task.requests,
-            |id| task.nonzero_request(id),
-            |id, more| self.add(id, -more),
+            |id, more| self.add(id, if adds { more } else { -more }),
         );
     }
 

@@ -249,18 +249,20 @@ impl ResourceTotals {
         self.0.binary_search_by_key(&id, |total| total.id)
     }
 
-    /// Adds a record's amounts.
-    pub fn add(&mut self, amounts: &ResourceAmounts) {
-        amounts
-            .iter()
-            .for_each(|(id, amount)| self.count(id, amount.into(), true));
+    /// Adds amounts, or subtracts those that were added.
+    pub(crate) fn count_all(&mut self, amounts: &ResourceAmounts, adds: bool) {
+        let amounts = amounts.iter();
+        amounts.for_each(|(id, amount)| self.count(id, amount.into(), adds));
     }
 
-    /// Subtracts amounts that were added before.
+    /// Adds the amounts of one record.
+    pub fn add(&mut self, amounts: &ResourceAmounts) {
+        self.count_all(amounts, true);
+    }
+
+    /// Subtracts the amounts of one record that was added.
     pub fn subtract(&mut self, amounts: &ResourceAmounts) {
-        amounts
-            .iter()
-            .for_each(|(id, amount)| self.count(id, amount.into(), false));
+        self.count_all(amounts, false);
     }
 
     /// Adds an amount of one record, or subtracts an amount that was added before.

@@ -1,9 +1,9 @@
 //! Devices of a node that tasks use, and the devices that a task has.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::devices::{DeviceRequest, NodeDevices, milli_on};
+use super::key_counts::KeyCounts;
 use super::records::{TaskRecord, TaskStatus};
 use crate::devices::{
     DeviceKinds, DeviceMask, DevicePick, DeviceTask, FreeDevices, WHOLE_DEVICE, device_indices, pick_devices,
@@ -43,49 +43,28 @@ impl DeviceUse {
     }
 }
 
-/// Uses of a node's devices with the number of tasks of each. Without devices it takes one word.
+/// Uses of a node's devices with the number of tasks of each.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[expect(
-    clippy::box_collection,
-    reason = "most nodes have none, and an empty map takes three words"
-)]
-pub struct DeviceUsage(Option<Box<BTreeMap<DeviceUse, u32>>>);
+pub struct DeviceUsage(KeyCounts<DeviceUse>);
 
 held_bytes! { DeviceUsage { 0 } }
 
 impl DeviceUsage {
-    /// Adds the devices of a task that is on a node.
-    pub fn add(&mut self, task: &TaskRecord) {
+    /// Adds the devices of a task that is on a node, or takes them off again.
+    pub fn count_task(&mut self, task: &TaskRecord, adds: bool) {
         if let Some(own) = DeviceUse::of(task) {
-            *self.0.get_or_insert_default().entry(own).or_default() += 1;
-        }
-    }
-
-    /// Subtracts the devices of a task that was added.
-    pub fn subtract(&mut self, task: &TaskRecord) {
-        let Some((uses, own)) = self.0.as_mut().zip(DeviceUse::of(task)) else {
-            return;
-        };
-        if let Some(count) = uses.get_mut(&own) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                uses.remove(&own);
-            }
-        }
-        if uses.is_empty() {
-            self.0 = None;
+            self.0.count(&own, adds);
         }
     }
 
     /// True if no device is used.
     pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+        self.0.is_empty()
     }
 
     /// Kinds of the tasks.
     pub fn kinds(&self, devices: &NodeDevices) -> DeviceKinds {
-        let uses = self.0.iter().flat_map(|uses| uses.keys());
-        uses.fold(DeviceKinds::NONE, |kinds, own| {
+        self.0.iter().fold(DeviceKinds::NONE, |kinds, (own, _)| {
             kinds.union(DeviceKinds::of(own.count, own.milli_of(devices.memory_mib)))
         })
     }
@@ -95,21 +74,20 @@ impl DeviceUsage {
     /// tasks are treated as ended.
     pub fn free(&self, devices: &NodeDevices, after_release: bool) -> FreeDevices {
         let mut free = devices.unused();
-        let Some(uses) = &self.0 else { return free };
-        let counted = || uses.iter().filter(|(own, _)| !(after_release && own.releasing));
+        if self.is_empty() {
+            return free;
+        }
+        let counted = || self.0.iter().filter(|(own, _)| !(after_release && own.releasing));
         for (own, times) in counted().filter(|(own, _)| own.assigned != 0) {
             let milli = own.milli_of(devices.memory_mib);
-            let times = i32::try_from(*times).unwrap_or(i32::MAX);
+            let times = i32::try_from(times).unwrap_or(i32::MAX);
             for device in device_indices(own.assigned) {
                 if let Some(free) = free.get_mut(device as usize) {
                     *free = free.saturating_sub(milli.saturating_mul(times)).max(-WHOLE_DEVICE);
                 }
             }
         }
-        let mut unknown: Vec<(&DeviceUse, u32)> = counted()
-            .filter(|(own, _)| own.assigned == 0)
-            .map(|(own, times)| (own, *times))
-            .collect();
+        let mut unknown: Vec<(&DeviceUse, u32)> = counted().filter(|(own, _)| own.assigned == 0).collect();
         unknown.sort_by_key(|(own, _)| std::cmp::Reverse((own.milli_of(devices.memory_mib), own.count)));
         for (own, times) in unknown {
             (0..times.min(MAX_UNKNOWN)).for_each(|_| take_unknown(&mut free, own, devices.memory_mib));

@@ -365,7 +365,7 @@ mod tests {
                 let slot = on.get(&nodes).0;
                 hypothetical.add(slot, *more);
                 let mut entry = (**cluster_state.node(slot).unwrap()).clone();
-                (0..*more).for_each(|_| entry.usage.add(&joins));
+                (0..*more).for_each(|_| entry.usage.count_task(&joins, true));
                 plain.set_entry(at, Some(Arc::new(entry)));
             }
             let (chunk, among) = hypothetical.chunk();
@@ -453,7 +453,7 @@ mod tests {
             joined.set_entry(7, Some(Arc::new(entry.clone())));
             for (task, times) in steps {
                 let (arrival, mut plain) = (UniformArrival::of(&task), NodeChunk::default());
-                (0..times).for_each(|_| entry.usage.add(&task));
+                (0..times).for_each(|_| entry.usage.count_task(&task, true));
                 plain.set_entry(7, Some(Arc::new(entry.clone())));
                 if !joined.add_uniform(7, &arrival, times) {
                     joined.set_entry(7, Some(Arc::new(entry.clone())));

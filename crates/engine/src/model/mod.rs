@@ -17,6 +17,7 @@ mod gang;
 mod group_selector;
 mod hypothetical;
 mod integer_column;
+mod key_counts;
 mod label_kinds;
 mod lazy_value;
 mod namespace;

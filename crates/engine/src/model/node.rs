@@ -38,31 +38,17 @@ pub struct NodeUsage {
 held_bytes! { NodeUsage { used, releasing, pipelined, kubernetes_delta, pod_sums, ports, releasing_ports, devices } }
 
 impl NodeUsage {
-    /// Adds a task in its status.
-    pub fn add(&mut self, task: &TaskRecord) {
-        self.pod_sums.add(task);
-        self.ports.add(task);
-        self.devices.add(task);
+    /// Adds a task that is on the node, or takes it off again.
+    pub fn count_task(&mut self, task: &TaskRecord, adds: bool) {
+        self.pod_sums.count_task(task, adds);
+        self.ports.count_task(task, adds);
+        self.devices.count_task(task, adds);
         if task.status == TaskStatus::Releasing {
-            self.releasing_ports.add(task);
+            self.releasing_ports.count_task(task, adds);
         }
-        self.each(task.status, |totals| totals.add(&task.requests));
+        self.each(task.status, |totals| totals.count_all(&task.requests, adds));
         if task.status.is_used() {
-            self.kubernetes_delta.add_task(task);
-        }
-    }
-
-    /// Subtracts a task that was added in this status.
-    pub fn subtract(&mut self, task: &TaskRecord) {
-        self.pod_sums.subtract(task);
-        self.ports.subtract(task);
-        self.devices.subtract(task);
-        if task.status == TaskStatus::Releasing {
-            self.releasing_ports.subtract(task);
-        }
-        self.each(task.status, |totals| totals.subtract(&task.requests));
-        if task.status.is_used() {
-            self.kubernetes_delta.subtract_task(task);
+            self.kubernetes_delta.count_task(task, adds);
         }
     }
 

@@ -140,7 +140,7 @@ impl NodeChunk {
         };
         let own = Arc::make_mut(&mut entry);
         for comer in comers {
-            own.usage.add(comer.task);
+            own.usage.count_task(comer.task, true);
         }
         if own.upstream.is_some() {
             return self.set_entry(offset, Some(entry));

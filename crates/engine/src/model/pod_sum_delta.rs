@@ -41,31 +41,24 @@ impl PodSumDelta {
     /// Differences that a task makes on the node that it is on.
     pub(crate) fn of_task(task: &TaskRecord) -> Self {
         let mut own = Self::default();
-        own.add(task);
+        own.count_task(task, true);
         own
     }
 
-    /// Adds a task.
-    pub(crate) fn add(&mut self, task: &TaskRecord) {
-        self.change(task, 1);
+    /// Takes off all that the columns show of an evicted task that still terminates, or puts it back.
+    pub(crate) fn take_off(&mut self, task: &TaskRecord, takes: bool) {
+        let times = if takes { -1 } else { 1 };
+        for (id, shown, _) in requested(task, false) {
+            self.add_requests(id, times * shown);
+        }
+        for id in [ResourceId::CPU, ResourceId::MEMORY] {
+            self.add_nonzero(id, times * i128::from(task.nonzero_request(id)));
+        }
     }
 
-    /// Removes a task that was added with this status.
-    pub(crate) fn subtract(&mut self, task: &TaskRecord) {
-        self.change(task, -1);
-    }
-
-    /// Takes off all that the columns show of an evicted task that still terminates.
-    pub(crate) fn take_off(&mut self, task: &TaskRecord) {
-        self.change_whole(task, -1);
-    }
-
-    /// Undoes [`Self::take_off`].
-    pub(crate) fn put_back(&mut self, task: &TaskRecord) {
-        self.change_whole(task, 1);
-    }
-
-    fn change(&mut self, task: &TaskRecord, times: i128) {
+    /// Adds a task, or removes one that was added with this status.
+    pub(crate) fn count_task(&mut self, task: &TaskRecord, adds: bool) {
+        let times = if adds { 1 } else { -1 };
         let pipelined = task.status == TaskStatus::Pipelined;
         if !pipelined && (!task.status.is_used() || task.kubernetes_requests.is_none()) {
             return;
@@ -79,15 +72,6 @@ impl PodSumDelta {
                 let more = i128::from(task.nonzero_request(id)) - i128::from(shown);
                 self.add_nonzero(id, times * more);
             }
-        }
-    }
-
-    fn change_whole(&mut self, task: &TaskRecord, times: i128) {
-        for (id, shown, _) in requested(task, false) {
-            self.add_requests(id, times * shown);
-        }
-        for id in [ResourceId::CPU, ResourceId::MEMORY] {
-            self.add_nonzero(id, times * i128::from(task.nonzero_request(id)));
         }
     }
 

@@ -1,62 +1,35 @@
 //! Ports that the tasks of a node take.
 
-use std::collections::BTreeMap;
-
 use super::constraints::HostPort;
+use super::key_counts::KeyCounts;
 use super::records::{TaskRecord, TaskStatus};
 use crate::held_bytes::held_bytes;
 
-/// Ports with the number of tasks that take each. Without ports it takes one word.
+/// Ports with the number of tasks that take each.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[expect(
-    clippy::box_collection,
-    reason = "most nodes have none, and an empty map takes three words"
-)]
-pub struct PortCounts(Option<Box<BTreeMap<HostPort, u32>>>);
+pub struct PortCounts(KeyCounts<HostPort>);
 
 held_bytes! { PortCounts { 0 } }
 
 impl PortCounts {
-    /// Adds the ports of a task that is on a node.
-    pub fn add(&mut self, task: &TaskRecord) {
-        for port in ports(task) {
-            let counts = self.0.get_or_insert_default();
-            *counts.entry(port.clone()).or_default() += 1;
-        }
-    }
-
-    /// Subtracts the ports of a task that was added.
-    pub fn subtract(&mut self, task: &TaskRecord) {
-        let Some(counts) = &mut self.0 else { return };
-        for port in ports(task) {
-            if let Some(count) = counts.get_mut(port) {
-                *count = count.saturating_sub(1);
-                if *count == 0 {
-                    counts.remove(port);
-                }
-            }
-        }
-        if counts.is_empty() {
-            self.0 = None;
-        }
+    /// Adds the ports of a task that is on a node, or takes them off again.
+    pub fn count_task(&mut self, task: &TaskRecord, adds: bool) {
+        ports(task).iter().for_each(|port| self.0.count(port, adds));
     }
 
     /// Number of tasks that take a port.
     pub fn count(&self, port: &HostPort) -> u32 {
-        let counts = self.0.as_ref();
-        counts.and_then(|counts| counts.get(port)).copied().unwrap_or(0)
+        self.0.get(port)
     }
 
     /// True if no port is taken.
     pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+        self.0.is_empty()
     }
 
     /// Ports that are taken, in order, with the number of tasks.
     pub fn iter(&self) -> impl Iterator<Item = (&HostPort, u32)> {
-        self.0
-            .iter()
-            .flat_map(|counts| counts.iter().map(|(port, count)| (port, *count)))
+        self.0.iter()
     }
 }
 
@@ -96,11 +69,11 @@ mod tests {
             })
         };
         let mut counts = PortCounts::default();
-        counts.add(&task(TaskStatus::Succeeded));
+        counts.count_task(&task(TaskStatus::Succeeded), true);
         assert!(counts.is_empty());
-        counts.add(&task(TaskStatus::Releasing));
-        counts.add(&task(TaskStatus::Pipelined));
-        counts.subtract(&task(TaskStatus::Releasing));
+        counts.count_task(&task(TaskStatus::Releasing), true);
+        counts.count_task(&task(TaskStatus::Pipelined), true);
+        counts.count_task(&task(TaskStatus::Releasing), false);
         assert_eq!(
             counts
                 .iter()
@@ -108,7 +81,7 @@ mod tests {
                 .collect::<Vec<_>>(),
             [(80, 1)]
         );
-        counts.subtract(&task(TaskStatus::Pipelined));
+        counts.count_task(&task(TaskStatus::Pipelined), false);
         assert_eq!(counts, PortCounts::default());
     }
 }

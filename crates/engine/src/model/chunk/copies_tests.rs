@@ -62,11 +62,12 @@ fn entry(at: usize, (label, is_tainted, image, ports): (u8, bool, u8, Vec<i32>))
             host_ports: vec![port(number)],
             ..PodConstraints::default()
         };
-        usage.add(&TaskRecord::from(TaskFields {
+        let task = TaskRecord::from(TaskFields {
             status: TaskStatus::Running,
             constraints: Some(Arc::new(constraints)),
             ..TaskFields::default()
-        }));
+        });
+        usage.count_task(&task, true);
     }
     Arc::new(NodeEntry {
         record: Arc::new(record),

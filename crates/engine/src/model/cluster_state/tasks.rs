@@ -74,11 +74,7 @@ impl ClusterState {
         }
         if let Some(totals) = self.allocated.get_mut(job) {
             let own = Arc::make_mut(totals);
-            if add {
-                own.add(requests);
-            } else {
-                own.subtract(requests);
-            }
+            own.count_all(requests, add);
             if own.is_empty() {
                 self.allocated.remove(job);
             }
@@ -133,13 +129,7 @@ impl ClusterState {
         if task.node.is_empty() || !task.status.is_on_node() {
             return;
         }
-        let change = |usage: &mut NodeUsage| {
-            if add {
-                usage.add(task);
-            } else {
-                usage.subtract(task);
-            }
-        };
+        let change = |usage: &mut NodeUsage| usage.count_task(task, add);
         if let Some(slot) = self.slot_of(&task.node) {
             return self.change_usage(slot, task, change);
         }
@@ -152,7 +142,7 @@ impl ClusterState {
 
     /// Adds a hypothetical task to a node only.
     pub(crate) fn count_on_node(&mut self, slot: NodeSlot, task: &TaskRecord) {
-        self.change_usage(slot, task, |usage| usage.add(task));
+        self.change_usage(slot, task, |usage| usage.count_task(task, true));
     }
 
     /// Changes the usage of a node by a task.
