@@ -8,7 +8,7 @@ use super::statement::ActionStatement;
 use crate::decide::reduce_order::victim_queue_less;
 use crate::decide::reduce_victims::{VictimJobs, VictimRelation, evicted_first};
 use crate::decide::{NodeGradient, SchedulingHeap, tier_victims};
-use crate::model::{NodeSlot, NodeVector, Problem, ResourceId, StoredRecord, TaskRecord, TaskStatus, find_text};
+use crate::model::{NodeSlot, Problem, ResourceId, StoredRecord, TaskRecord, TaskStatus, find_text};
 use crate::plugin::VictimKind;
 
 /// Annotation or label of a pod that permits or forbids its eviction, for example `volcano.sh/preemptable: "false"`.
@@ -54,11 +54,6 @@ impl MissingAmounts {
         let Some(node) = session.cycle.cluster_state().node(slot) else {
             return Self(vec![(ResourceId::PODS, 1)]);
         };
-        let exact = |id, vector| node.exact(id, vector).unwrap_or(0);
-        let idle = |id| match node.upstream {
-            Some(_) => exact(id, NodeVector::Idle),
-            None => exact(id, NodeVector::Allocatable) - exact(id, NodeVector::Used),
-        };
         let is_upstream = session.policy.compatibility().is_upstream();
         let asked = task.requests.iter().filter(|(_, amount)| *amount > 0 || is_upstream);
         let mut asked: BTreeMap<ResourceId, i64> = asked.collect();
@@ -67,10 +62,8 @@ impl MissingAmounts {
                 asked.entry(id).or_insert(0);
             }
         }
-        let missing = asked.into_iter().map(|(id, amount)| {
-            let free = idle(id) + exact(id, NodeVector::Releasing) - exact(id, NodeVector::Pipelined);
-            (id, i128::from(amount) - free)
-        });
+        let asked = asked.into_iter();
+        let missing = asked.map(|(id, amount)| (id, i128::from(amount) - node.exact_idle(id, true)));
         Self(missing.collect())
     }
 

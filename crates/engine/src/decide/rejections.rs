@@ -248,12 +248,7 @@ fn rejection_group(
 ) -> RejectionGroup {
     let mut samples = Vec::new();
     if query.detail != FilterDetail::Counts && query.samples > 0 {
-        let rank = |slot: &NodeSlot| {
-            (
-                cluster_state.ranks().get(*slot as usize).copied().unwrap_or(u32::MAX),
-                *slot,
-            )
-        };
+        let rank = |slot: &NodeSlot| (cluster_state.rank(*slot), *slot);
         let mut first = nodes.clone();
         if query.samples < first.len() {
             first.select_nth_unstable_by_key(query.samples, rank);

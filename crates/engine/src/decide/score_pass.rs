@@ -253,7 +253,7 @@ fn ranked_node(
     let slot = slice.slot(offset);
     RankedNode {
         total: totals.get(offset).copied().unwrap_or(0.0),
-        rank: cluster_state.ranks().get(slot as usize).copied().unwrap_or(u32::MAX),
+        rank: cluster_state.rank(slot),
         slot,
     }
 }

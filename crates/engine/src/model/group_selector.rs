@@ -1,39 +1,17 @@
 //! Groups of a job's tasks, found by their labels (Volcano ed72c7c81, `pkg/scheduler/api/sub_job_info.go`).
 
-use crate::held_bytes::held_bytes;
 use std::sync::Arc;
+
+use super::constraints::SelectorRequirement;
+use crate::held_bytes::held_bytes;
 
 /// Most bytes of a group's values; longer ones are cut to a hash.
 const MAX_VALUE_BYTES: usize = 128;
 
-/// Requirement on the value of one label.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct LabelDemand {
-    key: Arc<str>,
-    operator: Arc<str>,
-    values: Vec<Arc<str>>,
-}
-
-held_bytes! { LabelDemand { key, operator, values } }
-
-impl LabelDemand {
-    fn holds(&self, value: Option<&str>) -> bool {
-        let listed = |value: &str| self.values.iter().any(|one| **one == *value);
-        match &*self.operator {
-            "In" => value.is_some_and(listed),
-            "NotIn" => value.is_none_or(|value| !listed(value)),
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
-            // A selector that the reference cannot read matches nothing.
-            _ => false,
-        }
-    }
-}
-
 /// Tasks that a policy about groups is about, and the labels that tell the groups apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSelector {
-    demands: Vec<LabelDemand>,
+    demands: Vec<SelectorRequirement>,
     match_label_keys: Vec<Arc<str>>,
 }
 
@@ -50,13 +28,16 @@ impl GroupSelector {
 
     /// Adds a demand on a label, by the operators of Kubernetes.
     pub fn require(&mut self, key: Arc<str>, operator: Arc<str>, values: Vec<Arc<str>>) {
-        self.demands.push(LabelDemand { key, operator, values });
+        self.demands.push(SelectorRequirement { key, operator, values });
     }
 
     /// Group of a task with these labels: name of the policy, `/`, and the values of its labels. `None`: the policy is not
     /// about the task.
     pub fn group_of<'l>(&self, policy: &str, label: &dyn Fn(&str) -> Option<&'l str>) -> Option<String> {
-        if !self.demands.iter().all(|demand| demand.holds(label(&demand.key))) {
+        // A selector that the reference cannot read matches nothing.
+        let is_read = |own: &SelectorRequirement| matches!(&*own.operator, "In" | "NotIn" | "Exists" | "DoesNotExist");
+        let mut demands = self.demands.iter();
+        if !demands.all(|own| is_read(own) && own.is_met_by(label(&own.key))) {
             return None;
         }
         let value = |key: &Arc<str>| label(key).filter(|value| !value.is_empty());

@@ -7,7 +7,7 @@ use pumice_kernels::columns::IntegerColumn;
 use pumice_kernels::integers::{cut_fractions, put_small};
 
 use super::amounts::{ResourceId, THOUSAND};
-use super::column::ChunkColumn;
+use super::column::{ChunkColumn, NodeVector};
 use super::mask::{CHUNK_SIZE, NodeMask};
 use crate::held_bytes::held_bytes;
 
@@ -18,6 +18,16 @@ pub enum WholeVector {
     Allocatable = 0,
     /// Requests of all tasks on the node; non-zero requests for cpu and memory.
     Requested = 1,
+}
+
+impl WholeVector {
+    /// Column that shows these integers as floats.
+    pub(super) fn shown(self) -> NodeVector {
+        match self {
+            Self::Allocatable => NodeVector::Allocatable,
+            Self::Requested => NodeVector::Used,
+        }
+    }
 }
 
 /// Number of vectors with whole amounts.

@@ -235,6 +235,20 @@ impl NodeEntry {
         }
     }
 
+    /// Idle amount, or the one after all releasing tasks have ended and all pipelined ones have come.
+    pub(crate) fn exact_idle(&self, id: ResourceId, after_release: bool) -> i128 {
+        let exact = |vector| self.exact(id, vector).unwrap_or(0);
+        let idle = match self.upstream {
+            Some(_) => exact(NodeVector::Idle),
+            None => exact(NodeVector::Allocatable) - exact(NodeVector::Used),
+        };
+        if after_release {
+            idle + exact(NodeVector::Releasing) - exact(NodeVector::Pipelined)
+        } else {
+            idle
+        }
+    }
+
     /// Same amount as a float, which kernels read.
     pub(crate) fn value(&self, id: ResourceId, vector: NodeVector) -> Option<f64> {
         self.exact(id, vector).map(|amount| amount as f64)

@@ -1,6 +1,7 @@
 //! Resource names: which schedulers use a resource, and in which unit. For example, `nvidia.com/gpu` is a scalar for
 //! Volcano and Kubernetes.
 
+use super::constraints::{is_name, is_subdomain};
 use super::quantity::{Quantity, QuantityFormat, RangeError};
 
 /// Kinds of resource name, as schedulers treat them.
@@ -209,28 +210,7 @@ fn is_extended(name: &str) -> bool {
     let Some((domain, short)) = name.split_once('/') else {
         return false;
     };
-    !name.starts_with(QUOTA_PREFIX)
-        && domain.len() <= DOMAIN_MAX
-        && domain.split('.').all(is_dns_label)
-        && is_short_name(short)
-}
-
-fn is_dns_label(label: &str) -> bool {
-    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
-    framed(label, inner) && label.bytes().all(|c| inner(c) || c == b'-')
-}
-
-fn is_short_name(name: &str) -> bool {
-    name.len() <= 63
-        && framed(name, |c| c.is_ascii_alphanumeric())
-        && name
-            .bytes()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
-}
-
-/// True if the text is not empty and `wanted` accepts its first and last bytes.
-fn framed(text: &str, wanted: impl Fn(u8) -> bool) -> bool {
-    text.bytes().next().is_some_and(&wanted) && text.bytes().next_back().is_some_and(&wanted)
+    !name.starts_with(QUOTA_PREFIX) && domain.len() <= DOMAIN_MAX && is_subdomain(domain) && is_name(short)
 }
 
 #[cfg(test)]

@@ -127,11 +127,10 @@ impl NodeChunk {
 
     /// Amount of a vector in Kubernetes' integers.
     pub(super) fn integer(&self, id: ResourceId, whole: WholeVector, offset: usize) -> i128 {
-        let vector = match whole {
-            WholeVector::Allocatable => NodeVector::Allocatable,
-            WholeVector::Requested => NodeVector::Used,
-        };
         let held = self.exact_integers(id, whole).and_then(|exact| exact.get(offset));
-        held.unwrap_or_else(|| i128::from(integer_of_float(id, self.value(id, vector, offset).unwrap_or(0.0))))
+        held.unwrap_or_else(|| {
+            let shown = self.value(id, whole.shown(), offset).unwrap_or(0.0);
+            integer_of_float(id, shown).into()
+        })
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::devices::{DeviceKinds, DeviceMask, DeviceNode, DevicePick, pick_devices};
-use crate::model::{ClusterState, DeviceQuery, NodeEntry, NodeSlot, NodeVector, ResourceId, TaskRecord, TaskStatus};
+use crate::model::{ClusterState, DeviceQuery, NodeEntry, NodeSlot, ResourceId, TaskRecord, TaskStatus};
 use crate::plugin::Plugin;
 use crate::policy::Policy;
 
@@ -44,10 +44,11 @@ impl DeviceChooser {
             return self.query.named_devices();
         }
         let free = entry.free_devices(after_release);
+        let free_cpu = entry.exact_idle(ResourceId::CPU, after_release);
         let scores = self.scorers.iter().filter_map(|plugin| plugin.device_scorer());
         self.query.on_node(Some(devices), |task| {
             let node = DeviceNode {
-                free_cpu: free_cpu(entry, after_release),
+                free_cpu: i64::try_from(free_cpu).unwrap_or(i64::MAX),
                 free: &free,
                 model: &devices.model,
                 kinds: DeviceKinds::NONE,
@@ -60,22 +61,6 @@ impl DeviceChooser {
             pick_devices(self.pick, task, &free, named).unwrap_or(0)
         })
     }
-}
-
-/// Free cpu of a node in thousandths, as the columns show it.
-fn free_cpu(entry: &NodeEntry, after_release: bool) -> i64 {
-    let amount = |vector| entry.exact(ResourceId::CPU, vector).unwrap_or(0);
-    let idle = if entry.upstream.is_some() {
-        amount(NodeVector::Idle)
-    } else {
-        amount(NodeVector::Allocatable) - amount(NodeVector::Used)
-    };
-    let released = if after_release {
-        amount(NodeVector::Releasing) - amount(NodeVector::Pipelined)
-    } else {
-        0
-    };
-    i64::try_from(idle + released).unwrap_or(i64::MAX)
 }
 
 impl ClusterState {

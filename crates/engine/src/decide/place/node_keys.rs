@@ -36,9 +36,8 @@ impl KeyCollector {
 
 fn key_at(state: &ClusterState, slice: &ChunkSlice<'_>, totals: &ChunkScores, offset: usize) -> NodeRankKey {
     let slot = slice.slot(offset);
-    let rank = state.ranks().get(slot as usize).copied().unwrap_or(u32::MAX);
     let total = totals.get(offset).copied().unwrap_or(0.0);
-    rank_key(rank_score(total), rank, slot)
+    rank_key(rank_score(total), state.rank(slot), slot)
 }
 
 impl<'a> PlacePass<'a> {

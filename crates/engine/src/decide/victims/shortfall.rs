@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{VictimCandidate, VictimGroup};
-use crate::model::{ClusterState, ErrorCode, NodeVector, Problem, ResourceId};
+use crate::model::{ClusterState, ErrorCode, Problem, ResourceId};
 use crate::plugin::Shortfall;
 use crate::policy::Compatibility;
 
@@ -35,18 +35,10 @@ impl<'a> PreemptorShortfall<'a> {
             let message = format!("there is no node `{}`", group.node);
             return Err(Problem::new(ErrorCode::NodeUnknown, "node", message));
         };
-        let exact = |id, vector| node.exact(id, vector).unwrap_or(0);
-        let idle = |id| match node.upstream {
-            Some(_) => exact(id, NodeVector::Idle),
-            None => exact(id, NodeVector::Allocatable) - exact(id, NodeVector::Used),
-        };
         // The reference compares what is written, also with 0.
         let counts = |amount: i64| amount > 0 || compatibility.is_upstream();
         let wanted = group.preemptor.requests.iter().filter(|(_, amount)| counts(*amount));
-        let missing = wanted.map(|(id, amount)| {
-            let free = idle(id) + exact(id, NodeVector::Releasing) - exact(id, NodeVector::Pipelined);
-            (id, i128::from(amount) - free)
-        });
+        let missing = wanted.map(|(id, amount)| (id, i128::from(amount) - node.exact_idle(id, true)));
         Ok(Some(Self {
             group,
             missing: missing.collect(),

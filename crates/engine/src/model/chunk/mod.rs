@@ -29,9 +29,10 @@ use super::stored::NodeSlot;
 use crate::held_bytes::HeldMemory;
 
 /// Columns and entries of 256 consecutive slots of the node table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct NodeChunk {
-    number: u32,
+    /// Position among the chunks of a cluster state; `None`: detached.
+    number: Option<u32>,
     pub(super) columns: Vec<ResourceColumns>,
     entries: NodeEntries,
     pub(super) live: NodeMask,
@@ -68,29 +69,6 @@ impl PartialEq for NodeChunk {
     }
 }
 
-impl Default for NodeChunk {
-    fn default() -> Self {
-        Self {
-            number: Self::DETACHED,
-            columns: Vec::new(),
-            entries: NodeEntries::default(),
-            live: NodeMask::NONE,
-            placeable: NodeMask::NONE,
-            usable: NodeMask::NONE,
-            unready: [NodeMask::NONE; 2],
-            with_ports: NodeMask::NONE,
-            ports: LazyValue::default(),
-            with_pod_sums: NodeMask::NONE,
-            added_pod_sums: None,
-            attributes: LazyValue::default(),
-            images: LazyValue::default(),
-            unevaluated: NodeMask::NONE,
-            own_idle: NodeMask::NONE,
-            slots: None,
-        }
-    }
-}
-
 impl HeldMemory for NodeChunk {
     fn held_bytes(&self, older: Option<&Self>) -> usize {
         let columns = self.columns.iter().map(|own| {
@@ -110,7 +88,7 @@ impl NodeChunk {
     /// Empty chunk with its position among the chunks of a cluster state.
     pub fn at(number: u32) -> Self {
         Self {
-            number,
+            number: Some(number),
             ..Self::default()
         }
     }
@@ -130,20 +108,16 @@ impl NodeChunk {
         }
     }
 
-    /// Number of a detached chunk: its offsets give no slots.
-    pub const DETACHED: u32 = u32::MAX;
-
-    /// Position of the chunk: its first slot is 256 times this number; or [`Self::DETACHED`].
+    /// Position of the chunk: its first slot is 256 times this number; `u32::MAX`: detached.
     pub fn number(&self) -> u32 {
-        self.number
+        self.number.unwrap_or(u32::MAX)
     }
 
     /// Slot of the node at `offset`; `None` in a detached chunk that does not record it.
     pub fn slot(&self, offset: usize) -> Option<NodeSlot> {
         match &self.slots {
             Some(slots) => slots.get(offset).copied(),
-            None if self.number == Self::DETACHED => None,
-            None => NodeSlot::try_from(self.number as usize * CHUNK_SIZE + offset).ok(),
+            None => NodeSlot::try_from(self.number? as usize * CHUNK_SIZE + offset).ok(),
         }
     }
 
@@ -159,7 +133,7 @@ impl NodeChunk {
 
     /// True if the chunk belongs to no cluster state: it holds nodes as they would be after more tasks.
     pub fn is_detached(&self) -> bool {
-        self.number == Self::DETACHED
+        self.number.is_none()
     }
 
     /// Live slots whose node is ready and has a valid record, cordoned or not.
@@ -229,22 +203,14 @@ impl NodeChunk {
 
     /// Column of a vector in Kubernetes' integers. `narrow` cuts an amount that does not fit in 64 bits.
     pub fn integer_column(&self, id: ResourceId, whole: WholeVector, narrow: fn(i128) -> i64) -> IntegerColumn {
-        let floats = match whole {
-            WholeVector::Allocatable => self.column(id, NodeVector::Allocatable),
-            WholeVector::Requested => self.column(id, NodeVector::Used),
-        };
+        let floats = self.column(id, whole.shown());
         read_integers(id, floats, self.exact_integers(id, whole), narrow)
     }
 
     /// Kubernetes' integers as floats, if the column of floats shows all of them exactly; else `None`.
     pub(crate) fn integers_as_floats(&self, id: ResourceId, whole: WholeVector) -> Option<&[f64; CHUNK_SIZE]> {
-        let vector = match whole {
-            WholeVector::Allocatable => NodeVector::Allocatable,
-            WholeVector::Requested => NodeVector::Used,
-        };
-        self.exact_integers(id, whole)
-            .is_none()
-            .then(|| &self.column(id, vector).values)
+        let exact = self.exact_integers(id, whole);
+        exact.is_none().then(|| &self.column(id, whole.shown()).values)
     }
 
     /// Value of a vector at one node.

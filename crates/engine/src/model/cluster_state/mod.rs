@@ -180,6 +180,11 @@ impl ClusterState {
         &self.ranks
     }
 
+    /// Rank of a node; `u32::MAX`: unknown.
+    pub(crate) fn rank(&self, slot: NodeSlot) -> u32 {
+        self.ranks.get(slot as usize).copied().unwrap_or(NO_RANK)
+    }
+
     /// Queues by name.
     pub fn queues(&self) -> &SortedTable<Arc<StoredRecord<QueueRecord>>> {
         &self.queues

@@ -15,6 +15,7 @@ pub use node_selector::{NodeLabels, NodeSelectorTerm, PreferredTerm, SelectorReq
 pub use pod_selector::{LabelSelector, PodAffinityTerm, PodTerms, SpreadConstraint, SpreadPolicy, WeightedPodTerm};
 pub use taint::{Taint, TaintEffect, Toleration};
 pub use validity::is_qualified_name;
+pub(in crate::model) use validity::{is_name, is_subdomain};
 
 /// Properties of a node that constraints use in addition to its labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

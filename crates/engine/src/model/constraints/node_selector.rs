@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::validity::{is_label_value, is_qualified_name};
+use crate::held_bytes::held_bytes;
 use crate::model::text_map::{TextMap, find_text};
 
 /// Only field of a node that a selector may name.
@@ -27,6 +28,8 @@ pub struct SelectorRequirement {
     /// Values to compare with, such as `a` and `b`. Empty for `Exists` and `DoesNotExist`.
     pub values: Vec<Arc<str>>,
 }
+
+held_bytes! { SelectorRequirement { key, operator, values } }
 
 impl SelectorRequirement {
     /// True if Kubernetes accepts the requirement on a label: a valid operator with the right number of values, a

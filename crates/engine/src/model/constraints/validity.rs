@@ -18,7 +18,7 @@ pub(super) fn is_label_value(value: &str) -> bool {
 }
 
 /// Letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
-fn is_name(name: &str) -> bool {
+pub(in crate::model) fn is_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let bytes = name.as_bytes();
     name.len() <= MAX_NAME
@@ -28,7 +28,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Labels of lower-case letters, digits and `-`, with a letter or digit at both ends, and dots between them.
-fn is_subdomain(name: &str) -> bool {
+pub(in crate::model) fn is_subdomain(name: &str) -> bool {
     let is_label = |label: &str| {
         let end = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
         let bytes = label.as_bytes();
