@@ -6,10 +6,7 @@ use super::args::{PluginArgument, PluginArguments};
 use super::diagnostics::{DiagnosticReport, ErrorCode, Severity};
 use super::spec::{ACTIONS, ActionConfiguration, PolicySpec};
 use super::unserved::UnservedEffect;
-use super::yaml::truncate_text;
-
-/// Number of characters of a name that a message shows.
-const MAX_SHOWN_CHARS: usize = 60;
+use super::yaml::shown_name;
 
 /// Switch of the cache of nodes that failed for a role.
 const ERROR_CACHE: &str = "predicateErrorCacheEnable";
@@ -90,10 +87,7 @@ pub(super) fn check(spec: &PolicySpec, report: &mut DiagnosticReport) {
 fn warn_of_action(configuration: &ActionConfiguration, report: &mut DiagnosticReport) {
     let hint = report.suggestion(Severity::Warning, &configuration.name, &ACTIONS);
     let keys = configuration.arguments.iter().flat_map(PluginArguments::iter);
-    let keys: Vec<String> = keys
-        .map(|(key, _)| format!("`{}`", truncate_text(key, MAX_SHOWN_CHARS)))
-        .take(8)
-        .collect();
+    let keys: Vec<String> = keys.map(|(key, _)| format!("`{}`", shown_name(key))).take(8).collect();
     let keys = if keys.is_empty() {
         String::new()
     } else {
@@ -101,7 +95,7 @@ fn warn_of_action(configuration: &ActionConfiguration, report: &mut DiagnosticRe
     };
     let message = format!(
         "no action is named `{}`; these arguments{keys} have no effect{hint}",
-        truncate_text(&configuration.name, MAX_SHOWN_CHARS)
+        shown_name(&configuration.name)
     );
     report.warning(ErrorCode::KeyUnknown, &configuration.at, message);
 }
@@ -117,7 +111,7 @@ fn check_keys(spec: &PolicySpec, configuration: &ActionConfiguration, report: &m
         let at = arguments.key_at(key);
         if !known.contains(&key) {
             let hint = report.suggestion(Severity::Warning, key, &known);
-            let key = truncate_text(key, MAX_SHOWN_CHARS);
+            let key = shown_name(key);
             let message = format!("the action `{action}` reads no argument `{key}`; it has no effect{hint}");
             report.warning(ErrorCode::ArgumentUnknownKey, &at, message);
             continue;

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use super::compatibility::Compatibility;
 use super::diagnostics::{DiagnosticReport, ErrorCode, Severity};
 use super::switch::Switch;
-use super::yaml::{DocumentLocation, DocumentPath, Mark, YamlNode, YamlValue, truncate_text};
+use super::yaml::{DocumentLocation, DocumentPath, Mark, YamlNode, YamlValue, shown_name};
 
-/// Number of characters of a key that a message shows.
-const MAX_SHOWN_CHARS: usize = 60;
 /// Names of the two bools, for suggestions.
 pub(crate) const BOOL_NAMES: [&str; 2] = ["true", "false"];
 
@@ -80,23 +78,13 @@ impl PluginArguments {
     /// Argument of this exact key.
     pub fn get(&self, key: &str) -> Option<PluginArgument<'_>> {
         let (_, _, node) = self.index.get(key).and_then(|&at| self.entries.get(at))?;
-        Some(PluginArgument {
-            node,
-            path: self.path.key(key),
-        })
+        Some(PluginArgument::new(&self.path, key, node))
     }
 
     /// All arguments in the order of the document.
     pub fn iter(&self) -> impl Iterator<Item = (&str, PluginArgument<'_>)> {
-        self.entries.iter().map(|(key, _, node)| {
-            (
-                key.as_str(),
-                PluginArgument {
-                    node,
-                    path: self.path.key(key),
-                },
-            )
-        })
+        let entries = self.entries.iter();
+        entries.map(|(key, _, node)| (key.as_str(), PluginArgument::new(&self.path, key, node)))
     }
 
     /// Location of the key of an argument.
@@ -125,7 +113,7 @@ impl PluginArguments {
             }
             let message = format!(
                 "`{plugin}` has no argument `{}`; it has no effect{hint}",
-                truncate_text(key, MAX_SHOWN_CHARS)
+                shown_name(key)
             );
             report.warning(ErrorCode::ArgumentUnknownKey, &self.path.key(key).at(*mark), message);
         }
@@ -140,6 +128,11 @@ pub struct PluginArgument<'a> {
 }
 
 impl<'a> PluginArgument<'a> {
+    fn new(map: &DocumentPath, key: &str, node: &'a YamlNode) -> Self {
+        let path = map.key(key);
+        Self { node, path }
+    }
+
     /// Value as written in the document.
     pub fn value(&self) -> &'a YamlValue {
         &self.node.value
@@ -157,23 +150,16 @@ impl<'a> PluginArgument<'a> {
 
     /// Values of a list, with their locations. `None`: the value is not a list.
     pub fn items(&self) -> Option<Vec<PluginArgument<'a>>> {
-        let YamlValue::List(items) = self.value() else {
-            return None;
-        };
         let item = |(index, node)| PluginArgument {
             node,
             path: self.path.index(index),
         };
-        Some(items.iter().enumerate().map(item).collect())
+        Some(self.value().as_items()?.iter().enumerate().map(item).collect())
     }
 
     /// Text of a string value.
     pub fn as_string(&self) -> Option<&'a str> {
-        if let YamlValue::String(text) = self.value() {
-            Some(text)
-        } else {
-            None
-        }
+        self.value().as_text()
     }
 
     /// Integer that upstream's `GetInt` reads: an integer value, nothing else.
@@ -187,33 +173,21 @@ impl<'a> PluginArgument<'a> {
 
     /// Number that upstream's `GetFloat64` reads: a float or an integer.
     pub fn lenient_float(&self) -> Option<f64> {
-        match self.value() {
-            YamlValue::Float(x) => Some(*x),
-            YamlValue::Int(n) => Some(*n as f64),
-            YamlValue::Null
-            | YamlValue::Bool(_)
-            | YamlValue::UInt(_)
-            | YamlValue::String(_)
-            | YamlValue::List(_)
-            | YamlValue::Map(_) => None,
+        if let YamlValue::Float(x) = self.value() {
+            return Some(*x);
         }
+        self.lenient_int().map(|n| n as f64)
     }
 
     /// Bool that upstream's `GetBool` reads: a bool, or a string such as `true`, `T`, `1`, `false`, `F`, `0`.
     pub fn lenient_bool(&self) -> Option<bool> {
-        match self.value() {
-            YamlValue::Bool(b) => Some(*b),
-            YamlValue::String(text) => match text.as_str() {
-                "1" | "t" | "T" | "true" | "True" | "TRUE" => Some(true),
-                "0" | "f" | "F" | "false" | "False" | "FALSE" => Some(false),
-                _ => None,
-            },
-            YamlValue::Null
-            | YamlValue::Int(_)
-            | YamlValue::UInt(_)
-            | YamlValue::Float(_)
-            | YamlValue::List(_)
-            | YamlValue::Map(_) => None,
+        if let YamlValue::Bool(b) = self.value() {
+            return Some(*b);
+        }
+        match self.as_string()? {
+            "1" | "t" | "T" | "true" | "True" | "TRUE" => Some(true),
+            "0" | "f" | "F" | "false" | "False" | "FALSE" => Some(false),
+            _ => None,
         }
     }
 
@@ -269,48 +243,26 @@ impl<'a> PluginArgument<'a> {
 
     /// Reads a bool, such as `true`. `None`: another type, with a diagnostic.
     pub fn decode_bool(&self, report: &mut DiagnosticReport) -> Option<bool> {
-        match self.value() {
-            YamlValue::Null => Some(false),
-            YamlValue::Bool(b) => Some(*b),
-            YamlValue::Int(_)
-            | YamlValue::UInt(_)
-            | YamlValue::Float(_)
-            | YamlValue::String(_)
-            | YamlValue::List(_)
-            | YamlValue::Map(_) => self.mismatch("a bool", report),
+        if let YamlValue::Bool(b) = self.value() {
+            return Some(*b);
         }
+        let unset = self.is_null().then_some(false);
+        unset.or_else(|| self.mismatch("a bool", report))
     }
 
     /// Reads a string. `None`: another type, with a diagnostic.
     pub fn decode_string(&self, report: &mut DiagnosticReport) -> Option<&'a str> {
-        match self.value() {
-            YamlValue::Null => Some(""),
-            YamlValue::String(text) => Some(text),
-            YamlValue::Bool(_)
-            | YamlValue::Int(_)
-            | YamlValue::UInt(_)
-            | YamlValue::Float(_)
-            | YamlValue::List(_)
-            | YamlValue::Map(_) => self.mismatch("a string", report),
-        }
+        let unset = self.is_null().then_some("");
+        let text = self.as_string().or(unset);
+        text.or_else(|| self.mismatch("a string", report))
     }
 
     /// Map. null is treated as an empty map (see [`PluginArgument::is_null`]).
     pub fn decode_map(&self, report: &mut DiagnosticReport) -> Option<ArgumentMap<'a>> {
-        let pairs = match self.value() {
-            YamlValue::Null => &[],
-            YamlValue::Map(pairs) => pairs.as_slice(),
-            YamlValue::Bool(_)
-            | YamlValue::Int(_)
-            | YamlValue::UInt(_)
-            | YamlValue::Float(_)
-            | YamlValue::String(_)
-            | YamlValue::List(_) => {
-                return self.mismatch("a map", report);
-            }
-        };
+        let unset = self.is_null().then_some(&[][..]);
+        let pairs = self.value().as_pairs().or(unset);
         Some(ArgumentMap {
-            pairs,
+            pairs: pairs.or_else(|| self.mismatch("a map", report))?,
             at: self.at(),
             path: self.path.clone(),
         })
@@ -358,21 +310,9 @@ impl<'a> ArgumentMap<'a> {
     }
 
     fn string_entries(&self) -> impl Iterator<Item = (&'a str, PluginArgument<'a>)> + '_ {
-        self.pairs.iter().filter_map(|(key, node)| match &key.value {
-            YamlValue::String(text) => Some((
-                text.as_str(),
-                PluginArgument {
-                    node,
-                    path: self.path.key(text),
-                },
-            )),
-            YamlValue::Null
-            | YamlValue::Bool(_)
-            | YamlValue::Int(_)
-            | YamlValue::UInt(_)
-            | YamlValue::Float(_)
-            | YamlValue::List(_)
-            | YamlValue::Map(_) => None,
+        self.pairs.iter().filter_map(|(key, node)| {
+            let key = key.value.as_text()?;
+            Some((key, PluginArgument::new(&self.path, key, node)))
         })
     }
 
@@ -381,33 +321,16 @@ impl<'a> ArgumentMap<'a> {
     pub fn entries(&self, report: &mut DiagnosticReport) -> Vec<(&'a str, PluginArgument<'a>)> {
         let mut entries = Vec::with_capacity(self.pairs.len());
         for (key, node) in self.pairs {
-            match &key.value {
-                YamlValue::String(text) => entries.push((
-                    text.as_str(),
-                    PluginArgument {
-                        node,
-                        path: self.path.key(text),
-                    },
-                )),
-                YamlValue::Null => entries.push((
-                    "",
-                    PluginArgument {
-                        node,
-                        path: self.path.key(""),
-                    },
-                )),
-                other @ (YamlValue::Bool(_)
-                | YamlValue::Int(_)
-                | YamlValue::UInt(_)
-                | YamlValue::Float(_)
-                | YamlValue::List(_)
-                | YamlValue::Map(_)) => {
-                    let mut path = self.path.clone();
-                    path.push_value(other);
-                    let message = format!("expected a string as key, found {}; put it in quotes", other.kind());
-                    report.error(ErrorCode::ArgumentType, &path.at(key.mark), message);
-                }
+            let unset = matches!(key.value, YamlValue::Null).then_some("");
+            if let Some(text) = key.value.as_text().or(unset) {
+                entries.push((text, PluginArgument::new(&self.path, text, node)));
+                continue;
             }
+            let mut path = self.path.clone();
+            path.push_value(&key.value);
+            let kind = key.value.kind();
+            let message = format!("expected a string as key, found {kind}; put it in quotes");
+            report.error(ErrorCode::ArgumentType, &path.at(key.mark), message);
         }
         entries
     }
@@ -418,13 +341,13 @@ impl<'a> ArgumentMap<'a> {
         for (key, _) in self.pairs {
             let mut path = self.path.clone();
             path.push_value(&key.value);
-            let message = if let YamlValue::String(text) = &key.value {
+            let message = if let Some(text) = key.value.as_text() {
                 if fields.iter().any(|field| same_ignoring_case(text, field)) {
                     continue;
                 }
                 format!(
                     "unknown key `{}`; it has no effect{}",
-                    truncate_text(text, MAX_SHOWN_CHARS),
+                    shown_name(text),
                     report.suggestion(Severity::Warning, text, fields)
                 )
             } else {

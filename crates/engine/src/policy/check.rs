@@ -3,55 +3,44 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Compatibility;
-use super::diagnostics::{DiagnosticReport, ErrorCode, Severity, UnservedPlugin};
+use super::diagnostics::{DiagnosticReport, ErrorCode, Severity};
 use super::spec::{ACTIONS, METRICS_SETTINGS, METRICS_TYPES, PluginSpec, PolicySpec, UPSTREAM_PLUGINS};
-use super::suggestion;
-use super::yaml::{DocumentLocation, Mark, truncate_text};
+use super::yaml::{DocumentLocation, DocumentPath, Mark, shown_name};
 use crate::plugins;
 
 /// Largest number of plugins in a document; each is printed with all its switches.
 const MAX_PLUGINS: usize = 500;
 /// Remedy for an action that Volcano does not have, such as `gpupack` of a fork.
 const OWN_ACTION: &str = "if it is your own scheduler's action, remove it here";
-/// Number of characters of a name that a message shows.
-const MAX_SHOWN_CHARS: usize = 60;
 
 /// Splits the list of actions. Volcano splits names at commas and has no empty name. `hint` is appended to the error
 /// about an empty list.
-pub(super) fn parse_actions(text: &str, mark: Mark, hint: &str, report: &mut DiagnosticReport) -> Vec<String> {
-    let at = DocumentLocation {
-        mark,
-        path: "actions".to_owned(),
-    };
+pub(super) fn parse_actions(
+    text: &str,
+    at: &DocumentLocation,
+    hint: &str,
+    report: &mut DiagnosticReport,
+) -> Vec<String> {
     if text.trim().is_empty() {
         let message = format!("no actions; expected a list such as `enqueue, allocate`{hint}");
-        report.error(ErrorCode::ActionsMissing, &at, message);
+        report.error(ErrorCode::ActionsMissing, at, message);
         return Vec::new();
     }
     let mut names: Vec<String> = Vec::new();
     let mut seen = BTreeSet::new();
     for name in text.split(',').map(str::trim) {
         if name.is_empty() {
-            report.error(ErrorCode::ActionUnknown, &at, "an empty item in the list of actions");
+            report.error(ErrorCode::ActionUnknown, at, "an empty item in the list of actions");
         } else if !ACTIONS.contains(&name) {
             let mut hint = report.suggestion(Severity::Error, name, &ACTIONS);
             if hint.is_empty() {
                 hint = format!("; known are: {}", ACTIONS.join(", "));
             }
-            report.error(
-                ErrorCode::ActionUnknown,
-                &at,
-                format!(
-                    "unknown action `{}`: {OWN_ACTION}{hint}",
-                    truncate_text(name, MAX_SHOWN_CHARS)
-                ),
-            );
+            let message = format!("unknown action `{}`: {OWN_ACTION}{hint}", shown_name(name));
+            report.error(ErrorCode::ActionUnknown, at, message);
         } else if !seen.insert(name) {
-            report.warning(
-                ErrorCode::ActionDuplicate,
-                &at,
-                format!("action `{name}` is listed twice and runs twice"),
-            );
+            let message = format!("action `{name}` is listed twice and runs twice");
+            report.warning(ErrorCode::ActionDuplicate, at, message);
         }
         names.push(name.to_owned());
     }
@@ -61,35 +50,27 @@ pub(super) fn parse_actions(text: &str, mark: Mark, hint: &str, report: &mut Dia
 /// Refuses actions that the release does not have: it refuses the whole document.
 pub(super) fn check_gang_actions(
     actions: &[String],
-    mark: Mark,
+    at: &DocumentLocation,
     compatibility: Compatibility,
     report: &mut DiagnosticReport,
 ) {
     if compatibility.release().rules().has_gang_actions {
         return;
     }
-    let at = DocumentLocation {
-        mark,
-        path: "actions".to_owned(),
-    };
     let is_of_gangs = |action: &&String| matches!(action.as_str(), "gangpreempt" | "gangreclaim");
     for action in actions.iter().filter(is_of_gangs) {
         let message = format!(
             "{} has no action `{action}`, and refuses the document: remove it, or follow a later release",
             compatibility.name()
         );
-        report.error(ErrorCode::ActionUnknown, &at, message);
+        report.error(ErrorCode::ActionUnknown, at, message);
     }
 }
 
 /// Warns of an action that evicts and stands before `allocate`: a task for which others were evicted finds its place free,
 /// takes it as one that waits, and is never bound.
-pub(super) fn check_action_order(actions: &[String], mark: Mark, report: &mut DiagnosticReport) {
+pub(super) fn check_action_order(actions: &[String], at: &DocumentLocation, report: &mut DiagnosticReport) {
     const EVICTING: [&str; 4] = ["preempt", "reclaim", "gangpreempt", "gangreclaim"];
-    let at = DocumentLocation {
-        mark,
-        path: "actions".to_owned(),
-    };
     let allocates = actions.iter().any(|action| action == "allocate");
     let before = actions.iter().take_while(|action| *action != "allocate");
     let mut seen = BTreeSet::new();
@@ -105,7 +86,7 @@ pub(super) fn check_action_order(actions: &[String], mark: Mark, report: &mut Di
                  `allocate` before `{action}`"
             )
         };
-        report.warning(ErrorCode::ActionOrder, &at, message);
+        report.warning(ErrorCode::ActionOrder, at, message);
     }
 }
 
@@ -114,15 +95,10 @@ pub(super) fn check_action_order(actions: &[String], mark: Mark, report: &mut Di
 pub(super) fn check_metrics_setting(key: &str, value: &str, at: &DocumentLocation, report: &mut DiagnosticReport) {
     let message = if !METRICS_SETTINGS.contains(&key) {
         let hint = report.suggestion(Severity::Warning, key, &METRICS_SETTINGS);
-        (!hint.is_empty()).then(|| {
-            format!(
-                "Volcano reads no setting `{}`{hint}",
-                truncate_text(key, MAX_SHOWN_CHARS)
-            )
-        })
+        (!hint.is_empty()).then(|| format!("Volcano reads no setting `{}`{hint}", shown_name(key)))
     } else if key == "type" && !METRICS_TYPES.contains(&value) {
         let hint = report.suggestion(Severity::Warning, value, &METRICS_TYPES);
-        let value = truncate_text(value, MAX_SHOWN_CHARS);
+        let value = shown_name(value);
         (!hint.is_empty()).then(|| format!("Volcano has no metrics source of type `{value}`{hint}"))
     } else {
         None
@@ -141,15 +117,9 @@ pub(super) fn check_tiers(
 ) {
     let count = spec.plugins().count();
     if count > MAX_PLUGINS {
-        let at = DocumentLocation {
-            mark: Mark::START,
-            path: "tiers".to_owned(),
-        };
-        report.error(
-            ErrorCode::YamlLimit,
-            &at,
-            format!("{count} plugins are more than the limit of {MAX_PLUGINS}"),
-        );
+        let at = DocumentPath::default().key("tiers").at(Mark::START);
+        let message = format!("{count} plugins are more than the limit of {MAX_PLUGINS}");
+        report.error(ErrorCode::YamlLimit, &at, message);
         return;
     }
     if compatibility == Compatibility::Corrected {
@@ -209,31 +179,12 @@ fn check_plugin_name(plugin: &PluginSpec, served: &[&str], report: &mut Diagnost
     if served.contains(&name) {
         return;
     }
-    let known_upstream = UPSTREAM_PLUGINS.contains(&name);
-    let near = suggestion::nearest_name(name, served).or_else(|| suggestion::nearest_name(name, &UPSTREAM_PLUGINS));
-    let did_you_mean = near.filter(|_| !known_upstream).map(str::to_owned);
-    if !known_upstream {
-        let hint = did_you_mean
-            .as_ref()
-            .map(|near| format!("; did you mean `{near}`?"))
-            .unwrap_or_default();
-        let message = if name.is_empty() {
-            "a plugin without a name; it has no effect".to_owned()
-        } else {
-            format!(
-                "unknown plugin `{}`; it has no effect{hint}",
-                truncate_text(name, MAX_SHOWN_CHARS)
-            )
-        };
-        report.warning(ErrorCode::PluginUnknown, &plugin.at, message);
-    }
-    let at = plugin.at.clone();
-    report.unserved_plugins.push(UnservedPlugin {
-        name: name.to_owned(),
-        at,
-        known_upstream,
-        did_you_mean,
-    });
+    let what = if name.is_empty() {
+        "a plugin without a name".to_owned()
+    } else {
+        format!("unknown plugin `{}`", shown_name(name))
+    };
+    report.unserved_plugin(name, &plugin.at, &what, [served, &UPSTREAM_PLUGINS]);
 }
 
 fn warn_duplicate_plugin(plugin: &PluginSpec, report: &mut DiagnosticReport) {
@@ -242,7 +193,7 @@ fn warn_duplicate_plugin(plugin: &PluginSpec, report: &mut DiagnosticReport) {
     } else {
         format!(
             "plugin `{}` appears more than once; the last entry is called for all of them, once for each",
-            truncate_text(&plugin.name, MAX_SHOWN_CHARS)
+            shown_name(&plugin.name)
         )
     };
     report.warning(ErrorCode::PluginDuplicate, &plugin.at, message);

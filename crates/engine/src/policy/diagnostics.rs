@@ -149,14 +149,8 @@ impl DiagnosticReport {
 
     pub(crate) fn yaml_error(&mut self, error: YamlError) {
         let YamlError { mark, code, message } = error;
-        self.error(
-            code,
-            &DocumentLocation {
-                mark,
-                path: String::new(),
-            },
-            message,
-        );
+        let path = String::new();
+        self.error(code, &DocumentLocation { mark, path }, message);
     }
 
     /// True if the report would omit a further diagnostic.
@@ -176,6 +170,30 @@ impl DiagnosticReport {
             return String::new();
         }
         suggestion::hint(written, candidates)
+    }
+
+    /// Adds a plugin that is not served. `what` names it in the warning, which comes if the upstream scheduler does not
+    /// have it either.
+    pub(crate) fn unserved_plugin(
+        &mut self,
+        name: &str,
+        at: &DocumentLocation,
+        what: &str,
+        [served, upstream]: [&[&str]; 2],
+    ) {
+        let known_upstream = upstream.contains(&name);
+        let near = suggestion::nearest_name(name, served).or_else(|| suggestion::nearest_name(name, upstream));
+        let did_you_mean = near.filter(|_| !known_upstream);
+        if !known_upstream {
+            let hint = did_you_mean.map_or_else(String::new, suggestion::did_you_mean);
+            self.warning(ErrorCode::PluginUnknown, at, format!("{what}; it has no effect{hint}"));
+        }
+        self.unserved_plugins.push(UnservedPlugin {
+            name: name.to_owned(),
+            at: at.clone(),
+            known_upstream,
+            did_you_mean: did_you_mean.map(str::to_owned),
+        });
     }
 
     /// True if the document is rejected: the report has an error.

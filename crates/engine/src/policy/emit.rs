@@ -52,69 +52,72 @@ pub fn effective_document(
 type PluginParts<'f> = dyn Fn(&PluginSpec, usize, usize) -> (Vec<(Switch, bool)>, Option<YamlValue>) + 'f;
 
 fn document(spec: &PolicySpec, pumice: Option<PumiceSection>, parts: &PluginParts<'_>) -> String {
-    let mut fields = vec![field("actions", YamlValue::String(spec.actions.join(", ")))];
-    if let Some(PumiceSection { compatibility }) = pumice {
-        let section = compatibility.map(|c| field("compatibility", text(c.name())));
-        fields.push(field("pumice", YamlValue::Map(section.into_iter().collect())));
-    }
+    let mut fields = vec![pair("actions", YamlValue::String(spec.actions.join(", ")))];
+    fields.extend(pumice.map(pumice_pair));
     let tiers = spec.tiers.iter().enumerate().map(|(tier, plugins)| {
         let plugins = plugins.iter().enumerate().map(|(place, plugin)| {
             let (switches, arguments) = parts(plugin, tier, place);
-            let mut fields = vec![field("name", text(&plugin.name))];
+            let mut fields = vec![pair("name", text(&plugin.name))];
             fields.extend(
                 switches
                     .into_iter()
-                    .map(|(switch, on)| field(switch.key(), YamlValue::Bool(on))),
+                    .map(|(switch, on)| pair(switch.key(), YamlValue::Bool(on))),
             );
-            fields.extend(arguments.map(|arguments| field("arguments", arguments)));
+            fields.extend(arguments.map(|arguments| pair("arguments", arguments)));
             YamlNode::new(YamlValue::Map(fields))
         });
-        YamlNode::new(YamlValue::Map(vec![field(
+        YamlNode::new(YamlValue::Map(vec![pair(
             "plugins",
             YamlValue::List(plugins.collect()),
         )]))
     });
-    fields.push(field("tiers", YamlValue::List(tiers.collect())));
+    fields.push(pair("tiers", YamlValue::List(tiers.collect())));
     if !spec.configurations.is_empty() {
         let all = spec.configurations.iter().map(|configuration| {
-            let mut fields = vec![field("name", text(&configuration.name))];
+            let mut fields = vec![pair("name", text(&configuration.name))];
             fields.extend(
                 configuration
                     .arguments
                     .as_ref()
-                    .map(|a| field("arguments", arguments_value(a))),
+                    .map(|a| pair("arguments", arguments_value(a))),
             );
             YamlNode::new(YamlValue::Map(fields))
         });
-        fields.push(field("configurations", YamlValue::List(all.collect())));
+        fields.push(pair("configurations", YamlValue::List(all.collect())));
     }
     fields.extend(
         spec.metrics
             .as_ref()
-            .map(|metrics| field("metrics", metrics_value(metrics))),
+            .map(|metrics| pair("metrics", metrics_value(metrics))),
     );
     to_yaml(&YamlValue::Map(fields))
 }
 
-fn text(text: &str) -> YamlValue {
+pub(super) fn text(text: &str) -> YamlValue {
     YamlValue::String(text.to_owned())
 }
 
-fn field(key: &str, value: YamlValue) -> (YamlNode, YamlNode) {
+pub(super) fn pair(key: &str, value: YamlValue) -> (YamlNode, YamlNode) {
     (YamlNode::new(text(key)), YamlNode::new(value))
+}
+
+/// Section of a document that is about Pumice.
+pub(super) fn pumice_pair(PumiceSection { compatibility }: PumiceSection) -> (YamlNode, YamlNode) {
+    let section = compatibility.map(|own| pair("compatibility", text(own.name())));
+    pair("pumice", YamlValue::Map(section.into_iter().collect()))
 }
 
 fn arguments_value(arguments: &PluginArguments) -> YamlValue {
     YamlValue::Map(
         arguments
             .iter()
-            .map(|(key, argument)| field(key, argument.value().clone()))
+            .map(|(key, argument)| pair(key, argument.value().clone()))
             .collect(),
     )
 }
 
 fn metrics_value(metrics: &BTreeMap<String, String>) -> YamlValue {
-    YamlValue::Map(metrics.iter().map(|(key, value)| field(key, text(value))).collect())
+    YamlValue::Map(metrics.iter().map(|(key, value)| pair(key, text(value))).collect())
 }
 
 /// YAML text of a value, which reads back to the same value.
@@ -133,17 +136,12 @@ enum YamlLayout<'v> {
 
 impl<'v> YamlLayout<'v> {
     fn of(value: &'v YamlValue) -> Self {
-        match value {
-            YamlValue::Map(pairs) if !pairs.is_empty() => YamlLayout::Map(pairs),
-            YamlValue::List(items) if !items.is_empty() => YamlLayout::List(items),
-            YamlValue::Map(_)
-            | YamlValue::List(_)
-            | YamlValue::Null
-            | YamlValue::Bool(_)
-            | YamlValue::Int(_)
-            | YamlValue::UInt(_)
-            | YamlValue::Float(_)
-            | YamlValue::String(_) => YamlLayout::Line(scalar(value)),
+        let pairs = value.as_pairs().filter(|pairs| !pairs.is_empty());
+        let items = value.as_items().filter(|items| !items.is_empty());
+        match (pairs, items) {
+            (Some(pairs), _) => YamlLayout::Map(pairs),
+            (_, Some(items)) => YamlLayout::List(items),
+            (None, None) => YamlLayout::Line(scalar(value)),
         }
     }
 }

@@ -27,7 +27,12 @@ pub fn nearest_name<'c>(written: &str, candidates: &[&'c str]) -> Option<&'c str
 
 /// End of a message about a misspelt name: `; did you mean …?`, or nothing if no known name is near.
 pub fn hint(written: &str, candidates: &[&str]) -> String {
-    nearest_name(written, candidates).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+    nearest_name(written, candidates).map_or_else(String::new, did_you_mean)
+}
+
+/// Question with which a message ends that knows a similar name.
+pub(super) fn did_you_mean(near: &str) -> String {
+    format!("; did you mean `{near}`?")
 }
 
 /// Letters of a name's words, the words in alphabetical order; `None` for a single word.

@@ -8,7 +8,7 @@ use super::super::compatibility::Compatibility;
 use super::super::compile::{Policy, ProfilePlugin};
 use super::super::diagnostics::{DiagnosticReport, ErrorCode, UnservedPlugin};
 use super::super::suggestion;
-use super::super::yaml::{DocumentLocation, DocumentPath, truncate_text};
+use super::super::yaml::{DocumentLocation, DocumentPath, shown_name};
 use super::{
     DEFAULT_SCHEDULER, FILTER, KUBE_PLUGINS, KubeProfile, KubeSpec, LATER_PLUGIN, LATER_POINT, MULTI_POINT, PRE_FILTER,
     PRE_SCORE, PluginEntry, SCORE, defaults, emit, extenders, is_served, points_of,
@@ -19,8 +19,6 @@ use crate::plugin::{NodeScorer, Plugin, PluginContext, PluginHooks, PreparedHook
 use crate::plugins;
 use crate::policy::YamlValue;
 
-/// Number of characters of a name that a message shows.
-const MAX_SHOWN_CHARS: usize = 60;
 /// Largest number of profiles, plugins in their lists, and arguments of plugins together.
 const MAX_ENTRIES: usize = 1_000;
 
@@ -101,10 +99,7 @@ fn scheduler_name(profile: &KubeProfile, all: &[KubeProfile], report: &mut Diagn
         let message = "a profile among several needs a `schedulerName`";
         report.error(ErrorCode::Profile, &profile.at, message);
     } else if same > 1 {
-        let message = format!(
-            "`{}` is the name of {same} profiles",
-            truncate_text(&profile.name, MAX_SHOWN_CHARS)
-        );
+        let message = format!("`{}` is the name of {same} profiles", shown_name(&profile.name));
         report.error(ErrorCode::Profile, &profile.at, message);
     }
     Arc::from(profile.name.as_str())
@@ -119,17 +114,14 @@ fn compile_served_plugins(
     for (number, config) in profile.configs.iter().enumerate() {
         let before = profile.configs.get(..number).unwrap_or_default();
         if before.iter().any(|other| other.name == config.name) {
-            let message = format!(
-                "the arguments of `{}` appear twice",
-                truncate_text(&config.name, MAX_SHOWN_CHARS)
-            );
+            let message = format!("the arguments of `{}` appear twice", shown_name(&config.name));
             report.error(ErrorCode::PluginDuplicate, &config.at, message);
         }
         let known = is_served(&config.name) || KUBE_PLUGINS.contains(&config.name.as_str());
         if !known {
             let message = format!(
                 "arguments for `{}`, which no plugin reads{}",
-                truncate_text(&config.name, MAX_SHOWN_CHARS),
+                shown_name(&config.name),
                 suggestion_hint(&config.name)
             );
             report.warning(ErrorCode::PluginUnknown, &config.at, message);
@@ -152,7 +144,7 @@ fn compile_served_plugins(
 fn suggestion_hint(name: &str) -> String {
     let near = suggestion::nearest_name(name, &plugins::profile_names())
         .or_else(|| suggestion::nearest_name(name, &KUBE_PLUGINS));
-    near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+    near.map_or_else(String::new, suggestion::did_you_mean)
 }
 
 fn is_enabled(profile: &KubeProfile, name: &str) -> bool {
@@ -232,7 +224,13 @@ fn profile_plugins(
     for entry in others.filter(|entry| !is_served(&entry.name)) {
         if enabled.iter().all(|own| *own.name != *entry.name) {
             if !entry.is_default {
-                report_unserved_plugin(entry, report);
+                let what = format!("unknown plugin `{}`", shown_name(&entry.name));
+                report.unserved_plugin(
+                    &entry.name,
+                    &entry.at,
+                    &what,
+                    [&plugins::profile_names(), &KUBE_PLUGINS],
+                );
             }
             enabled.push(ProfilePlugin {
                 is_served: false,
@@ -307,7 +305,7 @@ fn check_pre_filter(profile: &KubeProfile, entry: &PluginEntry, report: &mut Dia
 fn check_sets(profile: &KubeProfile, report: &mut DiagnosticReport) {
     for (point, set) in &profile.plugins {
         for (number, entry) in set.enabled.iter().enumerate() {
-            let name = truncate_text(&entry.name, MAX_SHOWN_CHARS);
+            let name = shown_name(&entry.name);
             let before = set.enabled.get(..number).unwrap_or_default();
             if before.iter().any(|other| other.name == entry.name) {
                 let message = format!("plugin `{name}` is enabled twice at `{point}`");
@@ -320,27 +318,6 @@ fn check_sets(profile: &KubeProfile, report: &mut DiagnosticReport) {
             }
         }
     }
-}
-
-fn report_unserved_plugin(entry: &PluginEntry, report: &mut DiagnosticReport) {
-    let name = entry.name.as_str();
-    let known_upstream = KUBE_PLUGINS.contains(&name);
-    let near = suggestion::nearest_name(name, &plugins::profile_names())
-        .or_else(|| suggestion::nearest_name(name, &KUBE_PLUGINS));
-    if !known_upstream {
-        let message = format!(
-            "unknown plugin `{}`; it has no effect{}",
-            truncate_text(name, MAX_SHOWN_CHARS),
-            suggestion_hint(name)
-        );
-        report.warning(ErrorCode::PluginUnknown, &entry.at, message);
-    }
-    report.unserved_plugins.push(UnservedPlugin {
-        name: name.to_owned(),
-        at: entry.at.clone(),
-        known_upstream,
-        did_you_mean: near.filter(|_| !known_upstream).map(str::to_owned),
-    });
 }
 
 /// Replaces the scorer of a plugin without `preScore`: upstream starts with such a profile, and then rejects every pod.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::super::args::PluginArguments;
 use super::super::compatibility::Compatibility;
 use super::super::diagnostics::ErrorCode;
-use super::super::yaml::{DocumentPath, YamlNode, YamlValue, truncate_text};
+use super::super::yaml::{DocumentPath, YamlNode, YamlValue, shown_name};
 use super::load::KubeConfigReader;
 use super::{KubeProfile, PluginConfig};
 
@@ -29,8 +29,6 @@ const MANAGED: &str = "managedResources";
 /// Plugin that does not check the ignored resources, and its argument.
 const FIT: &str = "NodeResourcesFit";
 const IGNORED: &str = "ignoredResources";
-/// Number of characters of a name that a message shows.
-const MAX_SHOWN_CHARS: usize = 60;
 
 /// Names of the managed resources of all extenders that the scheduler ignores, each once.
 pub(super) fn ignored_resources(
@@ -46,7 +44,7 @@ pub(super) fn ignored_resources(
                     return;
                 };
                 if !managed.insert(name.clone()) {
-                    let name = truncate_text(&name, MAX_SHOWN_CHARS);
+                    let name = shown_name(&name);
                     let message = format!("two extenders manage `{name}`; kube-scheduler does not start with them");
                     reader
                         .report
@@ -100,19 +98,6 @@ fn switch(reader: &mut KubeConfigReader<'_>, value: &YamlNode, path: &DocumentPa
     false
 }
 
-fn text_of(node: &YamlNode) -> Option<&str> {
-    match &node.value {
-        YamlValue::String(text) => Some(text),
-        YamlValue::Null
-        | YamlValue::Bool(_)
-        | YamlValue::Int(_)
-        | YamlValue::UInt(_)
-        | YamlValue::Float(_)
-        | YamlValue::List(_)
-        | YamlValue::Map(_) => None,
-    }
-}
-
 /// Adds the ignored resources to the arguments of the plugin that checks amounts. In the reference they replace the ones
 /// that the profile itself ignores.
 pub(super) fn with_ignored(
@@ -146,7 +131,7 @@ pub(super) fn with_ignored(
         Some(_) | None => Vec::new(),
     };
     for name in ignored {
-        if names.iter().all(|own| text_of(own) != text_of(name)) {
+        if names.iter().all(|own| own.value.as_text() != name.value.as_text()) {
             names.push(name.clone());
         }
     }

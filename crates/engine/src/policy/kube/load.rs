@@ -5,15 +5,12 @@ use super::super::diagnostics::{DiagnosticReport, ErrorCode, Severity};
 use super::super::load::{LoadOptions, read_pumice_section};
 use super::super::release::ReleasedScheduler;
 use super::super::spec::PumiceSection;
-use super::super::yaml::{DocumentPath, Mark, YamlDecoder, YamlError, YamlNode, YamlTree, YamlValue, truncate_text};
+use super::super::yaml::{self, DocumentPath, Mark, YamlDecoder, YamlError, YamlNode, YamlTree, YamlValue, shown_name};
 use super::extenders;
 use super::{
     API_GROUP, API_VERSION, CONFIGURATION_KIND, EXTENSION_POINTS, KubeProfile, KubeSpec, PluginConfig, PluginEntry,
     PluginSet, field, is_served,
 };
-
-/// Number of characters of a text that a message shows.
-const MAX_SHOWN_CHARS: usize = 60;
 
 /// Type of a top-level field.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,15 +45,12 @@ pub(in super::super) fn is_kube_configuration(text: &str, options: &LoadOptions<
     if !text.contains(CONFIGURATION_KIND) && !text.contains(API_GROUP) {
         return false;
     }
-    let Ok(tree) = YamlTree::read(text, &options.limits) else {
+    let Ok(root) = yaml::read(text, &options.limits) else {
         return false;
     };
-    let root = tree
-        .root()
-        .and_then(|root| YamlDecoder::new(&tree, &options.limits).node(root).ok());
     let says = |key: &str, wanted: &dyn Fn(&str) -> bool| {
-        let value = root.as_ref().and_then(|root| field(root, key)).map(|node| &node.value);
-        matches!(value, Some(YamlValue::String(text)) if wanted(text))
+        let value = field(&root, key).and_then(|node| node.value.as_text());
+        value.is_some_and(wanted)
     };
     says("kind", &|text| text == CONFIGURATION_KIND) || says("apiVersion", &|text| text.starts_with(API_GROUP))
 }
@@ -78,12 +72,8 @@ fn read(text: &str, options: &LoadOptions<'_>, report: &mut DiagnosticReport) ->
     let mut decoder = YamlDecoder::new(&tree, &options.limits);
     let Some(root) = tree.root() else { return Ok(None) };
     let document = decoder.node(root)?;
-    for duplicate in &decoder.duplicates {
-        let at = super::DocumentLocation {
-            mark: duplicate.mark,
-            path: duplicate.path.clone(),
-        };
-        report.error(ErrorCode::KeyDuplicate, &at, "this key appears twice in its map");
+    for at in &decoder.duplicates {
+        report.error(ErrorCode::KeyDuplicate, at, "this key appears twice in its map");
     }
     let mut reader = KubeConfigReader {
         report,
@@ -109,7 +99,7 @@ fn read(text: &str, options: &LoadOptions<'_>, report: &mut DiagnosticReport) ->
 fn without_pumice(document: &YamlNode) -> YamlNode {
     let mut document = document.clone();
     if let YamlValue::Map(pairs) = &mut document.value {
-        pairs.retain(|(key, _)| !matches!(&key.value, YamlValue::String(text) if text == PUMICE_KEY));
+        pairs.retain(|(key, _)| key.value.as_text() != Some(PUMICE_KEY));
     }
     document
 }
@@ -137,26 +127,20 @@ impl<'r> KubeConfigReader<'r> {
         known: &[&str],
         each: &mut KubeFieldVisitor<'_, 'r>,
     ) {
-        let pairs = match &node.value {
-            YamlValue::Null => return,
-            YamlValue::Map(pairs) => pairs,
-            YamlValue::Bool(_)
-            | YamlValue::Int(_)
-            | YamlValue::UInt(_)
-            | YamlValue::Float(_)
-            | YamlValue::String(_)
-            | YamlValue::List(_) => {
-                return self.wrong_type(node, path, "a map");
-            }
+        if matches!(node.value, YamlValue::Null) {
+            return;
+        }
+        let Some(pairs) = node.value.as_pairs() else {
+            return self.wrong_type(node, path, "a map");
         };
         for (key, value) in pairs {
             let mut inner = path.clone();
             inner.push_value(&key.value);
-            let YamlValue::String(name) = &key.value else {
+            let Some(name) = key.value.as_text() else {
                 self.unknown_key(key.value.kind(), key.mark, &inner, known);
                 continue;
             };
-            if !known.contains(&name.as_str()) {
+            if !known.contains(&name) {
                 self.unknown_key(name, key.mark, &inner, known);
             } else if !matches!(value.value, YamlValue::Null) {
                 each(self, name, key.mark, value, inner);
@@ -166,7 +150,7 @@ impl<'r> KubeConfigReader<'r> {
 
     fn unknown_key(&mut self, key: &str, mark: Mark, path: &DocumentPath, known: &[&str]) {
         let hint = self.report.suggestion(Severity::Error, key, known);
-        let message = format!("unknown key `{}`{hint}", truncate_text(key, MAX_SHOWN_CHARS));
+        let message = format!("unknown key `{}`{hint}", shown_name(key));
         self.report.error(ErrorCode::TypeInvalid, &path.at(mark), message);
     }
 
@@ -176,30 +160,23 @@ impl<'r> KubeConfigReader<'r> {
         path: &DocumentPath,
         each: &mut dyn FnMut(&mut KubeConfigReader<'r>, &YamlNode, DocumentPath),
     ) {
-        match &node.value {
-            YamlValue::Null => {}
-            YamlValue::List(items) => {
-                for (number, item) in items.iter().enumerate() {
-                    each(self, item, path.index(number));
-                }
-            }
-            YamlValue::Bool(_)
-            | YamlValue::Int(_)
-            | YamlValue::UInt(_)
-            | YamlValue::Float(_)
-            | YamlValue::String(_)
-            | YamlValue::Map(_) => {
-                self.wrong_type(node, path, "a list");
-            }
+        if matches!(node.value, YamlValue::Null) {
+            return;
+        }
+        let Some(items) = node.value.as_items() else {
+            return self.wrong_type(node, path, "a list");
+        };
+        for (number, item) in items.iter().enumerate() {
+            each(self, item, path.index(number));
         }
     }
 
     pub(super) fn text(&mut self, node: &YamlNode, path: &DocumentPath) -> String {
-        if let YamlValue::String(text) = &node.value {
-            return text.clone();
+        let text = node.value.as_text();
+        if text.is_none() {
+            self.wrong_type(node, path, "a string");
         }
-        self.wrong_type(node, path, "a string");
-        String::new()
+        text.unwrap_or_default().to_owned()
     }
 
     pub(super) fn integer(&mut self, node: &YamlNode, path: &DocumentPath) -> Option<i32> {
@@ -228,7 +205,7 @@ impl<'r> KubeConfigReader<'r> {
     fn document(&mut self, document: &YamlNode, spec: &mut KubeSpec) {
         for (key, wanted) in [("apiVersion", API_VERSION), ("kind", CONFIGURATION_KIND)] {
             let said = field(document, key);
-            if !matches!(said.map(|node| &node.value), Some(YamlValue::String(text)) if text == wanted) {
+            if said.and_then(|node| node.value.as_text()) != Some(wanted) {
                 let path = DocumentPath::default().key(key);
                 let at = path.at(said.map_or(document.mark, |node| node.mark));
                 self.report
@@ -272,11 +249,11 @@ impl<'r> KubeConfigReader<'r> {
 
     /// Reads the section of Pumice in the second document: Kubernetes reads only the first one.
     fn second_document(&mut self, node: &YamlNode, spec: &mut KubeSpec) {
-        let YamlValue::Map(pairs) = &node.value else { return };
+        let Some(pairs) = node.value.as_pairs() else { return };
         for (key, value) in pairs {
             let mut path = DocumentPath::default();
             path.push_value(&key.value);
-            if !matches!(&key.value, YamlValue::String(text) if text == PUMICE_KEY) {
+            if key.value.as_text() != Some(PUMICE_KEY) {
                 let message = "only the section `pumice:` is read from the second document; move this key to the first";
                 self.report.warning(ErrorCode::KeyUnknown, &path.at(key.mark), message);
             } else if spec.pumice.is_some() {
@@ -373,7 +350,7 @@ impl<'r> KubeConfigReader<'r> {
     }
 
     fn arguments(&mut self, mark: Mark, node: &YamlNode, path: &DocumentPath) -> Option<PluginArguments> {
-        let YamlValue::Map(pairs) = &node.value else {
+        let Some(pairs) = node.value.as_pairs() else {
             self.wrong_type(node, path, "a map");
             return None;
         };
@@ -382,8 +359,8 @@ impl<'r> KubeConfigReader<'r> {
         }
         let mut arguments = PluginArguments::new(mark, path.clone());
         for (key, value) in pairs {
-            if let YamlValue::String(name) = &key.value {
-                arguments.set(name.clone(), key.mark, value.clone());
+            if let Some(name) = key.value.as_text() {
+                arguments.set(name.to_owned(), key.mark, value.clone());
             } else {
                 self.unknown_key(key.value.kind(), key.mark, path, &[]);
             }

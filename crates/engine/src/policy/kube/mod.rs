@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use super::args::PluginArguments;
 use super::compatibility::Compatibility;
 use super::spec::PumiceSection;
-use super::yaml::{DocumentLocation, YamlNode, YamlValue};
+use super::yaml::{DocumentLocation, YamlNode};
 use crate::plugins;
 
 pub(super) use compile::compile;
@@ -146,19 +146,8 @@ impl KubeSpec {
 
 /// Field of a map.
 fn field<'n>(node: &'n YamlNode, key: &str) -> Option<&'n YamlNode> {
-    let YamlValue::Map(pairs) = &node.value else {
-        return None;
-    };
-    let found = pairs.iter().find(|(own, _)| match &own.value {
-        YamlValue::String(text) => text == key,
-        YamlValue::Null
-        | YamlValue::Bool(_)
-        | YamlValue::Int(_)
-        | YamlValue::UInt(_)
-        | YamlValue::Float(_)
-        | YamlValue::List(_)
-        | YamlValue::Map(_) => false,
-    });
+    let mut pairs = node.value.as_pairs()?.iter();
+    let found = pairs.find(|(own, _)| own.value.as_text() == Some(key));
     found.map(|(_, value)| value)
 }
 

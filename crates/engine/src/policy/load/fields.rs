@@ -10,6 +10,10 @@ use crate::policy::yaml::{Mark, ResolvedScalar, YamlDecoder, YamlNodeId, YamlSca
 pub(super) type SpecFieldVisitor<'f, 'r, 't> =
     dyn FnMut(&mut SpecLoader<'r>, &mut YamlDecoder<'t>, &str, Mark, YamlNodeId) -> SpecLoadResult<bool> + 'f;
 
+/// Reader of an entry of a map: key, its place, and the value.
+pub(super) type SpecEntryVisitor<'f, 'r, 't> =
+    dyn FnMut(&mut SpecLoader<'r>, &mut YamlDecoder<'t>, String, Mark, YamlNodeId) -> SpecLoadResult + 'f;
+
 impl<'r> SpecLoader<'r> {
     /// Reports a value of another shape than the expected one.
     pub(super) fn wrong_type(&mut self, decoder: &YamlDecoder<'_>, mark: Mark, expected: &str, found: &str) {
@@ -46,29 +50,59 @@ impl<'r> SpecLoader<'r> {
         field: &mut SpecFieldVisitor<'_, 'r, 't>,
     ) -> SpecLoadResult {
         decoder.visit(id, |decoder, mark, shape| {
-            let pairs = match shape {
-                YamlShape::Mapping(pairs) => pairs,
-                YamlShape::Scalar(scalar) => return self.expect_null(decoder, &scalar, "a map"),
-                YamlShape::Sequence(_) => {
-                    self.wrong_type(decoder, mark, "a map", "a list");
-                    return Ok(());
-                }
+            let Some(pairs) = self.pairs(decoder, mark, shape, || ())? else {
+                return Ok(());
             };
-            let mut own_keys = BTreeSet::new();
-            decoder.pairs(pairs, true, &mut |decoder, key, value, own| {
-                let Some((key, mark)) = self.text(decoder, key)? else {
-                    return Ok(());
-                };
-                decoder.path.push_key(&key);
-                if own && !own_keys.insert(key.clone()) {
-                    decoder.note_duplicate(mark);
+            self.entries(decoder, pairs, true, &mut |loader, decoder, key, mark, value| {
+                if !field(loader, decoder, &key, mark, value)? {
+                    loader.unknown_key(decoder, &key, mark, known);
                 }
-                if !field(self, decoder, &key, mark, value)? {
-                    self.unknown_key(decoder, &key, mark, known);
-                }
-                decoder.path.pop();
                 Ok(())
             })
+        })
+    }
+
+    /// Entries of a map. `None`: the value is null, for which `when_null` runs, or has another type, which is an error.
+    pub(super) fn pairs<'t>(
+        &mut self,
+        decoder: &YamlDecoder<'t>,
+        mark: Mark,
+        shape: YamlShape<'t>,
+        when_null: impl FnOnce(),
+    ) -> SpecLoadResult<Option<&'t [(YamlNodeId, YamlNodeId)]>> {
+        match shape {
+            YamlShape::Mapping(pairs) => return Ok(Some(pairs)),
+            YamlShape::Scalar(scalar) => {
+                if matches!(scalar.resolve(), Ok(ResolvedScalar::Null)) {
+                    when_null();
+                }
+                self.expect_null(decoder, &scalar, "a map")?;
+            }
+            YamlShape::Sequence(_) => self.wrong_type(decoder, mark, "a map", "a list"),
+        }
+        Ok(None)
+    }
+
+    /// Reads the entries of a map whose keys are texts. A key that appears twice is noted only if asked for.
+    pub(super) fn entries<'t>(
+        &mut self,
+        decoder: &mut YamlDecoder<'t>,
+        pairs: &'t [(YamlNodeId, YamlNodeId)],
+        notes_duplicates: bool,
+        entry: &mut SpecEntryVisitor<'_, 'r, 't>,
+    ) -> SpecLoadResult {
+        let mut own_keys = BTreeSet::new();
+        decoder.pairs(pairs, true, &mut |decoder, key, value, own| {
+            let Some((key, mark)) = self.text(decoder, key)? else {
+                return Ok(());
+            };
+            decoder.path.push_key(&key);
+            if notes_duplicates && own && !own_keys.insert(key.clone()) {
+                decoder.note_duplicate(mark);
+            }
+            entry(self, decoder, key, mark, value)?;
+            decoder.path.pop();
+            Ok(())
         })
     }
 

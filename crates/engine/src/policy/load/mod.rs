@@ -2,7 +2,7 @@
 
 mod fields;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fields::scalar_kind;
 
@@ -87,36 +87,33 @@ fn read(
         report,
         compatibility,
         actions: String::new(),
-        actions_mark: Mark::START,
+        actions_at: DocumentPath::default().key("actions").at(Mark::START),
         hint: "",
     };
     let mut spec = PolicySpec::default();
     if let Some(root) = tree.root() {
         loader.document(&mut decoder, root, &mut spec)?;
     }
-    for duplicate in &decoder.duplicates {
-        let at = DocumentLocation {
-            mark: duplicate.mark,
-            path: duplicate.path.clone(),
-        };
+    for at in &decoder.duplicates {
         let message = "this key appears twice in its map; the later value counts";
-        loader.report.warning(ErrorCode::KeyDuplicate, &at, message);
+        loader.report.warning(ErrorCode::KeyDuplicate, at, message);
     }
     let SpecLoader {
         actions,
-        actions_mark,
+        actions_at,
         hint,
         ..
     } = loader;
+    let at = &actions_at;
     // Without readable actions an error was already reported.
     if !report
         .errors()
         .any(|problem| problem.code == ErrorCode::TypeInvalid && matches!(problem.path.as_str(), "" | "actions"))
     {
-        spec.actions = check::parse_actions(&actions, actions_mark, hint, report);
+        spec.actions = check::parse_actions(&actions, at, hint, report);
     }
-    check::check_action_order(&spec.actions, actions_mark, report);
-    check::check_gang_actions(&spec.actions, actions_mark, compatibility, report);
+    check::check_action_order(&spec.actions, at, report);
+    check::check_gang_actions(&spec.actions, at, compatibility, report);
     action_arguments::check(&spec, report);
     check::check_tiers(&spec, options.served, compatibility, report);
     Ok(spec)
@@ -126,7 +123,7 @@ struct SpecLoader<'r> {
     report: &'r mut DiagnosticReport,
     compatibility: Compatibility,
     actions: String,
-    actions_mark: Mark,
+    actions_at: DocumentLocation,
     /// Hint at the kind of document that this seems to be.
     hint: &'static str,
 }
@@ -139,7 +136,7 @@ impl SpecLoader<'_> {
                 "actions" => {
                     if let Some((text, mark)) = loader.text(decoder, value)? {
                         loader.actions = text;
-                        loader.actions_mark = mark;
+                        loader.actions_at = decoder.path.at(mark);
                     }
                 }
                 "tiers" => spec.tiers = loader.items(decoder, value, Self::tier)?,
@@ -281,32 +278,12 @@ impl SpecLoader<'_> {
         slot: &mut Option<PluginArguments>,
     ) -> SpecLoadResult {
         decoder.visit(id, |decoder, mark, shape| {
-            let pairs = match shape {
-                YamlShape::Mapping(pairs) => pairs,
-                YamlShape::Scalar(scalar) => {
-                    *slot = slot
-                        .take()
-                        .filter(|_| !matches!(scalar.resolve(), Ok(ResolvedScalar::Null)));
-                    return self.expect_null(decoder, &scalar, "a map");
-                }
-                YamlShape::Sequence(_) => {
-                    self.wrong_type(decoder, mark, "a map", "a list");
-                    return Ok(());
-                }
+            let Some(pairs) = self.pairs(decoder, mark, shape, || *slot = None)? else {
+                return Ok(());
             };
             let arguments = slot.get_or_insert_with(|| PluginArguments::new(mark, decoder.path.clone()));
-            let mut own_keys = BTreeSet::new();
-            decoder.pairs(pairs, true, &mut |decoder, key, value, own| {
-                let Some((key, mark)) = self.text(decoder, key)? else {
-                    return Ok(());
-                };
-                decoder.path.push_key(&key);
-                if own && !own_keys.insert(key.clone()) {
-                    decoder.note_duplicate(mark);
-                }
-                let value = decoder.node(value)?;
-                arguments.set(key, mark, value);
-                decoder.path.pop();
+            self.entries(decoder, pairs, true, &mut |_, decoder, key, mark, value| {
+                arguments.set(key, mark, decoder.node(value)?);
                 Ok(())
             })
         })
@@ -345,30 +322,15 @@ impl SpecLoader<'_> {
         slot: &mut Option<BTreeMap<String, String>>,
     ) -> SpecLoadResult {
         decoder.visit(id, |decoder, mark, shape| {
-            let pairs = match shape {
-                YamlShape::Mapping(pairs) => pairs,
-                YamlShape::Scalar(scalar) => {
-                    *slot = slot
-                        .take()
-                        .filter(|_| !matches!(scalar.resolve(), Ok(ResolvedScalar::Null)));
-                    return self.expect_null(decoder, &scalar, "a map");
-                }
-                YamlShape::Sequence(_) => {
-                    self.wrong_type(decoder, mark, "a map", "a list");
-                    return Ok(());
-                }
+            let Some(pairs) = self.pairs(decoder, mark, shape, || *slot = None)? else {
+                return Ok(());
             };
             let metrics = slot.get_or_insert_default();
-            decoder.pairs(pairs, true, &mut |decoder, key, value, _| {
-                let Some((key, mark)) = self.text(decoder, key)? else {
-                    return Ok(());
-                };
-                decoder.path.push_key(&key);
-                if let Some((value, _)) = self.text(decoder, value)? {
-                    check::check_metrics_setting(&key, &value, &decoder.path.at(mark), self.report);
+            self.entries(decoder, pairs, false, &mut |loader, decoder, key, mark, value| {
+                if let Some((value, _)) = loader.text(decoder, value)? {
+                    check::check_metrics_setting(&key, &value, &decoder.path.at(mark), loader.report);
                     metrics.insert(key, value);
                 }
-                decoder.path.pop();
                 Ok(())
             })
         })

@@ -7,7 +7,10 @@ use super::ErrorCode;
 use super::parse::RawYamlNode;
 use super::resolve::{self, ResolvedScalar, YamlTag};
 use super::value::ScalarKey;
-use super::{DocumentPath, MAX_DIAGNOSTICS, Mark, YamlError, YamlLimits, YamlNode, YamlNodeId, YamlTree, YamlValue};
+use super::{
+    DocumentLocation, DocumentPath, MAX_DIAGNOSTICS, Mark, YamlError, YamlLimits, YamlNode, YamlNodeId, YamlTree,
+    YamlValue,
+};
 
 /// Number of reads that may come from aliases without a check of their share; the reference's number.
 const FREE_ALIAS_READS: usize = 100;
@@ -62,13 +65,6 @@ pub enum YamlShape<'t> {
     Mapping(&'t [(YamlNodeId, YamlNodeId)]),
 }
 
-/// Key that appears twice in one map.
-#[derive(Debug, Clone)]
-pub(crate) struct DuplicateYamlKey {
-    pub(crate) mark: Mark,
-    pub(crate) path: String,
-}
-
 /// Visitor of the pairs of a map: key, value, and whether the pair is in the map itself, not in a merged one.
 pub(crate) type PairVisitor<'f, 't> =
     dyn FnMut(&mut YamlDecoder<'t>, YamlNodeId, YamlNodeId, bool) -> Result<(), YamlError> + 'f;
@@ -87,7 +83,7 @@ pub struct YamlDecoder<'t> {
     /// Path of the present node in the document.
     pub(crate) path: DocumentPath,
     /// Repeated keys of the maps that were decoded.
-    pub(crate) duplicates: Vec<DuplicateYamlKey>,
+    pub(crate) duplicates: Vec<DocumentLocation>,
 }
 
 impl<'t> YamlDecoder<'t> {
@@ -331,10 +327,7 @@ impl<'t> YamlDecoder<'t> {
     /// Records that the key at the end of the path appears twice.
     pub(crate) fn note_duplicate(&mut self, mark: Mark) {
         if self.duplicates.len() < MAX_DIAGNOSTICS {
-            self.duplicates.push(DuplicateYamlKey {
-                mark,
-                path: self.path.to_string(),
-            });
+            self.duplicates.push(self.path.at(mark));
         }
     }
 }

@@ -17,6 +17,7 @@ mod value;
 
 pub use decode::{YamlDecoder, YamlScalar, YamlShape};
 pub use parse::{YamlNodeId, YamlTree};
+pub(crate) use path::shown_name;
 pub use path::{DocumentLocation, DocumentPath, truncate_text};
 pub use resolve::ResolvedScalar;
 #[cfg(test)]

@@ -45,14 +45,7 @@ impl YamlTree {
             let message = format!("{} bytes are more than the limit of {}", text.len(), limits.bytes);
             return Err(YamlError::limit(Mark::START, message));
         }
-        let mut parser = YamlParser {
-            scanner: Scanner::new(text, limits.depth),
-            nodes: Vec::new(),
-            anchors: BTreeMap::new(),
-            tags: Vec::new(),
-            limits: *limits,
-            depth: 0,
-        };
+        let mut parser = YamlParser::new(text, limits);
         let root = parser.document()?;
         Ok(YamlTree {
             nodes: parser.nodes,
@@ -65,14 +58,7 @@ impl YamlTree {
     /// # Errors
     /// The errors of [`Self::read`].
     pub(crate) fn read_second(text: &str, limits: &YamlLimits) -> Result<Option<YamlTree>, YamlError> {
-        let mut parser = YamlParser {
-            scanner: Scanner::new(text, limits.depth),
-            nodes: Vec::new(),
-            anchors: BTreeMap::new(),
-            tags: Vec::new(),
-            limits: *limits,
-            depth: 0,
-        };
+        let mut parser = YamlParser::new(text, limits);
         parser.document()?;
         while parser.take_if(&TokenKind::DocumentEnd)?.is_some() {}
         parser.anchors.clear();
@@ -117,6 +103,19 @@ struct YamlNodeProperties {
 }
 
 type YamlParseResult<T = YamlNodeId> = Result<T, YamlError>;
+
+impl<'t> YamlParser<'t> {
+    fn new(text: &'t str, limits: &YamlLimits) -> Self {
+        Self {
+            scanner: Scanner::new(text, limits.depth),
+            nodes: Vec::new(),
+            anchors: BTreeMap::new(),
+            tags: Vec::new(),
+            limits: *limits,
+            depth: 0,
+        }
+    }
+}
 
 impl YamlParser<'_> {
     fn document(&mut self) -> YamlParseResult<Option<YamlNodeId>> {
@@ -324,30 +323,28 @@ impl YamlParser<'_> {
     }
 
     fn block_sequence(&mut self) -> YamlParseResult<Vec<YamlNodeId>> {
-        let mut items = Vec::new();
-        while let Some(entry) = self.take_if(&TokenKind::BlockEntry)? {
-            let none = self.next_is(&[TokenKind::BlockEntry, TokenKind::BlockEnd])?;
-            items.push(if none {
-                self.empty(entry.end)?
-            } else {
-                self.node(true, false)?
-            });
-        }
+        let items = self.sequence_items(&[TokenKind::BlockEntry, TokenKind::BlockEnd])?;
         if self.take_if(&TokenKind::BlockEnd)?.is_none() {
             return self.error("expected `-` and the next item of the list, or its end: check the indentation");
         }
         Ok(items)
     }
 
+    /// List whose items have the column of the key above.
     fn indentless_sequence(&mut self) -> YamlParseResult<Vec<YamlNodeId>> {
+        self.sequence_items(&[
+            TokenKind::BlockEntry,
+            TokenKind::Key,
+            TokenKind::Value,
+            TokenKind::BlockEnd,
+        ])
+    }
+
+    /// Items of a list. An item before one of `ends` is empty.
+    fn sequence_items(&mut self, ends: &[TokenKind]) -> YamlParseResult<Vec<YamlNodeId>> {
         let mut items = Vec::new();
         while let Some(entry) = self.take_if(&TokenKind::BlockEntry)? {
-            let none = self.next_is(&[
-                TokenKind::BlockEntry,
-                TokenKind::Key,
-                TokenKind::Value,
-                TokenKind::BlockEnd,
-            ])?;
+            let none = self.next_is(ends)?;
             items.push(if none {
                 self.empty(entry.end)?
             } else {

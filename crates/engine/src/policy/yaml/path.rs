@@ -6,6 +6,8 @@ use super::value::{Mark, YamlValue};
 
 /// Number of characters of a key that a path shows.
 const MAX_KEY_CHARS: usize = 80;
+/// Number of characters of a name that a message shows.
+const MAX_SHOWN_CHARS: usize = 60;
 
 /// Location that a diagnostic refers to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -101,6 +103,11 @@ pub fn truncate_text(text: &str, most: usize) -> String {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }
+}
+
+/// Name from a document as a message shows it: at most 60 characters.
+pub(crate) fn shown_name(name: &str) -> String {
+    truncate_text(name, MAX_SHOWN_CHARS)
 }
 
 fn is_bare_key(key: &str) -> bool {

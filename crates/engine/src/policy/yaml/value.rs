@@ -61,6 +61,33 @@ pub enum YamlValue {
 }
 
 impl YamlValue {
+    /// Text of a string. `None`: a value of another type.
+    pub fn as_text(&self) -> Option<&str> {
+        if let YamlValue::String(text) = self {
+            Some(text)
+        } else {
+            None
+        }
+    }
+
+    /// Items of a list. `None`: a value of another type.
+    pub fn as_items(&self) -> Option<&[YamlNode]> {
+        if let YamlValue::List(items) = self {
+            Some(items)
+        } else {
+            None
+        }
+    }
+
+    /// Keys and values of a map. `None`: a value of another type.
+    pub fn as_pairs(&self) -> Option<&[(YamlNode, YamlNode)]> {
+        if let YamlValue::Map(pairs) = self {
+            Some(pairs)
+        } else {
+            None
+        }
+    }
+
     /// Name of the type, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
