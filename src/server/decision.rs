@@ -93,7 +93,7 @@ impl DecisionCall for pb::FilterRequest {
         let Evaluation { edge, context, stop } = evaluation;
         let (query, encoding) = query::read_filter(self, context.query_basis(edge))?;
         let policy = &context.policy.policy;
-        let hooks = ("Filter", policy.filters());
+        let hooks = ("Filter", policy.hooks().filters.as_slice());
         let items = query_nodes(evaluation, &query, hooks, |prepared, threads| {
             let is_cancelled = || stop.is_cancelled();
             let execution = context.parallelism(edge, threads, &is_cancelled);
@@ -137,7 +137,7 @@ impl DecisionCall for pb::ScoreRequest {
         let Evaluation { edge, context, stop } = evaluation;
         let (query, encoding) = query::read_score(self, context.query_basis(edge))?;
         let policy = &context.policy.policy;
-        let hooks = ("Score", policy.scorers());
+        let hooks = ("Score", policy.hooks().scorers.as_slice());
         let items = query_nodes(evaluation, &query.node_query, hooks, |prepared, threads| {
             let is_cancelled = || stop.is_cancelled();
             let execution = context.parallelism(edge, threads, &is_cancelled);

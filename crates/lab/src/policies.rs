@@ -131,21 +131,16 @@ impl LabPolicy {
     /// # Errors
     /// A plugin that filters or scores does so by something else than devices.
     pub fn new(policy: Arc<Policy>) -> Result<Self, LabPolicyError> {
-        let other_filter = policy
-            .filters()
-            .iter()
-            .find(|hook| hook.plugin.hooks().device_pick.is_none());
-        let other_score = policy
-            .scorers()
-            .iter()
-            .find(|hook| hook.plugin.device_scorer().is_none());
+        let (filters, scorers) = (&policy.hooks().filters, &policy.hooks().scorers);
+        let other_filter = filters.iter().find(|hook| hook.plugin.hooks().device_pick.is_none());
+        let other_score = scorers.iter().find(|hook| hook.plugin.device_scorer().is_none());
         if let Some(hook) = other_filter.or(other_score) {
             return Err(LabPolicyError(format!(
                 "plugin `{}` judges nodes by more than their devices, and a trace of the Lab has no more: leave it out",
                 hook.name
             )));
         }
-        let pick = policy.filters().iter().find_map(|hook| hook.plugin.hooks().device_pick);
+        let pick = filters.iter().find_map(|hook| hook.plugin.hooks().device_pick);
         let Some(pick) = pick else {
             let message = "no plugin of the policy picks devices, so that tasks would share devices without regard to what is left";
             return Err(LabPolicyError(message.to_owned()));
@@ -163,7 +158,7 @@ impl LabPolicy {
         let weighted = |plugin: &'_ Arc<dyn Plugin>, weight: i32| {
             plugin.device_scorer().map(|own| own.weight() * i64::from(weight))
         };
-        let hooks = self.policy.scorers().iter();
+        let hooks = self.policy.hooks().scorers.iter();
         hooks
             .filter_map(|hook| Some((weighted(&hook.plugin, hook.weight)?, hook.plugin.device_scorer()?)))
             .collect()

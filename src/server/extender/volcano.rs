@@ -321,7 +321,7 @@ impl ExtenderFront {
 
     fn judges_jobs(&self, policy: &str) -> bool {
         let policy = policy_in_snapshot(&self.edge.state.snapshot(), policy, "");
-        policy.is_ok_and(|policy| policy.policy.enqueuers().iter().any(|tier| !tier.is_empty()))
+        policy.is_ok_and(|policy| policy.policy.hooks().enqueuers.iter().any(|tier| !tier.is_empty()))
     }
 
     async fn queue_overused(self: &Arc<Self>, path: &SchedulerPath, body: &Bytes) -> RpcResult<Vec<u8>> {

@@ -74,7 +74,7 @@ impl EngineScheduler {
 
 impl TaskByTaskScheduler for EngineScheduler {
     fn admit(&mut self, task: &pb::Task) -> Option<Vec<String>> {
-        if self.policy.allocators().iter().all(Vec::is_empty) {
+        if self.policy.hooks().allocators.iter().all(Vec::is_empty) {
             return Some(Vec::new());
         }
         let query = AdmitQuery {

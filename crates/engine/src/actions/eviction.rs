@@ -155,7 +155,7 @@ impl ActionSession<'_> {
     /// True if tasks of the left queue are evicted before tasks of the right queue.
     fn is_victim_queue_first(&self, left: usize, right: usize, preemptor: usize) -> bool {
         let name = |queue: usize| self.queues.get(queue).map_or("", |queue| &*queue.name);
-        let hooks = self.policy.queue_orders().iter();
+        let hooks = self.policy.hooks().queue_orders.iter();
         let values = hooks.filter_map(|hook| {
             let plugin = &hook.plugin;
             plugin.victim_queue_order(self.context(), name(preemptor), name(left), name(right))

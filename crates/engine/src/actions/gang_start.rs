@@ -31,7 +31,7 @@ impl ActionSession<'_> {
         statement: &mut ActionStatement,
     ) -> Result<GangStart, Problem> {
         // Mistakes of the reference show only task by task.
-        if self.is_upstream() || self.policy.job_states().ready.is_empty() || self.is_ready(job) {
+        if self.is_upstream() || self.policy.hooks().job_ready.is_empty() || self.is_ready(job) {
             return Ok(GangStart::TaskByTask);
         }
         let missing = self.missing_tasks(job);
@@ -103,9 +103,9 @@ impl ActionSession<'_> {
     /// True if the same plugins decide whether a job is pipelined and whether it is ready. A job with too few tasks is
     /// then neither.
     fn only_ready_jobs_are_pipelined(&self) -> bool {
-        let states = self.policy.job_states();
-        let mut voters = states.pipelined.iter().flatten();
-        voters.all(|voter| states.ready.iter().any(|judge| judge.name == voter.name))
+        let hooks = self.policy.hooks();
+        let mut voters = hooks.job_pipelined.iter().flatten();
+        voters.all(|voter| hooks.job_ready.iter().any(|judge| judge.name == voter.name))
     }
 
     /// Groups of neighbouring equal tasks. `None`: a task must be evaluated alone.

@@ -171,7 +171,7 @@ impl ActionSession<'_> {
     /// Order of two groups of a job: by the plugins, by the number that their value is, by name.
     fn compare_groups(&self, job: &JobRecord, own: &WaitingGroup, other: &WaitingGroup) -> Ordering {
         let key = |group: &WaitingGroup| {
-            let hooks = self.policy.job_states().group_orders.iter();
+            let hooks = self.policy.hooks().group_orders.iter();
             let keys = hooks.filter_map(|hook| hook.plugin.group_key(self.context(), group.judged(job)));
             keys.flatten().collect::<Vec<f64>>()
         };

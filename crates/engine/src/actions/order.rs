@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::order_keys::{HookKeys, tie_break};
+use super::order_keys::{HookKeys, KeyCaches, tie_break};
 use super::session::ActionSession;
 use crate::cycle::ChangeOutcome;
 use crate::decide::reduce_order::{compare_keys, compare_keys_totally};
@@ -16,7 +16,7 @@ impl ActionSession<'_> {
         let (Some(own), Some(other)) = (self.queues.get(left), self.queues.get(right)) else {
             return false;
         };
-        let hooks = self.policy.queue_orders();
+        let hooks = &self.policy.hooks().queue_orders;
         let names = [Arc::clone(&own.name), Arc::clone(&other.name)];
         let (keys, others) = (self.queue_keys(left), self.queue_keys(right));
         for (number, hook) in hooks.iter().enumerate() {
@@ -44,7 +44,7 @@ impl ActionSession<'_> {
     /// Compares two jobs by the plugins alone.
     pub(super) fn compare_jobs(&self, left: usize, right: usize) -> Ordering {
         let (keys, others) = (self.job_keys(left), self.job_keys(right));
-        let mut hooks = 0..self.policy.job_orders().len();
+        let mut hooks = 0..self.policy.hooks().job_orders.len();
         let order = hooks.find_map(|number| Some(self.compare(&keys, &others, number)).filter(|order| order.is_ne()));
         order.unwrap_or(Ordering::Equal)
     }
@@ -78,38 +78,45 @@ impl ActionSession<'_> {
         }
     }
 
+    /// Keys of a queue, one for each plugin that orders queues.
     fn queue_keys(&self, queue: usize) -> Arc<HookKeys> {
-        let known = self.keys.borrow().queues.get(queue).cloned().flatten();
-        known.unwrap_or_else(|| {
-            let names: Vec<Arc<str>> = self
-                .queues
-                .get(queue)
-                .map(|own| Arc::clone(&own.name))
-                .into_iter()
-                .collect();
-            let hooks = self.policy.queue_orders().iter();
-            let keys = hooks.map(|hook| hook.plugin.queue_keys(self.context(), &names)?.pop());
-            let keys = Arc::new(keys.collect::<HookKeys>());
-            if let Some(place) = self.keys.borrow_mut().queues.get_mut(queue) {
-                *place = Some(Arc::clone(&keys));
-            }
-            keys
-        })
+        self.known_keys(
+            queue,
+            |caches| &mut caches.queues,
+            || {
+                let name = self.queues.get(queue).map(|own| Arc::clone(&own.name));
+                let hooks = self.policy.hooks().queue_orders.iter();
+                let keys = hooks.map(|hook| hook.plugin.queue_keys(self.context(), name.as_slice())?.pop());
+                keys.collect()
+            },
+        )
     }
 
+    /// Keys of a job, one for each plugin that orders jobs.
     fn job_keys(&self, job: usize) -> Arc<HookKeys> {
-        let known = self.keys.borrow().jobs.get(job).cloned().flatten();
+        self.known_keys(
+            job,
+            |caches| &mut caches.jobs,
+            || {
+                let name = self.jobs.get(job).map(|own| Arc::clone(&own.name));
+                let hooks = self.policy.hooks().job_orders.iter();
+                let keys = hooks.map(|hook| hook.plugin.job_keys(self.context(), name.as_slice())?.pop());
+                keys.collect()
+            },
+        )
+    }
+
+    /// Keys of the cache, which are computed if they are not known.
+    fn known_keys(
+        &self,
+        number: usize,
+        cache: fn(&mut KeyCaches) -> &mut Vec<Option<Arc<HookKeys>>>,
+        compute: impl FnOnce() -> HookKeys,
+    ) -> Arc<HookKeys> {
+        let known = cache(&mut self.keys.borrow_mut()).get(number).cloned().flatten();
         known.unwrap_or_else(|| {
-            let names: Vec<Arc<str>> = self
-                .jobs
-                .get(job)
-                .map(|own| Arc::clone(&own.name))
-                .into_iter()
-                .collect();
-            let hooks = self.policy.job_orders().iter();
-            let keys = hooks.map(|hook| hook.plugin.job_keys(self.context(), &names)?.pop());
-            let keys = Arc::new(keys.collect::<HookKeys>());
-            if let Some(place) = self.keys.borrow_mut().jobs.get_mut(job) {
+            let keys = Arc::new(compute());
+            if let Some(place) = cache(&mut self.keys.borrow_mut()).get_mut(number) {
                 *place = Some(Arc::clone(&keys));
             }
             keys

@@ -44,7 +44,7 @@ pub(super) fn task_order_keys(policy: &Policy, tasks: &[&TaskRecord]) -> Vec<Tas
         index: tie_break(task).task_index(),
     };
     let mut all: Vec<TaskOrderKeys> = tasks.iter().map(index).collect();
-    for hook in policy.task_orders() {
+    for hook in &policy.hooks().task_orders {
         let keys = hook.plugin.task_keys(tasks);
         let keys = keys.into_iter().flatten();
         for (own, key) in all.iter_mut().zip(keys) {

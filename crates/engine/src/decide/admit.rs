@@ -164,7 +164,8 @@ impl<'p> AdmitPlugins<'p> {
     }
 
     fn of_tiers(policy: &'p Policy) -> Self {
-        let hooks = policy.enqueuers().iter().chain(policy.allocators()).flatten();
+        let hooks = policy.hooks();
+        let hooks = hooks.enqueuers.iter().chain(&hooks.allocators).flatten();
         let mut distinct: SmallVec<[&PolicyHook; 4]> = SmallVec::new();
         for hook in hooks.filter(|hook| hook.plugin.quota().is_some()) {
             if distinct.iter().all(|known| known.name != hook.name) {
@@ -211,7 +212,7 @@ impl<'p> AdmitPlugins<'p> {
         let permitted = match &self.named {
             None => {
                 let mut permitted = true;
-                for tier in self.policy.enqueuers() {
+                for tier in &self.policy.hooks().enqueuers {
                     let mut votes: SmallVec<[i64; 4]> = SmallVec::new();
                     for hook in tier {
                         votes.push(ask(&hook.plugin, &mut admission)?);
@@ -254,7 +255,7 @@ impl<'p> AdmitPlugins<'p> {
         let permitted = match &self.named {
             None => {
                 let mut permitted = true;
-                for hook in self.policy.allocators().iter().flatten() {
+                for hook in self.policy.hooks().allocators.iter().flatten() {
                     permitted &= ask(&hook.plugin, &mut admission)? >= 0;
                 }
                 permitted

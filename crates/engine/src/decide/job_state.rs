@@ -39,7 +39,7 @@ impl<'p> JobStateJudge<'p> {
             return any.then_some(Self::Named(named));
         }
         // Whatever its switches say, a plugin may object to a job.
-        let any = !policy.job_states().validators.is_empty();
+        let any = !policy.hooks().job_validators.is_empty();
         any.then_some(Self::Tiers(policy))
     }
 
@@ -77,57 +77,57 @@ impl AskedOpinions<'_> {
 }
 
 fn judge_by_tiers(policy: &Policy, context: PluginContext<'_>, job: &JobRecord) -> JobState {
-    let hooks = policy.job_states();
+    let hooks = policy.hooks();
     let mut asked = AskedOpinions {
         context,
         job,
         known: BTreeMap::new(),
     };
     JobState {
-        objection: objection(asked.all(&hooks.validators, |own| Some(own.objection.clone()))),
-        ready: asked.all(&hooks.ready, |own| own.ready).into_iter().all(|ready| ready),
-        pipelined: permits(asked.by_tier(&hooks.pipelined, |own| own.pipelined)),
-        starving: starving(asked.by_tier(&hooks.starving, |own| own.starving)),
+        objection: objection(asked.all(&hooks.job_validators, |own| Some(own.objection.clone()))),
+        ready: !asked.all(&hooks.job_ready, |own| own.ready).contains(&false),
+        pipelined: permits(asked.by_tier(&hooks.job_pipelined, |own| own.pipelined)),
+        starving: starving(asked.by_tier(&hooks.job_starving, |own| own.starving)),
         opinions: Vec::new(),
     }
 }
 
 /// Objection of the tiers to a job; `None`: it is valid.
 pub(crate) fn job_objection(policy: &Policy, context: PluginContext<'_>, job: &JobRecord) -> Option<JobObjection> {
-    let hooks = policy.job_states().validators.iter();
+    let hooks = policy.hooks().job_validators.iter();
     objection(hooks.map(|hook| hook.plugin.job_opinion(context, job).objection))
 }
 
 /// True if the tiers hold a job ready.
 pub(crate) fn is_job_ready(policy: &Policy, context: PluginContext<'_>, job: &JobRecord) -> bool {
-    let mut hooks = policy.job_states().ready.iter();
+    let mut hooks = policy.hooks().job_ready.iter();
     hooks.all(|hook| hook.plugin.job_opinion(context, job).ready.unwrap_or(true))
 }
 
 /// True if the tiers hold a job pipelined.
 pub(crate) fn is_job_pipelined(policy: &Policy, context: PluginContext<'_>, job: &JobRecord) -> bool {
     let vote = |hook: &PolicyHook| hook.plugin.job_opinion(context, job).pipelined;
-    let tiers = policy.job_states().pipelined.iter();
+    let tiers = policy.hooks().job_pipelined.iter();
     permits(tiers.map(|tier| tier.iter().filter_map(vote)))
 }
 
 /// True if the tiers hold a job starving.
 pub(crate) fn is_job_starving(policy: &Policy, context: PluginContext<'_>, job: &JobRecord) -> bool {
     let vote = |hook: &PolicyHook| hook.plugin.job_opinion(context, job).starving;
-    let tiers = policy.job_states().starving.iter();
+    let tiers = policy.hooks().job_starving.iter();
     starving(tiers.map(|tier| tier.iter().filter_map(vote)))
 }
 
 /// True if the tiers hold a group of a job ready.
 pub(crate) fn is_group_ready(policy: &Policy, context: PluginContext<'_>, group: TaskGroup<'_>) -> bool {
-    let mut hooks = policy.job_states().group_ready.iter();
+    let mut hooks = policy.hooks().group_ready.iter();
     hooks.all(|hook| hook.plugin.group_opinion(context, group).ready.unwrap_or(true))
 }
 
 /// True if the tiers hold a group of a job pipelined.
 pub(crate) fn is_group_pipelined(policy: &Policy, context: PluginContext<'_>, group: TaskGroup<'_>) -> bool {
     let vote = |hook: &PolicyHook| hook.plugin.group_opinion(context, group).pipelined;
-    let tiers = policy.job_states().group_pipelined.iter();
+    let tiers = policy.hooks().group_pipelined.iter();
     permits(tiers.map(|tier| tier.iter().filter_map(vote)))
 }
 

@@ -10,7 +10,7 @@ use super::order_tasks::order_tasks;
 use super::plugin_selection::named_plugins;
 use super::queue_state::queue_overused;
 use super::reduce_order::{TieBreakKey, compare_keys, compare_keys_totally, selection_sort};
-use crate::model::{ClusterState, ErrorCode, Problem};
+use crate::model::{ClusterState, ErrorCode, Problem, SortedTable, StoredRecord};
 use crate::plugin::{OrderKey, OrderKeyMeanings, Plugin, PluginContext, QueueComparison, QueueTreeNode};
 use crate::plugin_state::PluginStates;
 use crate::plugins;
@@ -81,17 +81,17 @@ pub fn order(
         after_release: false,
     };
     let named = named_plugins(policy, &query.plugins)?;
-    let each: Vec<PolicyHook> = named.iter().copied().filter_map(order_hook).collect();
+    let each: Vec<PolicyHook> = named.iter().filter_map(|own| own.hook(own.order.as_ref())).collect();
     let task_orders = task_orders(policy, &named);
     let is_each = !query.plugins.is_empty();
     let hooks = |tiers: &'_ [PolicyHook]| if is_each { each.clone() } else { tiers.to_vec() };
-    let arrange = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>, ask: OrderKeysHook| {
-        let (ranks, _) = order_entries(subjects.unwrap_or_default(), &hooks, context, ask);
+    let arrange = |subjects: Vec<OrderSubject>, hooks: Vec<PolicyHook>, ask: OrderKeysHook| {
+        let (ranks, _) = order_entries(subjects, &hooks, context, ask);
         arrange_ranks(ranks, is_each, policy.compatibility(), &[])
     };
-    let arrange_queues = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>| {
+    let arrange_queues = |subjects: Vec<OrderSubject>, hooks: Vec<PolicyHook>| {
         let ask: OrderKeysHook = |plugin, context, names| plugin.queue_keys(context, names);
-        let (mut ranks, known) = order_entries(subjects.unwrap_or_default(), &hooks, context, ask);
+        let (mut ranks, known) = order_entries(subjects, &hooks, context, ask);
         if policy.compatibility().is_upstream() {
             refuse_breaking(&mut ranks, &hooks, is_each, context);
         }
@@ -104,7 +104,20 @@ pub fn order(
         show_compared(&mut ranks, &positions, &comparisons);
         ranks
     };
-    let (queues, jobs) = (queue_subjects(cluster_state, query), job_subjects(cluster_state, query));
+    let queues = subjects(
+        query.queues.as_deref(),
+        cluster_state.queues(),
+        |queue| queue.creation_time,
+        "queue",
+        ErrorCode::QueueUnknown,
+    );
+    let jobs = subjects(
+        query.jobs.as_deref(),
+        cluster_state.jobs(),
+        |job| job.creation_time,
+        "job",
+        ErrorCode::JobUnknown,
+    );
     let accounts = if query.with_tree {
         plugin_states.accounts()
     } else {
@@ -112,7 +125,7 @@ pub fn order(
     };
     let mut trees = accounts.iter().map(|(_, accounts)| accounts.queue_tree());
     let tree = trees.find(|tree| !tree.is_empty());
-    let mut jobs = arrange(jobs, hooks(policy.job_orders()), |plugin, context, names| {
+    let mut jobs = arrange(jobs, hooks(&policy.hooks().job_orders), |plugin, context, names| {
         plugin.job_keys(context, names)
     });
     add_states(&mut jobs, JobStateJudge::of(policy, named), context);
@@ -121,37 +134,20 @@ pub fn order(
         .as_ref()
         .map(|names| order_tasks(names, &task_orders, context, is_each, policy.compatibility()));
     Ok(OrderResult {
-        queues: arrange_queues(queues, hooks(policy.queue_orders())),
+        queues: arrange_queues(queues, hooks(&policy.hooks().queue_orders)),
         jobs,
         tasks: tasks.unwrap_or_default(),
         tree: tree.unwrap_or_default(),
     })
 }
 
-/// Queues to order; `None`: no queues.
-fn queue_subjects(cluster_state: &ClusterState, query: &OrderQuery) -> Option<Vec<OrderSubject>> {
-    let table = cluster_state.queues();
-    let known = |name: &str| table.get(name).map(|queue| queue.record.creation_time);
-    let names = query.queues.as_ref()?;
-    let all = table.iter().map(|(name, _)| name);
-    Some(subjects(names, all, known, "queue", ErrorCode::QueueUnknown))
-}
-
-/// Jobs to order; `None`: no jobs.
-fn job_subjects(cluster_state: &ClusterState, query: &OrderQuery) -> Option<Vec<OrderSubject>> {
-    let table = cluster_state.jobs();
-    let known = |name: &str| table.get(name).map(|job| job.record.creation_time);
-    let names = query.jobs.as_ref()?;
-    let all = table.iter().map(|(name, _)| name);
-    Some(subjects(names, all, known, "job", ErrorCode::JobUnknown))
-}
-
 /// Plugins that order tasks: the named plugins, or the plugins of the tiers.
 fn task_orders(policy: &Policy, named: &[&RegisteredPlugin]) -> Vec<PolicyHook> {
     if named.is_empty() {
-        return policy.task_orders().to_vec();
+        return policy.hooks().task_orders.to_vec();
     }
-    named.iter().copied().filter_map(task_order_hook).collect()
+    let hooks = named.iter().filter_map(|own| own.hook(own.task_order.as_ref()));
+    hooks.collect()
 }
 
 /// Adds the states of jobs that exist.
@@ -173,41 +169,33 @@ fn add_overuse(queues: &mut [OrderEntry], policy: &Policy, context: PluginContex
     }
 }
 
-fn task_order_hook(registered: &RegisteredPlugin) -> Option<PolicyHook> {
-    Some(PolicyHook {
-        name: Arc::clone(&registered.name),
-        plugin: Arc::clone(registered.task_order.as_ref()?),
-        weight: registered.weight,
-    })
-}
-
-fn order_hook(registered: &RegisteredPlugin) -> Option<PolicyHook> {
-    Some(PolicyHook {
-        name: Arc::clone(&registered.name),
-        plugin: Arc::clone(registered.order.as_ref()?),
-        weight: registered.weight,
-    })
-}
-
-fn subjects<'a>(
-    names: &[Arc<str>],
-    all: impl Iterator<Item = &'a Arc<str>>,
-    known: impl Fn(&str) -> Option<Option<i64>>,
+/// Records to order, by name: those of `names`, or all if it is empty. `None`: no records.
+fn subjects<R>(
+    names: Option<&[Arc<str>]>,
+    table: &SortedTable<Arc<StoredRecord<R>>>,
+    created: fn(&R) -> Option<i64>,
     what: &str,
     unknown: ErrorCode,
 ) -> Vec<OrderSubject> {
+    let subject = |name: Arc<str>| {
+        let stored = table.get(&name).map(|stored| created(&stored.record));
+        let created = stored.ok_or_else(|| Problem::new(unknown, "", format!("there is no {what} `{name}`")));
+        (name, created)
+    };
+    let names = names.map_or_else(Vec::new, |names| sorted_names(names, table));
+    names.into_iter().map(subject).collect()
+}
+
+/// Sorted and distinct names; all names of the table if there are none.
+pub(super) fn sorted_names<V: Clone>(names: &[Arc<str>], table: &SortedTable<V>) -> Vec<Arc<str>> {
     let mut names: Vec<Arc<str>> = if names.is_empty() {
-        all.cloned().collect()
+        table.iter().map(|(name, _)| Arc::clone(name)).collect()
     } else {
         names.to_vec()
     };
     names.sort();
     names.dedup();
-    let subject = |name: Arc<str>| {
-        let created = known(&name).ok_or_else(|| Problem::new(unknown, "", format!("there is no {what} `{name}`")));
-        (name, created)
-    };
-    names.into_iter().map(subject).collect()
+    names
 }
 
 /// Record with its keys, or its problem; by name.

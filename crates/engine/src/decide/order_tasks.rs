@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use super::order::sorted_names;
 use super::order_rank::OrderRank;
 use super::reduce_order::{TieBreakKey, compare_keys_totally, selection_sort};
 use crate::model::{ErrorCode, Problem, TaskRecord};
@@ -53,13 +54,7 @@ pub(super) fn order_tasks(
     compatibility: Compatibility,
 ) -> Vec<OrderRank> {
     let table = context.cluster_state.tasks();
-    let mut names: Vec<Arc<str>> = if names.is_empty() {
-        table.iter().map(|(name, _)| Arc::clone(name)).collect()
-    } else {
-        names.to_vec()
-    };
-    names.sort();
-    names.dedup();
+    let names = sorted_names(names, table);
     let (known, unknown): (Vec<Arc<str>>, Vec<Arc<str>>) = names.into_iter().partition(|name| table.contains(name));
     let tasks: Vec<&TaskRecord> = known.iter().filter_map(|name| Some(&table.get(name)?.record)).collect();
     let mut keyed: Vec<KeyedTask<'_>> = tasks.iter().map(|task| KeyedTask { task, keys: Vec::new() }).collect();

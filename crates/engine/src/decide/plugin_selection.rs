@@ -87,7 +87,7 @@ impl<'p> PluginSelection<'p> {
         };
         match self {
             Self::Tiers(policy) => {
-                let mut hooks = policy.filters().iter();
+                let mut hooks = policy.hooks().filters.iter();
                 hooks.try_for_each(|hook| add(&hook.name, &hook.plugin))?;
             }
             Self::Named(_, each) => each
@@ -125,7 +125,7 @@ impl<'p> PluginSelection<'p> {
         };
         match self {
             Self::Tiers(policy) => {
-                let hooks = policy.scorers().iter();
+                let hooks = policy.hooks().scorers.iter();
                 hooks
                     .map(|hook| score(&hook.name, Some(&hook.plugin), hook.weight))
                     .collect()

@@ -10,7 +10,7 @@ use crate::policy::Policy;
 /// # Errors
 /// A plugin cannot evaluate the queue.
 pub fn queue_overused(policy: &Policy, context: PluginContext<'_>, queue: &str) -> Result<Option<bool>, Problem> {
-    let mut judges = policy.overused_judges().iter();
+    let mut judges = policy.hooks().overused_judges.iter();
     judges.try_fold(None, |overused, judge| {
         let own = judge.plugin.overused(context, queue)?;
         Ok(own.map_or(overused, |own| Some(own || overused.unwrap_or(false))))
@@ -27,7 +27,7 @@ pub fn may_queue_reclaim(
     queue: &str,
     task: &TaskRecord,
 ) -> Result<Option<bool>, Problem> {
-    let mut judges = policy.preemptive_judges().iter();
+    let mut judges = policy.hooks().preemptive_judges.iter();
     judges.try_fold(None, |may, judge| {
         let own = judge.plugin.may_preempt(context, queue, &[task])?;
         Ok(own.map_or(may, |own| Some(own && may.unwrap_or(true))))

@@ -27,7 +27,7 @@ pub mod yaml;
 pub use args::{ArgumentMap, PluginArgument, PluginArguments};
 pub use compatibility::Compatibility;
 pub use compile::{
-    CompileOptions, CompiledPolicy, JobStateHooks, Policy, PolicyHook, RegisteredPlugin, UnknownProfileError, compile,
+    CompileOptions, CompiledPolicy, Policy, PolicyHook, PolicyHooks, RegisteredPlugin, UnknownProfileError, compile,
 };
 pub use diagnostics::{Diagnostic, DiagnosticReport, ErrorCode, PolicyRejectionKind, Severity, UnservedPlugin};
 pub use load::{LoadOptions, LoadedSpec, load};

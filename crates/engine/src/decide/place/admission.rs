@@ -45,8 +45,9 @@ pub(super) struct GroupAdmitter<'q> {
 
 /// True if a plugin that takes no part in admission heeds placements of a queue's tasks.
 fn has_unadmitted_reader(policy: &Policy, context: PluginContext<'_>, queue: &str) -> bool {
-    let mut readers = policy.filters().iter().chain(policy.scorers());
-    let asked = |name: &str| policy.allocators().iter().flatten().any(|hook| *hook.name == *name);
+    let hooks = policy.hooks();
+    let mut readers = hooks.filters.iter().chain(&hooks.scorers);
+    let asked = |name: &str| hooks.allocators.iter().flatten().any(|hook| *hook.name == *name);
     readers.any(|hook| hook.plugin.heeds_placements(context, queue) && !asked(&hook.name))
 }
 
@@ -158,7 +159,7 @@ impl<'q> GroupAdmitter<'q> {
             return 0;
         };
         let queue = &job.record.queue;
-        let plugins = self.policy.allocators().iter().flatten();
+        let plugins = self.policy.hooks().allocators.iter().flatten();
         let least = plugins
             .filter(|hook| !hook.plugin.hooks().abstains_on_tasks)
             .map(|hook| {

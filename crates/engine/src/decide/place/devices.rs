@@ -23,7 +23,7 @@ impl DeviceChooser {
         let cpu = task.requests.get(ResourceId::CPU).unwrap_or(0) as f64;
         let pick = policy.device_pick()?;
         let scorers = if pick == DevicePick::Score {
-            let own = policy.scorers().iter().map(|hook| Arc::clone(&hook.plugin));
+            let own = policy.hooks().scorers.iter().map(|hook| Arc::clone(&hook.plugin));
             own.filter(|plugin| plugin.device_scorer().is_some()).collect()
         } else {
             Vec::new()

@@ -22,7 +22,7 @@ pub(super) fn short_of_minimums(
     if query.min_available.is_some() || !placing.placed {
         return None;
     }
-    let hooks = &policy.job_states().pipelined;
+    let hooks = &policy.hooks().job_pipelined;
     let judge = JobStateJudge::of(policy, Vec::new()).filter(|_| hooks.iter().any(|tier| !tier.is_empty()))?;
     let mut groups = query.groups.iter().filter_map(|group| group.as_ref().ok());
     let stored = groups.find_map(|group| with_job.jobs().get(&group.task.job))?;

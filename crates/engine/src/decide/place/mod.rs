@@ -247,8 +247,8 @@ fn hypothetical_state(
     query: &PlaceQuery,
 ) -> (ClusterState, PluginStates) {
     let is_asked = |name: &str| {
-        let allocates = policy.allocators().iter().flatten().any(|hook| *hook.name == *name);
-        allocates || policy.reads_plugin_state(&[Arc::from(name)])
+        let mut allocators = policy.hooks().allocators.iter().flatten();
+        allocators.any(|hook| *hook.name == *name) || policy.reads_plugin_state(&[Arc::from(name)])
     };
     let mut with_job = cluster_state.clone();
     with_job.set_resources(Arc::clone(&query.resources));
@@ -277,11 +277,8 @@ fn hypothetical_state(
 /// waiting tasks and no task of the job is stored. Returns true if tasks were added.
 fn add_pending_tasks(cluster_state: &mut ClusterState, policy: &Policy, query: &PlaceQuery) -> bool {
     let reads_job = |task: &TaskRecord| {
-        let mut quotas = policy
-            .allocators()
-            .iter()
-            .flatten()
-            .filter_map(|hook| hook.plugin.quota());
+        let allocators = policy.hooks().allocators.iter().flatten();
+        let mut quotas = allocators.filter_map(|hook| hook.plugin.quota());
         policy.reads_job(task) || quotas.any(|quota| quota.reads_job(task))
     };
     let groups = query.groups.iter().enumerate();

@@ -55,7 +55,7 @@ pub(super) fn task_units(
 /// Job of the query, if it has sub-group policies and a plugin of the policy evaluates groups. If the query sets a
 /// minimum, the caller evaluates groups.
 fn unit_job<'a>(with_job: &'a ClusterState, policy: &Policy, query: &PlaceQuery) -> Option<&'a JobRecord> {
-    let mut judges = policy.job_states().group_pipelined.iter().flatten();
+    let mut judges = policy.hooks().group_pipelined.iter().flatten();
     if query.min_available.is_some() || judges.next().is_none() {
         return None;
     }

@@ -46,14 +46,10 @@ impl<'a> VictimOrder<'a> {
             stored.map(|stored| Arc::clone(&stored.record.queue))
         };
         let jobs: Vec<Arc<str>> = candidates.iter().map(|task| Arc::clone(&task.job)).collect();
-        let job_keys = policy
-            .job_orders()
-            .iter()
-            .filter_map(|hook| hook.plugin.job_keys(context, &jobs));
-        let task_keys = policy
-            .task_orders()
-            .iter()
-            .filter_map(|hook| hook.plugin.task_keys(candidates));
+        let job_orders = policy.hooks().job_orders.iter();
+        let job_keys = job_orders.filter_map(|hook| hook.plugin.job_keys(context, &jobs));
+        let task_orders = policy.hooks().task_orders.iter();
+        let task_keys = task_orders.filter_map(|hook| hook.plugin.task_keys(candidates));
         Self {
             context,
             policy,
@@ -117,7 +113,7 @@ impl<'a> VictimOrder<'a> {
 
     /// True if tasks of the left queue are evicted before tasks of the right queue.
     fn queue_less(&self, left: &str, right: &str) -> bool {
-        let hooks = self.policy.queue_orders().iter();
+        let hooks = self.policy.hooks().queue_orders.iter();
         let values = hooks.filter_map(|hook| {
             hook.plugin
                 .victim_queue_order(self.context, &self.preemptor_queue, left, right)
@@ -129,11 +125,8 @@ impl<'a> VictimOrder<'a> {
     /// True if the left queue is served before the right one.
     fn is_served_first(&self, left: &str, right: &str) -> bool {
         let names: [Arc<str>; 2] = [Arc::from(left), Arc::from(right)];
-        let values = self
-            .policy
-            .queue_orders()
-            .iter()
-            .map(|hook| self.compare_by(hook, &names));
+        let hooks = self.policy.hooks().queue_orders.iter();
+        let values = hooks.map(|hook| self.compare_by(hook, &names));
         reduce_order::less(values, || {
             let key = |name: &'_ Arc<str>| {
                 let stored = self.context.cluster_state.queues().get(name);

@@ -89,7 +89,8 @@ impl VictimSelection<'_> {
     fn evictions_change_verdicts(&self) -> bool {
         let evaluated = self.policy.evaluated_constraints(&[]);
         let reads_pods = evaluated.contains(ConstraintKind::HostPorts) || evaluated.selects_pods();
-        let reads_accounts = self.policy.filters().iter().any(|hook| hook.plugin.hooks().accounts);
+        let mut filters = self.policy.hooks().filters.iter();
+        let reads_accounts = filters.any(|hook| hook.plugin.hooks().accounts);
         let admits = self.policy.has_allocators();
         reads_pods || reads_accounts || (self.asks_admit() && admits)
     }

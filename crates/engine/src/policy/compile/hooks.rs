@@ -3,7 +3,7 @@
 use crate::cycle::NodeChangeRules;
 use std::sync::Arc;
 
-use super::{JobStateHooks, Policy, PolicyHook, RegisteredPlugin};
+use super::{Policy, PolicyHook, RegisteredPlugin};
 use crate::devices::DevicePick;
 use crate::model::constraints::ConstraintSet;
 use crate::model::resource_name::ResourceKind;
@@ -14,20 +14,10 @@ use crate::plugins;
 use crate::policy::unserved::UnservedEffect;
 
 impl Policy {
-    /// Filters that are switched on, in the order of the tiers. A name may appear twice.
-    pub fn filters(&self) -> &[PolicyHook] {
-        &self.filters
-    }
-
-    /// Scorers that are switched on, in the order of the tiers.
-    pub fn scorers(&self) -> &[PolicyHook] {
-        &self.scorers
-    }
-
     /// Bounds of the policy's scores, by the weights of its plugins; `None`: a plugin has none.
     pub fn score_bounds(&self) -> Option<(f64, f64)> {
         let mut bounds = (0.0, 0.0);
-        for hook in &self.scorers {
+        for hook in &self.hooks.scorers {
             let (low, high) = hook.plugin.score_bounds()?;
             let ends = [low * f64::from(hook.weight), high * f64::from(hook.weight)];
             bounds.0 += ends.into_iter().fold(f64::INFINITY, f64::min);
@@ -38,20 +28,23 @@ impl Policy {
 
     /// Rule by which devices are picked; `None`: no plugin that is switched on picks any.
     pub fn device_pick(&self) -> Option<DevicePick> {
-        self.filters.iter().find_map(|hook| hook.plugin.hooks().device_pick)
+        self.hooks
+            .filters
+            .iter()
+            .find_map(|hook| hook.plugin.hooks().device_pick)
     }
 
     /// Filters that a query evaluates: filters of `plugins`, ignoring the switches. Empty `plugins`: all filters that
     /// are switched on.
     fn asked_filters<'p>(&'p self, plugins: &'p [Arc<str>]) -> impl Iterator<Item = &'p Arc<dyn Plugin>> {
         let named = plugins.iter().filter_map(|name| self.registered(name)?.filter.as_ref());
-        named.chain(switched_on(&self.filters, plugins))
+        named.chain(switched_on(&self.hooks.filters, plugins))
     }
 
     /// Scorers that a query asks, likewise.
     fn asked_scorers<'p>(&'p self, plugins: &'p [Arc<str>]) -> impl Iterator<Item = &'p Arc<dyn Plugin>> {
         let named = plugins.iter().filter_map(|name| self.registered(name)?.score.as_ref());
-        named.chain(switched_on(&self.scorers, plugins))
+        named.chain(switched_on(&self.hooks.scorers, plugins))
     }
 
     /// True if a filter or a score of a query reads the devices of nodes. The query evaluates `plugins`, ignoring the
@@ -127,36 +120,6 @@ impl Policy {
         &self.unserved
     }
 
-    /// Plugins that order jobs and are switched on, in the order of the tiers.
-    pub fn job_orders(&self) -> &[PolicyHook] {
-        &self.job_orders
-    }
-
-    /// Plugins that order queues and are switched on, in the order of the tiers.
-    pub fn queue_orders(&self) -> &[PolicyHook] {
-        &self.queue_orders
-    }
-
-    /// Plugins that may mark a queue as overused and are switched on, in the order of the tiers.
-    pub fn overused_judges(&self) -> &[PolicyHook] {
-        &self.overused_judges
-    }
-
-    /// Plugins that decide whether a queue may preempt and are switched on, in the order of the tiers.
-    pub fn preemptive_judges(&self) -> &[PolicyHook] {
-        &self.preemptive_judges
-    }
-
-    /// Plugins that order tasks and are switched on, in the order of the tiers.
-    pub fn task_orders(&self) -> &[PolicyHook] {
-        &self.task_orders
-    }
-
-    /// Plugins that evaluate the state of jobs.
-    pub fn job_states(&self) -> &JobStateHooks {
-        &self.job_states
-    }
-
     /// Sentences of plugins that compare with the time, by name: the effect of a query that gives none.
     pub fn time_effects(&self) -> impl Iterator<Item = (&Arc<str>, &'static str)> {
         let names = self.registered.keys();
@@ -166,20 +129,10 @@ impl Policy {
     /// Plugins that select victims and are switched on, tier by tier.
     pub fn victims(&self, kind: VictimKind) -> &[Vec<PolicyHook>] {
         match kind {
-            VictimKind::Preempt => &self.preempters,
-            VictimKind::Reclaim => &self.reclaimers,
-            VictimKind::GangPreempt | VictimKind::GangReclaim => &self.gang_evicters,
+            VictimKind::Preempt => &self.hooks.preempters,
+            VictimKind::Reclaim => &self.hooks.reclaimers,
+            VictimKind::GangPreempt | VictimKind::GangReclaim => &self.hooks.gang_evicters,
         }
-    }
-
-    /// Plugins that vote on jobs and are switched on, tier by tier.
-    pub fn enqueuers(&self) -> &[Vec<PolicyHook>] {
-        &self.enqueuers
-    }
-
-    /// Plugins that check tasks and are switched on, tier by tier.
-    pub fn allocators(&self) -> &[Vec<PolicyHook>] {
-        &self.allocators
     }
 
     /// True if Filter or Score of `plugins` reads plugin states. Empty `plugins`: any plugin of the document.
@@ -202,7 +155,7 @@ impl Policy {
 
     /// True if some plugin checks tasks.
     pub fn has_allocators(&self) -> bool {
-        self.allocators.iter().any(|tier| !tier.is_empty())
+        self.hooks.allocators.iter().any(|tier| !tier.is_empty())
     }
 
     /// True if placing tasks, or evaluating placements, needs plugin states.
@@ -224,7 +177,8 @@ impl Policy {
         node: &str,
         admitted: &[Arc<str>],
     ) -> Option<Arc<str>> {
-        let mut quotas = self.allocators.iter().flatten().filter_map(|hook| hook.plugin.quota());
+        let allocators = self.hooks.allocators.iter().flatten();
+        let mut quotas = allocators.filter_map(|hook| hook.plugin.quota());
         quotas.find_map(|quota| quota.card_on_node(context, task, node, admitted))
     }
 

@@ -33,17 +33,41 @@ pub struct PolicyHook {
     pub weight: i32,
 }
 
-/// Plugins that evaluate the state of jobs, if switched on. A name may appear twice.
+/// Plugins that are switched on, by kind of decision. A name may appear twice.
 #[derive(Clone, Debug, Default)]
-pub struct JobStateHooks {
-    /// Plugins that may object to a job, in the order of the tiers.
-    pub validators: Vec<PolicyHook>,
+pub struct PolicyHooks {
+    /// Filters of nodes, in the order of the tiers.
+    pub filters: Vec<PolicyHook>,
+    /// Scorers of nodes, in the order of the tiers.
+    pub scorers: Vec<PolicyHook>,
+    /// Plugins that order jobs, in the order of the tiers.
+    pub job_orders: Vec<PolicyHook>,
+    /// Plugins that order queues, in the order of the tiers.
+    pub queue_orders: Vec<PolicyHook>,
+    /// Plugins that order tasks, in the order of the tiers.
+    pub task_orders: Vec<PolicyHook>,
+    /// Plugins that may mark a queue as overused, in the order of the tiers.
+    pub overused_judges: Vec<PolicyHook>,
+    /// Plugins that decide whether a queue may preempt, in the order of the tiers.
+    pub preemptive_judges: Vec<PolicyHook>,
+    /// Plugins that select victims of preemption, tier by tier.
+    pub preempters: Vec<Vec<PolicyHook>>,
+    /// Plugins that select victims of reclaim, tier by tier.
+    pub reclaimers: Vec<Vec<PolicyHook>>,
+    /// Plugins that select victims for gangs, whatever their switches are, tier by tier.
+    pub gang_evicters: Vec<Vec<PolicyHook>>,
+    /// Plugins that vote on jobs, tier by tier.
+    pub enqueuers: Vec<Vec<PolicyHook>>,
+    /// Plugins that check tasks, tier by tier.
+    pub allocators: Vec<Vec<PolicyHook>>,
+    /// Plugins that may object to a job, whatever their switches are, in the order of the tiers.
+    pub job_validators: Vec<PolicyHook>,
     /// Plugins that decide whether a job is ready, in the order of the tiers.
-    pub ready: Vec<PolicyHook>,
+    pub job_ready: Vec<PolicyHook>,
     /// Plugins that vote on pipelined jobs, tier by tier.
-    pub pipelined: Vec<Vec<PolicyHook>>,
+    pub job_pipelined: Vec<Vec<PolicyHook>>,
     /// Plugins that decide whether a job is starving, tier by tier.
-    pub starving: Vec<Vec<PolicyHook>>,
+    pub job_starving: Vec<Vec<PolicyHook>>,
     /// Plugins that say whether a group of a job is ready, in the order of the tiers.
     pub group_ready: Vec<PolicyHook>,
     /// Plugins that vote on pipelined groups, tier by tier.
@@ -79,9 +103,32 @@ pub struct RegisteredPlugin {
     pub all_labels: LabelKinds,
 }
 
-fn all_labels(plugin: &str, is_served: bool) -> LabelKinds {
-    let def = plugins::find(plugin).filter(|_| is_served);
-    def.map_or_else(LabelKinds::default, PluginDef::all_labels)
+impl RegisteredPlugin {
+    /// Plugin without hooks. `def`: `None` if this service does not have it.
+    pub(super) fn new(name: &str, def: Option<&PluginDef>) -> Self {
+        Self {
+            name: Arc::from(name),
+            is_served: def.is_some(),
+            filter: None,
+            score: None,
+            order: None,
+            victims: None,
+            admit: None,
+            job_state: None,
+            task_order: None,
+            weight: 1,
+            all_labels: def.map_or_else(LabelKinds::default, PluginDef::all_labels),
+        }
+    }
+
+    /// One of the plugin's hooks for a place in the tiers.
+    pub(crate) fn hook(&self, own: Option<&Arc<dyn Plugin>>) -> Option<PolicyHook> {
+        Some(PolicyHook {
+            name: Arc::clone(&self.name),
+            plugin: Arc::clone(own?),
+            weight: self.weight,
+        })
+    }
 }
 
 /// Error: the profile does not exist, or the name is empty and the policy has several profiles.
@@ -104,31 +151,6 @@ impl fmt::Display for UnknownProfileError {
     }
 }
 
-/// Plugin of a profile, with the hooks that the profile enables.
-#[derive(Clone, Debug)]
-pub(super) struct ProfilePlugin {
-    pub(super) name: Arc<str>,
-    /// Filter hook, if it is enabled in the profile.
-    pub(super) filter: Option<Arc<dyn Plugin>>,
-    /// Score hook, if it is enabled in the profile.
-    pub(super) score: Option<Arc<dyn Plugin>>,
-    pub(super) weight: i32,
-    pub(super) is_served: bool,
-}
-
-impl ProfilePlugin {
-    /// Served plugin that neither filters nor scores.
-    pub(super) fn without_hooks(name: &str) -> Self {
-        Self {
-            name: Arc::from(name),
-            filter: None,
-            score: None,
-            weight: 1,
-            is_served: true,
-        }
-    }
-}
-
 /// Active policy.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
@@ -138,23 +160,11 @@ pub struct Policy {
     compiled: Vec<Vec<Option<Arc<dyn Plugin>>>>,
     registered: BTreeMap<Arc<str>, RegisteredPlugin>,
     unserved: Vec<UnservedEffect>,
-    filters: Vec<PolicyHook>,
-    scorers: Vec<PolicyHook>,
-    job_orders: Vec<PolicyHook>,
-    queue_orders: Vec<PolicyHook>,
-    overused_judges: Vec<PolicyHook>,
-    preemptive_judges: Vec<PolicyHook>,
-    preempters: Vec<Vec<PolicyHook>>,
-    reclaimers: Vec<Vec<PolicyHook>>,
-    gang_evicters: Vec<Vec<PolicyHook>>,
-    task_orders: Vec<PolicyHook>,
-    job_states: JobStateHooks,
+    hooks: PolicyHooks,
     /// Profiles of a `KubeSchedulerConfiguration`, by name. A single profile is this policy itself.
     profiles: Vec<(Arc<str>, Arc<Policy>)>,
     /// True for a profile.
     is_profile: bool,
-    enqueuers: Vec<Vec<PolicyHook>>,
-    allocators: Vec<Vec<PolicyHook>>,
 }
 
 /// Options of compilation.
@@ -254,41 +264,16 @@ fn compile_profiles(
 }
 
 impl Policy {
-    pub(super) fn from_profile(compatibility: Compatibility, plugins: Vec<ProfilePlugin>) -> Self {
+    pub(super) fn from_profile(compatibility: Compatibility, plugins: Vec<RegisteredPlugin>) -> Self {
         let mut policy = Self {
             compatibility,
             is_profile: true,
             ..Self::default()
         };
-        for ProfilePlugin {
-            name,
-            filter,
-            score,
-            weight,
-            is_served,
-        } in plugins
-        {
-            let hook = |plugin: &Arc<dyn Plugin>| PolicyHook {
-                name: Arc::clone(&name),
-                plugin: Arc::clone(plugin),
-                weight,
-            };
-            policy.filters.extend(filter.iter().map(hook));
-            policy.scorers.extend(score.iter().map(hook));
-            let registered = RegisteredPlugin {
-                all_labels: all_labels(&name, is_served),
-                name: Arc::clone(&name),
-                is_served,
-                filter,
-                score,
-                order: None,
-                victims: None,
-                admit: None,
-                job_state: None,
-                task_order: None,
-                weight,
-            };
-            policy.registered.insert(name, registered);
+        for plugin in plugins {
+            policy.hooks.filters.extend(plugin.hook(plugin.filter.as_ref()));
+            policy.hooks.scorers.extend(plugin.hook(plugin.score.as_ref()));
+            policy.registered.insert(Arc::clone(&plugin.name), plugin);
         }
         policy.unserved = policy.find_unserved();
         policy
@@ -332,19 +317,7 @@ impl Policy {
             policy.compiled.push(tier);
         }
         policy.unserved = policy.find_unserved();
-        policy.filters = policy.hooks(&spec, Switch::Predicate, |own| own.filter.as_ref());
-        policy.scorers = policy.hooks(&spec, Switch::NodeOrder, |own| own.score.as_ref());
-        policy.job_orders = policy.hooks(&spec, Switch::JobOrder, |own| own.order.as_ref());
-        policy.queue_orders = policy.hooks(&spec, Switch::QueueOrder, |own| own.order.as_ref());
-        policy.overused_judges = policy.hooks(&spec, Switch::Overused, |own| own.order.as_ref());
-        policy.preemptive_judges = policy.hooks(&spec, Switch::Preemptive, |own| own.order.as_ref());
-        policy.preempters = policy.tiers(&spec, Switch::Preemptable, |own| own.victims.as_ref());
-        policy.reclaimers = policy.tiers(&spec, Switch::Reclaimable, |own| own.victims.as_ref());
-        policy.gang_evicters = policy.tiers(&spec, None, |own| own.victims.as_ref());
-        policy.task_orders = policy.hooks(&spec, Switch::TaskOrder, |own| own.task_order.as_ref());
-        policy.job_states = policy.job_state_hooks(&spec);
-        policy.enqueuers = policy.tiers(&spec, Switch::JobEnqueued, |own| own.admit.as_ref());
-        policy.allocators = policy.tiers(&spec, Switch::Allocatable, |own| own.admit.as_ref());
+        policy.hooks = policy.find_hooks(&spec);
         policy.unserved.extend(action_arguments::unserved(&spec));
         policy.spec = spec;
         policy
@@ -353,29 +326,13 @@ impl Policy {
     /// Compiles one entry. Upstream stores functions by name, so an entry replaces the hooks of earlier entries, even
     /// if it is switched off. A hook that the entry lacks is not replaced.
     fn register(&mut self, spec: &PluginSpec, report: &mut DiagnosticReport) -> Option<Arc<dyn Plugin>> {
-        let name: Arc<str> = Arc::from(spec.name.as_str());
-        let registered = self
-            .registered
-            .entry(Arc::clone(&name))
-            .or_insert_with(|| RegisteredPlugin {
-                name,
-                is_served: false,
-                filter: None,
-                score: None,
-                order: None,
-                victims: None,
-                weight: 1,
-                all_labels: LabelKinds::default(),
-                admit: None,
-                job_state: None,
-                task_order: None,
-            });
-        let def = plugins::find(&spec.name)?;
+        let name = spec.name.as_str();
+        let def = plugins::find(name);
+        let place = self.registered.entry(Arc::from(name));
+        let registered = place.or_insert_with(|| RegisteredPlugin::new(name, def));
         let none = PluginArguments::default();
         let arguments = spec.arguments.as_ref().unwrap_or(&none);
-        let plugin = (def.compile)(arguments, self.compatibility, report);
-        registered.is_served = true;
-        registered.all_labels = def.all_labels();
+        let plugin = (def?.compile)(arguments, self.compatibility, report);
         let hooks = plugin.hooks();
         let places = [
             (hooks.filter, &mut registered.filter),
@@ -392,50 +349,63 @@ impl Policy {
         Some(plugin)
     }
 
-    fn job_state_hooks(&self, spec: &PolicySpec) -> JobStateHooks {
-        let tiers = |switch: Option<Switch>| self.tiers(spec, switch, |own| own.job_state.as_ref());
-        JobStateHooks {
-            validators: tiers(None).into_iter().flatten().collect(),
-            ready: tiers(Some(Switch::JobReady)).into_iter().flatten().collect(),
-            pipelined: tiers(Some(Switch::JobPipelined)),
-            starving: tiers(Some(Switch::JobStarving)),
-            group_ready: tiers(Some(Switch::SubJobReady)).into_iter().flatten().collect(),
-            group_pipelined: tiers(Some(Switch::SubJobPipelined)),
-            group_orders: tiers(Some(Switch::SubJobOrder)).into_iter().flatten().collect(),
+    fn find_hooks(&self, spec: &PolicySpec) -> PolicyHooks {
+        let job_states = |switch| self.hooks_by_tier(spec, switch, |own| own.job_state.as_ref());
+        let orders = |switch| {
+            self.hooks_by_tier(spec, Some(switch), |own| own.order.as_ref())
+                .concat()
+        };
+        let victims = |switch| self.hooks_by_tier(spec, switch, |own| own.victims.as_ref());
+        let admits = |switch| self.hooks_by_tier(spec, Some(switch), |own| own.admit.as_ref());
+        let filters = self.hooks_by_tier(spec, Some(Switch::Predicate), |own| own.filter.as_ref());
+        let scorers = self.hooks_by_tier(spec, Some(Switch::NodeOrder), |own| own.score.as_ref());
+        let task_orders = self.hooks_by_tier(spec, Some(Switch::TaskOrder), |own| own.task_order.as_ref());
+        PolicyHooks {
+            filters: filters.concat(),
+            scorers: scorers.concat(),
+            job_orders: orders(Switch::JobOrder),
+            queue_orders: orders(Switch::QueueOrder),
+            task_orders: task_orders.concat(),
+            overused_judges: orders(Switch::Overused),
+            preemptive_judges: orders(Switch::Preemptive),
+            preempters: victims(Some(Switch::Preemptable)),
+            reclaimers: victims(Some(Switch::Reclaimable)),
+            gang_evicters: victims(None),
+            enqueuers: admits(Switch::JobEnqueued),
+            allocators: admits(Switch::Allocatable),
+            job_validators: job_states(None).concat(),
+            job_ready: job_states(Some(Switch::JobReady)).concat(),
+            job_pipelined: job_states(Some(Switch::JobPipelined)),
+            job_starving: job_states(Some(Switch::JobStarving)),
+            group_ready: job_states(Some(Switch::SubJobReady)).concat(),
+            group_pipelined: job_states(Some(Switch::SubJobPipelined)),
+            group_orders: job_states(Some(Switch::SubJobOrder)).concat(),
         }
     }
 
-    fn hooks(
+    /// Hooks of the tiers, for entries that have the hook and are switched on. `switch`: `None`, whatever the switches
+    /// are.
+    fn hooks_by_tier(
         &self,
         spec: &PolicySpec,
-        switch: Switch,
-        own: fn(&RegisteredPlugin) -> Option<&Arc<dyn Plugin>>,
-    ) -> Vec<PolicyHook> {
-        self.tiers(spec, switch, own).into_iter().flatten().collect()
-    }
-
-    /// Hooks that are switched on, tier by tier; without a switch all.
-    fn tiers(
-        &self,
-        spec: &PolicySpec,
-        switch: impl Into<Option<Switch>>,
+        switch: Option<Switch>,
         own: fn(&RegisteredPlugin) -> Option<&Arc<dyn Plugin>>,
     ) -> Vec<Vec<PolicyHook>> {
         let hook = |plugin: &PluginSpec| {
             let registered = self.registered.get(plugin.name.as_str())?;
-            Some(PolicyHook {
-                name: Arc::clone(&registered.name),
-                plugin: Arc::clone(own(registered)?),
-                weight: registered.weight,
-            })
+            registered.hook(own(registered))
         };
-        let switch = switch.into();
         let tier = |tier: &Vec<PluginSpec>| {
             let is_on = |plugin: &&PluginSpec| switch.is_none_or(|switch| plugin.switches.is_on(switch));
             let on = tier.iter().filter(is_on);
             on.filter_map(hook).collect()
         };
         spec.tiers.iter().map(tier).collect()
+    }
+
+    /// Plugins that are switched on, by kind of decision.
+    pub fn hooks(&self) -> &PolicyHooks {
+        &self.hooks
     }
 
     /// Compatibility that decisions of the policy follow.

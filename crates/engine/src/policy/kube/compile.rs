@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::super::args::PluginArguments;
 use super::super::compatibility::Compatibility;
-use super::super::compile::{Policy, ProfilePlugin};
-use super::super::diagnostics::{DiagnosticReport, ErrorCode, UnservedPlugin};
+use super::super::compile::{Policy, RegisteredPlugin};
+use super::super::diagnostics::{DiagnosticReport, ErrorCode};
 use super::super::suggestion;
 use super::super::yaml::{DocumentLocation, DocumentPath, shown_name};
 use super::{
@@ -64,7 +64,7 @@ pub(in super::super) fn compile(
         );
         profiles.push((name, Arc::new(policy)));
     }
-    let decides = |policy: &Policy| !(policy.scorers().is_empty() && policy.filters().is_empty());
+    let decides = |policy: &Policy| !(policy.hooks().scorers.is_empty() && policy.hooks().filters.is_empty());
     if !profiles.iter().any(|(_, policy)| decides(policy)) {
         let message = "no profile enables a plugin that is served here: every node scores 0";
         report.warning(ErrorCode::Profile, &DocumentLocation::default(), message);
@@ -195,10 +195,10 @@ fn profile_plugins(
     compatibility: Compatibility,
     compiled: &[(&'static str, Arc<dyn Plugin>)],
     report: &mut DiagnosticReport,
-) -> Vec<ProfilePlugin> {
+) -> Vec<RegisteredPlugin> {
     check_sets(profile, report);
     check_release(profile, compatibility, report);
-    let mut enabled: Vec<ProfilePlugin> = Vec::new();
+    let mut enabled: Vec<RegisteredPlugin> = Vec::new();
     for (name, plugin) in compiled.iter().filter(|(name, _)| is_enabled(profile, name)) {
         let filter = entry_at(profile, FILTER, name).map(|entry| {
             check_pre_filter(profile, entry, report);
@@ -212,12 +212,11 @@ fn profile_plugins(
                 Arc::clone(plugin)
             }
         });
-        enabled.push(ProfilePlugin {
-            name: Arc::from(*name),
+        enabled.push(RegisteredPlugin {
             filter,
             score,
             weight: scoring.map_or(1, |entry| effective_weight(entry, report)),
-            is_served: true,
+            ..RegisteredPlugin::new(name, plugins::find(name))
         });
     }
     let others = profile.plugins.values().flat_map(|set| &set.enabled);
@@ -232,10 +231,7 @@ fn profile_plugins(
                     [&plugins::profile_names(), &KUBE_PLUGINS],
                 );
             }
-            enabled.push(ProfilePlugin {
-                is_served: false,
-                ..ProfilePlugin::without_hooks(&entry.name)
-            });
+            enabled.push(RegisteredPlugin::new(&entry.name, None));
         }
     }
     enabled

@@ -23,7 +23,7 @@ fn profile(body: &str) -> String {
 }
 
 fn scorers(policy: &Policy) -> Vec<(String, i32)> {
-    let hooks = policy.scorers().iter();
+    let hooks = policy.hooks().scorers.iter();
     hooks.map(|hook| (hook.name.to_string(), hook.weight)).collect()
 }
 
@@ -285,7 +285,8 @@ fn oversized_documents_are_rejected_quickly_and_documents_without_effect_get_a_w
 /// Names of the filters, and the scorers with their weights, of the only profile.
 fn hooks(plugins: &str) -> (Vec<String>, Vec<(String, i32)>) {
     let policy = read(&format!("{HEAD}profiles: [{{{plugins}}}]\n")).unwrap().policy;
-    let filters = policy.filters().iter().map(|hook| hook.name.to_string()).collect();
+    let filters = policy.hooks().filters.iter();
+    let filters = filters.map(|hook| hook.name.to_string()).collect();
     (filters, scorers(&policy))
 }
 
