@@ -169,12 +169,7 @@ impl SchedulingCycle {
 
     /// Context of the present state, at a time in seconds since 1970.
     pub fn plugin_context(&self, now: Option<i64>) -> PluginContext<'_> {
-        PluginContext {
-            cluster_state: self.cluster_state(),
-            plugin_states: self.plugin_states(),
-            now,
-            after_release: false,
-        }
+        PluginContext::new(self.cluster_state(), self.plugin_states(), now)
     }
 
     /// Jobs that were enqueued for good since the last [`Self::resolve_enqueued`], in order.

@@ -80,12 +80,7 @@ pub fn admit(
         Err(problem) => Err(problem.clone()),
         Ok(AdmitSubject::Job(job)) => plugins.judge_job(cluster_state, query.now, plugin_states, job, true),
         Ok(AdmitSubject::Task(task)) => {
-            let context = PluginContext {
-                cluster_state,
-                plugin_states,
-                now: query.now,
-                after_release: false,
-            };
+            let context = PluginContext::new(cluster_state, plugin_states, query.now);
             plugins.judge_task(context, task)
         }
     };
@@ -197,15 +192,7 @@ impl<'p> AdmitPlugins<'p> {
         let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut AdmitVerdict| {
             let opinion = match plugin.quota() {
                 Some(quota) if keep && !closed => quota.permit_job(plugin_states, cluster_state, now, job)?,
-                _ => plugin.admit_job(
-                    PluginContext {
-                        cluster_state,
-                        plugin_states,
-                        now,
-                        after_release: false,
-                    },
-                    job,
-                )?,
+                _ => plugin.admit_job(PluginContext::new(cluster_state, plugin_states, now), job)?,
             };
             Ok::<i64, Problem>(merge_opinion(opinion, admission))
         };

@@ -8,7 +8,7 @@ use super::candidates::NodeCandidates;
 use super::classes::{self, ClassLookup};
 use super::parallelism::Parallelism;
 use super::plugin_selection::PluginSelection;
-use super::query::{FilterDetail, NodeQuery, ScoreQuery, ScoreSheet, TaskResults};
+use super::query::{NodeQuery, ScoreQuery, ScoreSheet, TaskResults};
 use super::score_pass::ScorePass;
 use crate::model::{ClusterState, NodeSlot, TaskClass, TaskRecord, TaskStatus, UniformArrival};
 use crate::plugin::PluginContext;
@@ -111,14 +111,10 @@ struct AheadPass<'a> {
 
 impl<'a> AheadPass<'a> {
     fn new(context: PluginContext<'a>, policy: &'a Policy, query: &ScoreQuery, class: &'a TaskClass) -> Self {
+        let asked = &query.node_query;
         let node_query = NodeQuery {
-            tasks: Vec::new(),
-            candidates: None,
-            plugins: query.node_query.plugins.clone(),
-            resources: Arc::clone(&query.node_query.resources),
-            samples: 0,
-            detail: FilterDetail::Counts,
-            ..query.node_query
+            plugins: asked.plugins.clone(),
+            ..NodeQuery::about_nodes(asked.now, Arc::clone(&asked.resources), asked.resource_fit)
         };
         Self {
             context,

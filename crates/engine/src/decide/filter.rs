@@ -35,12 +35,7 @@ pub fn filter(
     query: &NodeQuery,
 ) -> Result<TaskResults<FilterVerdict>, Problem> {
     let derived = plugin_states_for(cluster_state, policy, &query.plugins);
-    let context = PluginContext {
-        cluster_state,
-        plugin_states: &derived,
-        now: query.now,
-        after_release: false,
-    };
+    let context = PluginContext::new(cluster_state, &derived, query.now);
     Ok(filter_with(context, policy, query, Parallelism::SEQUENTIAL)?.unwrap_or_default())
 }
 

@@ -74,12 +74,7 @@ pub fn order(
     plugin_states: &PluginStates,
     query: &OrderQuery,
 ) -> Result<OrderResult, Problem> {
-    let context = PluginContext {
-        cluster_state,
-        plugin_states,
-        now: query.now,
-        after_release: false,
-    };
+    let context = PluginContext::new(cluster_state, plugin_states, query.now);
     let named = named_plugins(policy, &query.plugins)?;
     let each: Vec<PolicyHook> = named.iter().filter_map(|own| own.hook(own.order.as_ref())).collect();
     let task_orders = task_orders(policy, &named);

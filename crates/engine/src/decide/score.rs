@@ -25,12 +25,7 @@ pub fn score(
     query: &ScoreQuery,
 ) -> Result<TaskResults<ScoreSheet>, Problem> {
     let derived = plugin_states_for(cluster_state, policy, &query.node_query.plugins);
-    let context = PluginContext {
-        cluster_state,
-        plugin_states: &derived,
-        now: query.node_query.now,
-        after_release: false,
-    };
+    let context = PluginContext::new(cluster_state, &derived, query.node_query.now);
     Ok(score_with(context, policy, query, Parallelism::SEQUENTIAL)?.unwrap_or_default())
 }
 

@@ -245,6 +245,18 @@ pub struct PluginContext<'a> {
     pub now: Option<i64>,
 }
 
+impl<'a> PluginContext<'a> {
+    /// Context before any release.
+    pub fn new(cluster_state: &'a ClusterState, plugin_states: &'a PluginStates, now: Option<i64>) -> Self {
+        Self {
+            cluster_state,
+            plugin_states,
+            after_release: false,
+            now,
+        }
+    }
+}
+
 /// Opinion of one plugin on the admission of a job or a task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdmitOpinion {

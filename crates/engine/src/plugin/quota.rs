@@ -20,12 +20,7 @@ pub trait QuotaPlugin: Plugin {
         now: Option<i64>,
         job: &JobRecord,
     ) -> Result<Option<AdmitOpinion>, Problem> {
-        let context = PluginContext {
-            cluster_state,
-            plugin_states,
-            now,
-            after_release: false,
-        };
+        let context = PluginContext::new(cluster_state, plugin_states, now);
         self.admit_job(context, job)
     }
 

@@ -107,12 +107,7 @@ impl<'q> GroupAdmitter<'q> {
         if cluster_state.jobs().get(&task.job).is_none() {
             return Err(self.unknown_job(&task.job));
         }
-        let context = PluginContext {
-            cluster_state,
-            plugin_states,
-            now: self.now,
-            after_release: false,
-        };
+        let context = PluginContext::new(cluster_state, plugin_states, self.now);
         let admission = admit::admit_task(context, self.policy, &task).map_err(|mut problem| {
             if problem.field == "queue" {
                 problem.field = self.job_field();
@@ -211,12 +206,7 @@ impl<'q> GroupAdmitter<'q> {
             let node = cluster_state.node(slot).map(|entry| Arc::clone(&entry.record.name));
             let node = node.unwrap_or_default();
             let before = self.next_task(cluster_state);
-            let context = PluginContext {
-                cluster_state,
-                plugin_states,
-                now: self.now,
-                after_release: false,
-            };
+            let context = PluginContext::new(cluster_state, plugin_states, self.now);
             card = self.policy.card_on_node(context, &before, &node, &self.cards);
             let after = TaskRecord {
                 node,

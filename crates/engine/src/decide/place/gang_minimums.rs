@@ -35,12 +35,7 @@ pub(super) fn short_of_minimums(
         PluginStateOrigin::Modified(_) => None,
     };
     let states = policy.compute_selected_plugin_states(is_asked, &placed, before);
-    let context = PluginContext {
-        cluster_state: &placed,
-        plugin_states: &states,
-        now: query.now,
-        after_release: false,
-    };
+    let context = PluginContext::new(&placed, &states, query.now);
     if judge.judge(context, job).pipelined {
         return None;
     }

@@ -111,12 +111,7 @@ impl<'q> GroupPlacer<'q> {
 
     /// Context of the present state.
     fn context(&self) -> PluginContext<'_> {
-        PluginContext {
-            cluster_state: &self.state,
-            plugin_states: &self.plugin_states,
-            now: self.query.now,
-            after_release: false,
-        }
+        PluginContext::new(&self.state, &self.plugin_states, self.query.now)
     }
 
     /// Nodes that each task of a class may change for the next one.
@@ -207,12 +202,7 @@ impl<'q> GroupPlacer<'q> {
         let query = self.filter_query();
         // The pass reads this copy, while later events change the original.
         let derived = self.plugin_states.clone();
-        let context = PluginContext {
-            cluster_state: &self.state,
-            plugin_states: &derived,
-            now: self.query.now,
-            after_release: false,
-        };
+        let context = PluginContext::new(&self.state, &derived, self.query.now);
         let run = PlacePass::new(context, self.policy, class, &query, joins)?;
         let mut run = run.with_reuse(self.execution.verdicts, self.policy, &query, class);
         let candidates = NodeCandidates::of(&self.state, slots);
@@ -263,15 +253,11 @@ impl<'q> GroupPlacer<'q> {
     }
 
     fn filter_query(&self) -> NodeQuery {
+        let resources = Arc::clone(&self.query.resources);
         NodeQuery {
-            now: self.query.now,
-            tasks: Vec::new(),
-            resources: Arc::clone(&self.query.resources),
-            candidates: None,
-            plugins: Vec::new(),
-            resource_fit: ResourceFit::FutureIdle,
             samples: self.query.samples,
             detail: FilterDetail::Samples,
+            ..NodeQuery::about_nodes(self.query.now, resources, ResourceFit::FutureIdle)
         }
     }
 

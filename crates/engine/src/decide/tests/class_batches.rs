@@ -66,12 +66,7 @@ fn filters_match_single_task_queries() {
             ..Parallelism::SEQUENTIAL
         };
         let derived = compiled.policy.compute_plugin_states(&cluster_state);
-        let context = PluginContext {
-            cluster_state: &cluster_state,
-            plugin_states: &derived,
-            now: None,
-            after_release: false,
-        };
+        let context = PluginContext::new(&cluster_state, &derived, None);
         let items = decide::filter_with(context, &compiled.policy, &all, parallelism)
             .unwrap()
             .unwrap();
@@ -88,12 +83,7 @@ fn filters_match_single_task_queries() {
 fn scores_match_single_task_queries() {
     let (cluster_state, compiled, all) = cluster();
     let derived = compiled.policy.compute_plugin_states(&cluster_state);
-    let context = PluginContext {
-        cluster_state: &cluster_state,
-        plugin_states: &derived,
-        now: None,
-        after_release: false,
-    };
+    let context = PluginContext::new(&cluster_state, &derived, None);
     for (with_filter, limit, with_parts) in [
         (true, Some(1), false),
         (true, Some(16), true),
@@ -131,12 +121,7 @@ fn scores_match_single_task_queries() {
 fn cancelled_queries_return_nothing() {
     let (cluster_state, compiled, all) = cluster();
     let derived = compiled.policy.compute_plugin_states(&cluster_state);
-    let context = PluginContext {
-        cluster_state: &cluster_state,
-        plugin_states: &derived,
-        now: None,
-        after_release: false,
-    };
+    let context = PluginContext::new(&cluster_state, &derived, None);
     let parallelism = Parallelism {
         threads: 2,
         is_cancelled: &|| true,

@@ -8,7 +8,7 @@ use crate::decide::admit;
 use crate::decide::candidates::NodeCandidates;
 use crate::decide::classes::ClassLookup;
 use crate::decide::plugin_selection::PluginSelection;
-use crate::decide::query::{FilterDetail, NodeQuery, ResourceFit};
+use crate::decide::query::{NodeQuery, ResourceFit};
 use crate::model::Problem;
 use crate::model::constraints::ConstraintKind;
 use crate::plugin::{ChunkRejections, PluginContext, Resolution};
@@ -113,16 +113,7 @@ impl VictimSelection<'_> {
             after_release: true,
             ..context
         };
-        let query = NodeQuery {
-            now: context.now,
-            tasks: Vec::new(),
-            resources: Arc::clone(cluster_state.resources()),
-            candidates: None,
-            plugins: Vec::new(),
-            resource_fit,
-            samples: 0,
-            detail: FilterDetail::Counts,
-        };
+        let query = NodeQuery::about_nodes(context.now, Arc::clone(cluster_state.resources()), resource_fit);
         let lookup = ClassLookup::of(cluster_state, self.policy, &[]);
         let class = lookup.class_of(&self.group.preemptor, cluster_state.resources());
         let candidates = NodeCandidates::at_slots(cluster_state, cluster_state.slot_of(&self.group.node));

@@ -474,12 +474,7 @@ pub(in crate::decide) fn results(
     } else {
         PluginStates::default()
     };
-    let context = PluginContext {
-        cluster_state: state,
-        plugin_states: &plugin_states,
-        now: None,
-        after_release: false,
-    };
+    let context = PluginContext::new(state, &plugin_states, None);
     let parallelism = Parallelism {
         verdicts: cache.map(|(cache, lineage)| VerdictReuse { cache, policy, lineage }),
         ..Parallelism::SEQUENTIAL
