@@ -321,14 +321,8 @@ fn reject_unavailable_queue(
         let message = format!("there is no queue `{queue}`");
         return Err(Problem::new(ErrorCode::QueueUnknown, "queue", message));
     };
-    let mut reject = |code, message| {
-        let reason = Reason {
-            plugin: Arc::from(QUEUE_STATE),
-            code,
-            message,
-            resolution: Resolution::Unresolvable,
-            resource: Arc::default(),
-        };
+    let mut reject = |code, message: String| {
+        let reason = Reason::new(QUEUE_STATE, code, message, Resolution::Unresolvable);
         admission.reasons.push((reason, Vec::new()));
     };
     if let Some(problem) = stored.invalid().and_then(|problems| problems.first()) {

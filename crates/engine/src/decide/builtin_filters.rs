@@ -20,13 +20,7 @@ pub const RESOURCE_FIT: &str = "resource-fit";
 
 /// Reason without measurements that no eviction removes.
 pub(super) fn node_state_reason(code: &'static str, message: &str) -> Reason {
-    Reason {
-        plugin: Arc::from(NODE_STATE),
-        code,
-        message: message.to_owned(),
-        resolution: Resolution::Unresolvable,
-        resource: Arc::from(""),
-    }
+    Reason::new(NODE_STATE, code, message, Resolution::Unresolvable)
 }
 
 /// Filter that rejects nodes that are not ready, whose newest record was rejected, or that are cordoned.

@@ -39,13 +39,8 @@ pub(super) fn short_of_minimums(
     if judge.judge(context, job).pipelined {
         return None;
     }
-    let reason = Reason {
-        plugin: Arc::from(GANG),
-        code: "TooFewOfRole",
-        message: format!("job `{}` would still lack tasks of a role or a group", job.name),
-        resolution: Resolution::Unschedulable,
-        resource: Arc::default(),
-    };
+    let message = format!("job `{}` would still lack tasks of a role or a group", job.name);
+    let reason = Reason::new(GANG, "TooFewOfRole", message, Resolution::Unschedulable);
     Some(PlaceBlocker::without_nodes(reason, Vec::new()))
 }
 

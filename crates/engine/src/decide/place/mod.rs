@@ -381,16 +381,9 @@ fn too_few_tasks(placing: &PlaceResult, query: &PlaceQuery) -> Option<PlaceBlock
         return None;
     }
     let asked: usize = query.groups.iter().flatten().map(|group| group.count).sum();
-    let reason = Reason {
-        plugin: Arc::from(GANG),
-        code: "TooFewTasks",
-        message: format!(
-            "at least {} more tasks are needed, and {asked} were to be placed",
-            placing.min_count
-        ),
-        resolution: Resolution::Unresolvable,
-        resource: Arc::default(),
-    };
+    let needed = placing.min_count;
+    let message = format!("at least {needed} more tasks are needed, and {asked} were to be placed");
+    let reason = Reason::new(GANG, "TooFewTasks", message, Resolution::Unresolvable);
     Some(PlaceBlocker::without_nodes(reason, Vec::new()))
 }
 

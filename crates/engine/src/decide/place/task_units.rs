@@ -130,13 +130,8 @@ impl TaskUnit {
         }
         if let Some(first) = groups.first_mut().filter(|_| !is_explained) {
             let (name, needed) = (&self.name, self.needed);
-            let reason = Reason {
-                plugin: Arc::from(GANG),
-                code: "TooFewOfGroup",
-                message: format!("group `{name}` needs {needed} more tasks, and {count} were to be placed"),
-                resolution: Resolution::Unresolvable,
-                resource: Arc::default(),
-            };
+            let message = format!("group `{name}` needs {needed} more tasks, and {count} were to be placed");
+            let reason = Reason::new(GANG, "TooFewOfGroup", message, Resolution::Unresolvable);
             first.blockers.push(PlaceBlocker::without_nodes(reason, Vec::new()));
         }
     }
