@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::held_bytes::{COUNT_BYTES, HeldMemory};
-use super::model::{ClusterState, ErrorCode, Problem, StateDiff, TaskRecord};
+use super::model::{ClusterState, ErrorCode, Problem, StateDiff, TaskRecord, TaskStatus};
 use super::plugin::PluginAccounts;
 
 /// Transition of a task by a change.
@@ -59,6 +59,15 @@ pub enum PlacementEvent<'a> {
 }
 
 impl<'a> PlacementEvent<'a> {
+    /// Event of a task that was put on a node.
+    pub fn placed(moved: TaskTransition<'a>) -> Self {
+        if moved.after.status == TaskStatus::Pipelined {
+            Self::Pipeline(moved)
+        } else {
+            Self::Allocate(moved)
+        }
+    }
+
     /// Task whose requests the event adds (true) or removes. `None`: the event is not about a task.
     pub fn moved_task(&self) -> Option<(TaskTransition<'a>, bool)> {
         match self {

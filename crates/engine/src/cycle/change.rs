@@ -75,10 +75,11 @@ impl SessionChange {
         }
     }
 
-    /// Card of a placement; empty: not given.
-    pub(super) fn card(&self) -> &str {
+    /// Place of a change that puts a task on a node, and whether the task is pipelined there.
+    pub(super) fn placement(&self) -> Option<(&TaskPlacement, bool)> {
         match self {
-            Self::Allocate(to) | Self::Pipeline(to) => &to.card,
+            Self::Allocate(to) => Some((to, false)),
+            Self::Pipeline(to) => Some((to, true)),
             Self::Evict(_)
             | Self::Unallocate(_)
             | Self::Unpipeline(_)
@@ -86,8 +87,13 @@ impl SessionChange {
             | Self::BindFailed(_)
             | Self::JobEnqueued(_)
             | Self::Savepoint(_)
-            | Self::RollbackTo(_) => "",
+            | Self::RollbackTo(_) => None,
         }
+    }
+
+    /// Card of the change; empty: none.
+    pub(super) fn card(&self) -> &str {
+        self.placement().map_or("", |(to, _)| &to.card)
     }
 }
 

@@ -15,12 +15,8 @@ impl CycleState {
     ) -> Result<RequestEffect, String> {
         use TaskStatus::{Allocated, Binding, Bound, Pipelined, Releasing, Running};
         match change {
-            SessionChange::Allocate(to) => self
-                .place_task(to, Allocated, outcome)
-                .map(|()| RequestEffect::Allocate),
-            SessionChange::Pipeline(to) => self
-                .place_task(to, Pipelined, outcome)
-                .map(|()| RequestEffect::Pipeline),
+            SessionChange::Allocate(to) => self.place_task(to, Allocated, outcome),
+            SessionChange::Pipeline(to) => self.place_task(to, Pipelined, outcome),
             SessionChange::Evict(task) => {
                 let before = self.expect_status(task, &[Allocated, Binding, Bound, Running])?;
                 self.evicted.insert(Arc::clone(task), before);
@@ -49,13 +45,13 @@ impl CycleState {
         to: &TaskPlacement,
         status: TaskStatus,
         outcome: &mut ChangeOutcome,
-    ) -> Result<(), String> {
+    ) -> Result<RequestEffect, String> {
         self.expect_status(&to.task, &[TaskStatus::Pending])?;
         if self.cluster_state.slot_of(&to.node).is_none() {
             return Err(format!("there is no node `{}`", to.node));
         }
         self.set_task(&to.task, status, Some((&to.node, to.devices)), outcome);
-        Ok(())
+        Ok(RequestEffect::Allocate)
     }
 
     fn withdraw(

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{ChangeOutcome, CycleState, problem};
-use crate::model::{ErrorCode, JobPhase, JobRecord, Problem, RecordKind};
+use super::{ChangeOutcome, CycleState};
+use crate::model::{ClusterState, ErrorCode, JobPhase, JobRecord, Problem, RecordKind, StoredRecord};
 use crate::plugin_state::PlacementEvent;
 
 impl CycleState {
@@ -11,27 +11,21 @@ impl CycleState {
     pub(super) fn enqueue(&mut self, job: &str, field: &str, outcome: &mut ChangeOutcome) -> Result<(), Problem> {
         let Some(stored) = self.cluster_state.jobs().get(job).cloned() else {
             let message = format!("there is no job `{job}`; nothing was done");
-            outcome.warnings.push(problem(ErrorCode::JobUnknown, field, message));
+            outcome
+                .warnings
+                .push(Problem::new(ErrorCode::JobUnknown, field, message));
             return Ok(());
         };
         if !matches!(stored.record.phase, JobPhase::Pending | JobPhase::Unspecified) {
-            let message = format!(
-                "job `{job}` is {:?}, not Pending; nothing was done",
-                stored.record.phase
-            );
+            let phase = stored.record.phase;
+            let message = format!("job `{job}` is {phase:?}, not Pending; nothing was done");
             outcome
                 .warnings
-                .push(problem(ErrorCode::ChangeDoesNotFit, field, message));
+                .push(Problem::new(ErrorCode::ChangeDoesNotFit, field, message));
             return Ok(());
         }
         self.touch(&[], job, outcome);
-        self.cluster_state.put_job(
-            JobRecord {
-                phase: JobPhase::Inqueue,
-                ..stored.record.clone()
-            },
-            &stored.source,
-        );
+        put_phase(&mut self.cluster_state, &stored, JobPhase::Inqueue);
         if stored.invalid().is_some() {
             self.cluster_state
                 .set_invalid(RecordKind::Job, job, stored.invalid().cloned());
@@ -51,11 +45,7 @@ impl CycleState {
         };
         if stored.record.phase == JobPhase::Inqueue {
             self.touch(&[], job, outcome);
-            let record = JobRecord {
-                phase: JobPhase::Pending,
-                ..stored.record.clone()
-            };
-            self.cluster_state.put_job(record, &stored.source);
+            put_phase(&mut self.cluster_state, &stored, JobPhase::Pending);
         }
         let moved = self
             .plugin_states
@@ -63,4 +53,13 @@ impl CycleState {
         self.touch_queues(&moved, outcome);
         Ok(())
     }
+}
+
+/// Puts a stored job in a phase.
+pub(super) fn put_phase(cluster_state: &mut ClusterState, job: &StoredRecord<JobRecord>, phase: JobPhase) {
+    let record = JobRecord {
+        phase,
+        ..job.record.clone()
+    };
+    cluster_state.put_job(record, &job.source);
 }

@@ -26,9 +26,7 @@ mod weight;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::model::{
-    ClusterState, ErrorCode, JobPhase, JobRecord, NodeSlot, Problem, SortedTable, TaskRecord, TaskStatus,
-};
+use super::model::{ClusterState, ErrorCode, JobPhase, NodeSlot, Problem, SortedTable, TaskRecord, TaskStatus};
 use super::plugin::PluginContext;
 use super::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use super::policy::Compatibility;
@@ -63,7 +61,6 @@ struct CycleState {
 #[derive(Clone, Copy, Debug)]
 enum RequestEffect {
     Allocate,
-    Pipeline,
     Deallocate,
 }
 
@@ -299,7 +296,7 @@ impl SchedulingCycle {
     ) -> Result<ChangeOutcome, Problem> {
         let mut outcome = ChangeOutcome::default();
         let Some(mut upstream) = self.state.upstream.take() else {
-            return Err(problem(
+            return Err(Problem::new(
                 ErrorCode::ChangeUpstreamOnly,
                 "",
                 "only under `compatibility: upstream`",
@@ -309,7 +306,7 @@ impl SchedulingCycle {
         self.state.upstream = Some(upstream);
         placed
             .map(|()| outcome)
-            .map_err(|rejection| problem(ErrorCode::PlaceRejected, "", rejection))
+            .map_err(|rejection| Problem::new(ErrorCode::PlaceRejected, "", rejection))
     }
 
     /// Applies one change. After an error the cycle is of no use any more.
@@ -326,14 +323,7 @@ impl SchedulingCycle {
     pub(crate) fn count_as_enqueued(&mut self, job: &str) {
         let state = &mut self.state.cluster_state;
         if let Some(stored) = state.jobs().get(job).cloned() {
-            let phase = JobPhase::Inqueue;
-            state.put_job(
-                JobRecord {
-                    phase,
-                    ..stored.record.clone()
-                },
-                &stored.source,
-            );
+            enqueue::put_phase(state, &stored, JobPhase::Inqueue);
         }
     }
 
@@ -384,7 +374,7 @@ impl SchedulingCycle {
                 if self.state.cluster_state.tasks().contains(task) {
                     return self.state.apply_to_task(change, field, outcome);
                 }
-                outcome.warnings.push(problem(
+                outcome.warnings.push(Problem::new(
                     ErrorCode::TaskUnknown,
                     field,
                     format!("there is no task `{task}`; nothing was done"),
@@ -397,7 +387,7 @@ impl SchedulingCycle {
     fn roll_back(&mut self, name: &str, field: &str, outcome: &mut ChangeOutcome) -> Result<(), Problem> {
         let Some(at) = self.savepoints.iter().rposition(|(mark, _)| **mark == *name) else {
             let message = format!("there is no savepoint `{name}`");
-            return Err(problem(ErrorCode::SavepointUnknown, field, message));
+            return Err(Problem::new(ErrorCode::SavepointUnknown, field, message));
         };
         let later = self.savepoints.iter().skip(at + 1).map(|(_, state)| &state.touched);
         for touched in later.chain([&self.state.touched]) {
@@ -437,7 +427,7 @@ impl CycleState {
                 let message = format!("{misfit}; nothing was done");
                 outcome
                     .warnings
-                    .push(problem(ErrorCode::ChangeDoesNotFit, field, message));
+                    .push(Problem::new(ErrorCode::ChangeDoesNotFit, field, message));
                 Ok(())
             }
         }
@@ -454,7 +444,7 @@ impl CycleState {
         let task = Arc::clone(&before.name);
         self.record_moved(before, card);
         outcome.events.push(match step {
-            RequestEffect::Allocate | RequestEffect::Pipeline => ShareEvent::Allocate(task),
+            RequestEffect::Allocate => ShareEvent::Allocate(task),
             RequestEffect::Deallocate => ShareEvent::Deallocate(task),
         });
         if self.plugin_states.is_empty() {
@@ -466,8 +456,7 @@ impl CycleState {
         let after = &stored.record;
         let moved = TaskTransition::new(before, after, card);
         let event = match step {
-            RequestEffect::Allocate => PlacementEvent::Allocate(moved),
-            RequestEffect::Pipeline => PlacementEvent::Pipeline(moved),
+            RequestEffect::Allocate => PlacementEvent::placed(moved),
             RequestEffect::Deallocate => PlacementEvent::Deallocate(moved),
         };
         let moved = self.plugin_states.apply(&self.cluster_state, &[event])?;
@@ -509,8 +498,4 @@ impl CycleState {
             touched.queues.insert(Arc::clone(&job.record.queue));
         }
     }
-}
-
-fn problem(code: ErrorCode, field: &str, message: impl Into<String>) -> Problem {
-    Problem::new(code, field, message)
 }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use super::CycleState;
 use super::change::{ChangeOutcome, SessionChange, ShareEvent, TaskMoved, TaskPlacement};
-use super::{CycleState, problem};
 use crate::devices::DeviceMask;
 use crate::model::{
     ClusterState, ErrorCode, NodeSlot, PlacedTask, Problem, StoredRecord, TableCursor, TaskRecord, TaskStatus,
@@ -38,18 +38,7 @@ pub(crate) enum PutTarget<'a> {
 impl<'a> PendingPut<'a> {
     /// Placement of a change, if it is one.
     pub(super) fn of(change: &'a SessionChange) -> Option<Self> {
-        let (to, pipelined) = match change {
-            SessionChange::Allocate(to) => (to, false),
-            SessionChange::Pipeline(to) => (to, true),
-            SessionChange::Evict(_)
-            | SessionChange::Unallocate(_)
-            | SessionChange::Unpipeline(_)
-            | SessionChange::Unevict(_)
-            | SessionChange::BindFailed(_)
-            | SessionChange::JobEnqueued(_)
-            | SessionChange::Savepoint(_)
-            | SessionChange::RollbackTo(_) => return None,
-        };
+        let (to, pipelined) = change.placement()?;
         Some(Self {
             task: &to.task,
             to: PutTarget::Named(&to.node),
@@ -133,7 +122,7 @@ impl CycleState {
                 Err((code, message)) => {
                     let field = format!("changes[{number}].{}", put.wire_name());
                     let message = format!("{message}; nothing was done");
-                    outcome.warnings.push(problem(code, &field, message));
+                    outcome.warnings.push(Problem::new(code, &field, message));
                 }
             }
         }
@@ -150,11 +139,7 @@ impl CycleState {
         let events = arrivals.iter().zip(&cards).map(|(arrival, card)| {
             let card = card.map_or("", |card| card);
             let moved = TaskTransition::new(&arrival.before.record, &arrival.after.record, card);
-            if arrival.after.record.status == TaskStatus::Pipelined {
-                PlacementEvent::Pipeline(moved)
-            } else {
-                PlacementEvent::Allocate(moved)
-            }
+            PlacementEvent::placed(moved)
         });
         let events: Vec<PlacementEvent<'_>> = events.collect();
         let moved = self.plugin_states.apply(&self.cluster_state, &events)?;

@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{
-    ChangeOutcome, CycleState, NodeChangeRules, Problem, RequestEffect, SessionChange, TaskPlacement, problem,
-};
+use super::{ChangeOutcome, CycleState, NodeChangeRules, Problem, RequestEffect, SessionChange, TaskPlacement};
 use crate::devices::DeviceMask;
 use crate::held_bytes::held_bytes;
 use crate::model::{
@@ -112,10 +110,12 @@ impl UpstreamState {
             Ok(None) => Ok(()),
             Ok(Some(rejection)) => {
                 let message = format!("{rejection}; as in the reference, the task lost its place and is Pending");
-                outcome.warnings.push(problem(ErrorCode::PlaceRejected, field, message));
+                outcome
+                    .warnings
+                    .push(Problem::new(ErrorCode::PlaceRejected, field, message));
                 Ok(())
             }
-            Err(panic) => Err(problem(ErrorCode::ReferencePanics, field, panic)),
+            Err(panic) => Err(Problem::new(ErrorCode::ReferencePanics, field, panic)),
         }
     }
 
@@ -130,7 +130,7 @@ impl UpstreamState {
     ) -> Result<Option<String>, String> {
         let before = stored_task(state, &to.task);
         let refused = self.add_to_node(state, to, status, outcome).err();
-        notify_moved(state, effect_of(status), before.as_deref(), &to.card, outcome)?;
+        notify_moved(state, RequestEffect::Allocate, before.as_deref(), &to.card, outcome)?;
         if refused.is_some() {
             self.withdraw(state, &to.task, outcome)?;
         }
@@ -151,7 +151,7 @@ impl UpstreamState {
         }
         let before = stored_task(state, &to.task);
         self.add_to_node(state, to, status, outcome)?;
-        notify_moved(state, effect_of(status), before.as_deref(), &to.card, outcome)
+        notify_moved(state, RequestEffect::Allocate, before.as_deref(), &to.card, outcome)
     }
 
     fn add_to_node(
@@ -161,20 +161,31 @@ impl UpstreamState {
         status: TaskStatus,
         outcome: &mut ChangeOutcome,
     ) -> Result<(), String> {
-        let copies = self.copies(&state.cluster_state, &to.task);
-        set_task(state, &to.task, status, Some(&to.node));
-        assign_devices(state, to, status);
-        let Some(record) = state
-            .cluster_state
-            .tasks()
-            .get(&to.task)
-            .map(|stored| stored.record.clone())
-        else {
+        let Some(record) = self.start_change(state, &to.task, status, Some(to), outcome) else {
             return Ok(());
         };
-        state.touch(&[&to.node], &record.job, outcome);
-        self.copies.insert(Arc::clone(&to.task), Arc::new(copies));
         self.add_copy(state, &record, &to.node)
+    }
+
+    /// Gives a task a status, and a node and devices if it is placed. The record is the task's new one; its copies are
+    /// kept as they were before. `None`: there is no such task.
+    fn start_change(
+        &mut self,
+        state: &mut CycleState,
+        task: &Arc<str>,
+        status: TaskStatus,
+        to: Option<&TaskPlacement>,
+        outcome: &mut ChangeOutcome,
+    ) -> Option<TaskRecord> {
+        let copies = self.copies(&state.cluster_state, task);
+        set_task(state, task, status, to.map(|to| &to.node));
+        if let Some(to) = to {
+            assign_devices(state, to, status);
+        }
+        let record = stored_task(state, task)?.record.clone();
+        state.touch(&[&record.node], &record.job, outcome);
+        self.copies.insert(Arc::clone(task), Arc::new(copies));
+        Some(record)
     }
 
     /// Evict and unevict: the status changes, the node stays.
@@ -186,18 +197,9 @@ impl UpstreamState {
         outcome: &mut ChangeOutcome,
     ) -> Result<(), String> {
         let before = stored_task(state, task);
-        let copies = self.copies(&state.cluster_state, task);
-        self.copies.insert(Arc::clone(task), Arc::new(copies));
-        set_task(state, task, status, None);
-        let Some(record) = state
-            .cluster_state
-            .tasks()
-            .get(task)
-            .map(|stored| stored.record.clone())
-        else {
+        let Some(record) = self.start_change(state, task, status, None, outcome) else {
             return Ok(());
         };
-        state.touch(&[&record.node], &record.job, outcome);
         if state.cluster_state.slot_of(&record.node).is_some() {
             self.remove_copy(state, &record, &record.node);
             let release = self.rules.compatibility.release().rules();
@@ -217,18 +219,9 @@ impl UpstreamState {
     /// Unallocate and unpipeline.
     fn withdraw(&mut self, state: &mut CycleState, task: &Arc<str>, outcome: &mut ChangeOutcome) -> Result<(), String> {
         let before = stored_task(state, task);
-        let copies = self.copies(&state.cluster_state, task);
-        self.copies.insert(Arc::clone(task), Arc::new(copies));
-        set_task(state, task, TaskStatus::Pending, None);
-        let Some(record) = state
-            .cluster_state
-            .tasks()
-            .get(task)
-            .map(|stored| stored.record.clone())
-        else {
+        let Some(record) = self.start_change(state, task, TaskStatus::Pending, None, outcome) else {
             return Ok(());
         };
-        state.touch(&[&record.node], &record.job, outcome);
         self.remove_copy(state, &record, &record.node);
         self.forget_lost(&mut state.cluster_state, &record);
         notify_moved(state, RequestEffect::Deallocate, before.as_deref(), "", outcome)?;
@@ -312,14 +305,6 @@ fn take_devices(state: &mut CycleState, task: &str) {
 
 fn stored_task(state: &CycleState, task: &str) -> Option<Arc<StoredRecord<TaskRecord>>> {
     state.cluster_state.tasks().get(task).cloned()
-}
-
-fn effect_of(status: TaskStatus) -> RequestEffect {
-    if status == TaskStatus::Pipelined {
-        RequestEffect::Pipeline
-    } else {
-        RequestEffect::Allocate
-    }
 }
 
 /// Reports a task's change. Events fire for any former status of the task. An error is a panic of the reference.

@@ -182,7 +182,7 @@ impl<'q> GroupAdmitter<'q> {
                 repeated: Some(times),
                 ..TaskTransition::new(before, &after, "")
             };
-            plugin_states.apply(cluster_state, &[placement_event(moved)])?;
+            plugin_states.apply(cluster_state, &[PlacementEvent::placed(moved)])?;
         }
         Ok(())
     }
@@ -214,7 +214,7 @@ impl<'q> GroupAdmitter<'q> {
                 ..TaskRecord::clone(&before)
             };
             let moved = TaskTransition::new(&before, &after, card.as_deref().unwrap_or_default());
-            plugin_states.apply(cluster_state, &[placement_event(moved)])?;
+            plugin_states.apply(cluster_state, &[PlacementEvent::placed(moved)])?;
         }
         self.placed_count += 1;
         Ok(card)
@@ -227,13 +227,5 @@ pub(super) fn hypothetical_task(group: usize, place: usize, task: &TaskRecord) -
         // No pod can have this name, so no other task has it.
         name: Arc::from(format!("#{group}.{place}")),
         ..TaskRecord::clone(task)
-    }
-}
-
-fn placement_event(moved: TaskTransition<'_>) -> PlacementEvent<'_> {
-    if moved.after.status == TaskStatus::Pipelined {
-        PlacementEvent::Pipeline(moved)
-    } else {
-        PlacementEvent::Allocate(moved)
     }
 }
