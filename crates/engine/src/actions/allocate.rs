@@ -7,16 +7,16 @@ use super::allocation_unit::{AllocationUnit, TaskHeap};
 use super::error_cache::RoleErrorCache;
 use super::gang_start::GangStart;
 use super::group_worksheet::GroupWorksheet;
+use super::queued_jobs::QueuedJobs;
 use super::session::ActionSession;
 use super::statement::ActionStatement;
-use crate::decide::{IdleChoice, NodeChoice, NodeGradient, PassingNodes, SchedulingHeap, is_group_ready};
+use crate::decide::{AdmitVerdict, IdleChoice, NodeChoice, NodeGradient, PassingNodes, is_group_ready};
 use crate::model::{CHUNK_SIZE, NodeMask, NodeSlot, Problem, StoredRecord, TaskRecord, TaskStatus};
 
 /// Runs the action. Without the action enqueue, waiting jobs are treated as enqueued.
 pub(super) fn run(session: &mut ActionSession<'_>, enqueues: bool) -> Result<(), Problem> {
     session.refresh_tasks();
-    let mut queues = SchedulingHeap::new();
-    let mut jobs: Vec<Option<SchedulingHeap<usize>>> = vec![None; session.queues.len()];
+    let mut jobs = QueuedJobs::new(session);
     let mut tasks: Vec<TaskHeap> = vec![TaskHeap::new(); session.jobs.len()];
     let mut groups: Vec<Option<GroupWorksheet>> = vec![None; session.jobs.len()];
     for job in 0..session.jobs.len() {
@@ -30,9 +30,9 @@ pub(super) fn run(session: &mut ActionSession<'_>, enqueues: bool) -> Result<(),
             continue;
         }
         let pending = session.allocatable_tasks(job);
-        let (Some(queue), false) = (session.jobs.get(job).map(|job| job.queue), pending.is_empty()) else {
+        if pending.is_empty() {
             continue;
-        };
+        }
         if let Some(sheet) = session.group_worksheet(job, &pending) {
             if let Some(place) = groups.get_mut(job) {
                 *place = Some(sheet);
@@ -42,21 +42,13 @@ pub(super) fn run(session: &mut ActionSession<'_>, enqueues: bool) -> Result<(),
                 heap.push(task, |left, right| session.numbered_task_less(left, right));
             }
         }
-        let Some(place) = jobs.get_mut(queue) else { continue };
-        if place.is_none() {
-            queues.push(queue, |left, right| session.queue_less(left, right));
-        }
-        let heap = place.get_or_insert_with(SchedulingHeap::new);
-        heap.push(job, |left, right| session.job_less(left, right));
+        jobs.push(session, job);
     }
-    while let Some(queue) = queues.pop(|left, right| session.queue_less(left, right)) {
+    while let Some(queue) = jobs.pop_queue(session) {
         if session.is_overused(queue) {
             continue;
         }
-        let Some(heap) = jobs.get_mut(queue).and_then(Option::as_mut) else {
-            continue;
-        };
-        let Some(job) = heap.pop(|left, right| session.job_less(left, right)) else {
+        let Some(job) = jobs.pop_job(session, queue) else {
             continue;
         };
         let left = match (groups.get_mut(job).and_then(Option::as_mut), tasks.get_mut(job)) {
@@ -65,9 +57,9 @@ pub(super) fn run(session: &mut ActionSession<'_>, enqueues: bool) -> Result<(),
             (None, None) => false,
         };
         if left {
-            heap.push(job, |left, right| session.job_less(left, right));
+            jobs.push(session, job);
         }
-        queues.push(queue, |left, right| session.queue_less(left, right));
+        jobs.return_queue(session, queue);
     }
     Ok(())
 }
@@ -152,18 +144,15 @@ impl ActionSession<'_> {
         let job = unit.job;
         let mut errors = self.new_error_cache();
         while let Some(task) = waiting.pop(|left, right| self.numbered_task_less(left, right)) {
-            let Some(record) = self.tasks.get(task).map(|task| Arc::clone(&task.stored)) else {
-                continue;
-            };
-            let (stored, record) = (&record, &record.record);
+            let Some(stored) = self.stored_task(task) else { continue };
+            let record = &stored.record;
             let Some(verdict) = self.admitted(record) else { continue };
             if record.gated || self.has_failed_role(job, record) {
                 continue;
             }
-            match self.find_node(stored, job, &mut errors) {
+            match self.find_node(&stored, job, &mut errors) {
                 TaskPlace::Found(node, status) => {
-                    let cards: Vec<Arc<str>> = verdict.cards.into_iter().map(|(card, _)| card).collect();
-                    let card = self.card_on(record, node, &cards);
+                    let card = self.card_on(record, node, verdict);
                     if !self.place(statement, task, (node, card), status)? {
                         continue;
                     }
@@ -199,9 +188,10 @@ impl ActionSession<'_> {
     }
 
     /// Card that a task uses on a node, if a plugin assigns one.
-    pub(super) fn card_on(&self, task: &TaskRecord, node: NodeSlot, cards: &[Arc<str>]) -> Arc<str> {
+    pub(super) fn card_on(&self, task: &TaskRecord, node: NodeSlot, verdict: AdmitVerdict) -> Arc<str> {
+        let cards: Vec<Arc<str>> = verdict.cards.into_iter().map(|(card, _)| card).collect();
         let name = self.cycle.cluster_state().name_of(node).unwrap_or_default();
-        let card = self.policy.card_on_node(self.context(), task, &name, cards);
+        let card = self.policy.card_on_node(self.context(), task, &name, &cards);
         card.unwrap_or_default()
     }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::allocation_unit::TaskHeap;
+use super::queued_jobs::QueuedJobs;
 use super::session::ActionSession;
 use super::statement::ActionStatement;
 use crate::cycle::{SessionChange, TaskPlacement};
-use crate::decide::{NodeChoice, NodeGradient, SchedulingHeap};
+use crate::decide::{NodeChoice, NodeGradient};
 use crate::model::{Problem, TaskStatus};
 
 /// Runs the action.
@@ -20,35 +21,26 @@ pub(super) fn run(session: &mut ActionSession<'_>) -> Result<(), Problem> {
 /// Waiting tasks without requests, with their jobs: by queue, then by job, then by task.
 fn waiting_tasks(session: &mut ActionSession<'_>) -> Result<Vec<(usize, usize)>, Problem> {
     session.refresh_tasks();
-    let mut queues = SchedulingHeap::new();
-    let mut jobs: Vec<Option<SchedulingHeap<usize>>> = vec![None; session.queues.len()];
+    let mut jobs = QueuedJobs::new(session);
     let mut tasks: Vec<TaskHeap> = vec![TaskHeap::new(); session.jobs.len()];
     for job in 0..session.jobs.len() {
         if session.is_waiting(job) || session.is_invalid(job) {
             continue;
         }
         let waiting = session.tasks_without_requests(job)?;
-        let (Some(queue), false) = (session.jobs.get(job).map(|job| job.queue), waiting.is_empty()) else {
+        if waiting.is_empty() {
             continue;
-        };
+        }
         if let Some(heap) = tasks.get_mut(job) {
             for task in waiting {
                 heap.push(task, |left, right| session.numbered_task_less(left, right));
             }
         }
-        let Some(place) = jobs.get_mut(queue) else { continue };
-        if place.is_none() {
-            queues.push(queue, |left, right| session.queue_less(left, right));
-        }
-        let heap = place.get_or_insert_with(SchedulingHeap::new);
-        heap.push(job, |left, right| session.job_less(left, right));
+        jobs.push(session, job);
     }
     let mut ordered = Vec::new();
-    while let Some(queue) = queues.pop(|left, right| session.queue_less(left, right)) {
-        let Some(heap) = jobs.get_mut(queue).and_then(Option::as_mut) else {
-            continue;
-        };
-        while let Some(job) = heap.pop(|left, right| session.job_less(left, right)) {
+    while let Some(queue) = jobs.pop_queue(session) {
+        while let Some(job) = jobs.pop_job(session, queue) {
             let Some(waiting) = tasks.get_mut(job) else { continue };
             while let Some(task) = waiting.pop(|left, right| session.numbered_task_less(left, right)) {
                 ordered.push((job, task));
@@ -85,7 +77,7 @@ impl ActionSession<'_> {
 
     /// Places a task on the best node that passes the policy's filters. The bind is sent when the job is ready.
     fn backfill(&mut self, job: usize, task: usize) -> Result<(), Problem> {
-        let Some(stored) = self.tasks.get(task).map(|task| Arc::clone(&task.stored)) else {
+        let Some(stored) = self.stored_task(task) else {
             return Ok(());
         };
         let record = &stored.record;

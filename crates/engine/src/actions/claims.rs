@@ -246,8 +246,7 @@ impl ActionSession<'_> {
         let Some(verdict) = self.admitted(&stored.record) else {
             return Ok(false);
         };
-        let cards: Vec<Arc<str>> = verdict.cards.into_iter().map(|(card, _)| card).collect();
-        let card = self.card_on(&stored.record, node, &cards);
+        let card = self.card_on(&stored.record, node, verdict);
         self.place(statement, task, (node, card), status)
     }
 
@@ -271,6 +270,15 @@ impl ActionSession<'_> {
         if self.unbound_jobs.remove(&job) {
             self.bind_allocated(job);
         }
+    }
+
+    /// Commits the evictions and places of a preemptor's job if they let it start; otherwise takes them back.
+    pub(super) fn commit_if_pipelined(&mut self, job: usize, statement: ActionStatement) -> Result<(), Problem> {
+        if !self.is_pipelined(job) {
+            return self.discard(statement);
+        }
+        self.commit_claims(job, statement, false);
+        Ok(())
     }
 
     /// Commits what a job got by evictions or beside them. Binds are sent once the job is ready; until then it keeps its

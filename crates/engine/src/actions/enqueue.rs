@@ -3,37 +3,27 @@
 use std::sync::Arc;
 
 use super::CycleEvent;
+use super::queued_jobs::QueuedJobs;
 use super::session::ActionSession;
 use crate::cycle::SessionChange;
-use crate::decide::{AdmitQuery, AdmitSubject, SchedulingHeap, admit};
+use crate::decide::{AdmitQuery, AdmitSubject, admit};
 use crate::model::Problem;
 
 /// Runs the action.
 pub(super) fn run(session: &mut ActionSession<'_>) -> Result<(), Problem> {
-    let mut queues = SchedulingHeap::new();
-    let mut waiting = vec![SchedulingHeap::new(); session.queues.len()];
-    let mut known = vec![false; session.queues.len()];
-    for number in 0..session.jobs.len() {
-        let Some(queue) = session.jobs.get(number).map(|job| job.queue) else {
-            continue;
-        };
-        if let Some(known) = known.get_mut(queue).filter(|known| !**known) {
-            *known = true;
-            queues.push(queue, |left, right| session.queue_less(left, right));
-        }
-        if session.is_waiting(number)
-            && let Some(heap) = waiting.get_mut(queue)
-        {
-            heap.push(number, |left, right| session.job_less(left, right));
+    let mut jobs = QueuedJobs::new(session);
+    for job in 0..session.jobs.len() {
+        jobs.add_queue(session, job);
+        if session.is_waiting(job) {
+            jobs.push(session, job);
         }
     }
-    while let Some(queue) = queues.pop(|left, right| session.queue_less(left, right)) {
-        let heap = waiting.get_mut(queue);
-        let Some(job) = heap.and_then(|heap| heap.pop(|left, right| session.job_less(left, right))) else {
+    while let Some(queue) = jobs.pop_queue(session) {
+        let Some(job) = jobs.pop_job(session, queue) else {
             continue;
         };
         session.enqueue(job)?;
-        queues.push(queue, |left, right| session.queue_less(left, right));
+        jobs.return_queue(session, queue);
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ mod group_worksheet;
 mod order;
 mod order_keys;
 mod preempt;
+mod queued_jobs;
 mod reclaim;
 mod session;
 mod statement;

@@ -3,9 +3,10 @@
 use super::allocation_unit::TaskHeap;
 use super::error_cache::RoleErrorCache;
 use super::eviction::{NodeTasks, is_preemptable};
+use super::queued_jobs::QueuedJobs;
 use super::session::ActionSession;
 use super::statement::ActionStatement;
-use crate::decide::{NodeChoice, NodeGradient, SchedulingHeap};
+use crate::decide::{NodeChoice, NodeGradient};
 use crate::model::{NodeSlot, Problem, TaskRecord, TaskStatus};
 use crate::plugin::VictimKind;
 
@@ -32,24 +33,13 @@ pub(super) fn run(session: &mut ActionSession<'_>) -> Result<(), Problem> {
         errors: session.new_error_cache(),
     };
     let starving = session.starving_jobs();
-    let mut heaps: Vec<Option<SchedulingHeap<usize>>> = vec![None; session.queues.len()];
-    let mut queues = SchedulingHeap::new();
+    let mut jobs = QueuedJobs::new(session);
     for job in &starving {
-        let Some(queue) = session.jobs.get(*job).map(|job| job.queue) else {
-            continue;
-        };
-        let Some(place) = heaps.get_mut(queue) else { continue };
-        if place.is_none() {
-            queues.push(queue, |left, right| session.queue_less(left, right));
-        }
-        let heap = place.get_or_insert_with(SchedulingHeap::new);
-        heap.push(*job, |left, right| session.job_less(left, right));
+        jobs.push(session, *job);
     }
-    while let Some(queue) = queues.pop(|left, right| session.queue_less(left, right)) {
-        if let Some(heap) = heaps.get_mut(queue).and_then(Option::as_mut) {
-            while let Some(job) = heap.pop(|left, right| session.job_less(left, right)) {
-                session.preempt_for_job(&mut action, job)?;
-            }
+    while let Some(queue) = jobs.pop_queue(session) {
+        while let Some(job) = jobs.pop_job(session, queue) {
+            session.preempt_for_job(&mut action, job)?;
         }
         let in_queue = |job: &&usize| session.jobs.get(**job).is_some_and(|job| job.queue == queue);
         let own: Vec<usize> = starving.iter().filter(in_queue).copied().collect();
@@ -91,12 +81,7 @@ impl ActionSession<'_> {
             };
             self.preempt_for(action, &mut statement, (job, task), PreemptScope::OtherJobs)?;
         }
-        if self.is_pipelined(job) {
-            self.commit_claims(job, statement, false);
-            Ok(())
-        } else {
-            self.discard(statement)
-        }
+        self.commit_if_pipelined(job, statement)
     }
 
     /// Evicts tasks of a job for other tasks of it, until one finds no place.

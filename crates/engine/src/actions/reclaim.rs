@@ -1,9 +1,9 @@
 //! Reclaim: jobs that starve evict tasks of other queues, which hold more than they deserve.
 
 use super::eviction::{MissingAmounts, NodeTasks, is_preemptable};
+use super::queued_jobs::QueuedJobs;
 use super::session::ActionSession;
 use super::statement::ActionStatement;
-use crate::decide::SchedulingHeap;
 use crate::model::{NodeMask, Problem, TaskRecord, TaskStatus};
 use crate::plugin::VictimKind;
 
@@ -11,32 +11,21 @@ use crate::plugin::VictimKind;
 pub(super) fn run(session: &mut ActionSession<'_>) -> Result<(), Problem> {
     session.refresh_tasks();
     let tasks_by_node = NodeTasks::of(session);
-    let mut heaps: Vec<SchedulingHeap<usize>> = vec![SchedulingHeap::new(); session.queues.len()];
-    let mut queues = SchedulingHeap::new();
-    let mut known = vec![false; session.queues.len()];
+    let mut jobs = QueuedJobs::new(session);
     for job in 0..session.jobs.len() {
         if session.is_waiting(job) || session.is_invalid(job) {
             continue;
         }
-        let Some(queue) = session.jobs.get(job).map(|job| job.queue) else {
-            continue;
-        };
-        if let Some(known) = known.get_mut(queue).filter(|known| !**known) {
-            *known = true;
-            queues.push(queue, |left, right| session.queue_less(left, right));
-        }
-        if session.is_starving(job)
-            && let Some(heap) = heaps.get_mut(queue)
-        {
-            heap.push(job, |left, right| session.job_less(left, right));
+        jobs.add_queue(session, job);
+        if session.is_starving(job) {
+            jobs.push(session, job);
         }
     }
-    while let Some(queue) = queues.pop(|left, right| session.queue_less(left, right)) {
+    while let Some(queue) = jobs.pop_queue(session) {
         if session.is_overused(queue) {
             continue;
         }
-        let Some(heap) = heaps.get_mut(queue) else { continue };
-        while let Some(job) = heap.pop(|left, right| session.job_less(left, right)) {
+        while let Some(job) = jobs.pop_job(session, queue) {
             session.reclaim_for_job(&tasks_by_node, job)?;
         }
     }
@@ -61,12 +50,7 @@ impl ActionSession<'_> {
                 self.reclaim_for(tasks_by_node, &mut statement, (job, task))?;
             }
         }
-        if self.is_pipelined(job) {
-            self.commit_claims(job, statement, false);
-            Ok(())
-        } else {
-            self.discard(statement)
-        }
+        self.commit_if_pipelined(job, statement)
     }
 
     /// Evicts tasks for one task on the first node where that makes room.
