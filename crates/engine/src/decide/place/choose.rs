@@ -72,13 +72,7 @@ impl<'p> NodeChooser<'p> {
         gradient: NodeGradient,
         among: Option<&PassingNodes>,
     ) -> Result<PassingNodes, Problem> {
-        let (query, class) = self.query_of(context, task, gradient);
-        let selection = PluginSelection::Tiers(self.policy);
-        let filters = status_filters(context, &selection, &query, &class, gradient.status())?;
-        let candidates = candidates(context, among);
-        let slices = candidates.slices.iter();
-        let passing = slices.map(|slice| (slice.first_slot, passing_of(slice, &filters)));
-        Ok(passing.filter(|(_, nodes)| !nodes.is_empty()).collect())
+        self.judged(context, task, gradient, among, passing_of)
     }
 
     /// Nodes that pass every filter for a task, or that evictions can make pass, among these nodes or all nodes. In the
@@ -92,14 +86,27 @@ impl<'p> NodeChooser<'p> {
         task: &TaskRecord,
         among: Option<&PassingNodes>,
     ) -> Result<PassingNodes, Problem> {
-        let gradient = NodeGradient::Released;
+        let hides = self.policy.compatibility().is_upstream();
+        self.judged(context, task, NodeGradient::Released, among, |slice, filters| {
+            resolvable_of(slice, filters, hides)
+        })
+    }
+
+    /// Nodes that `judge` selects by the filters for a task, chunk by chunk.
+    fn judged(
+        &self,
+        context: PluginContext<'_>,
+        task: &TaskRecord,
+        gradient: NodeGradient,
+        among: Option<&PassingNodes>,
+        judge: impl Fn(&ChunkSlice<'_>, &[Box<dyn NodeFilter + '_>]) -> NodeMask,
+    ) -> Result<PassingNodes, Problem> {
         let (query, class) = self.query_of(context, task, gradient);
         let selection = PluginSelection::Tiers(self.policy);
         let filters = status_filters(context, &selection, &query, &class, gradient.status())?;
-        let hides = self.policy.compatibility().is_upstream();
         let candidates = candidates(context, among);
         let slices = candidates.slices.iter();
-        let passing = slices.map(|slice| (slice.first_slot, resolvable_of(slice, &filters, hides)));
+        let passing = slices.map(|slice| (slice.first_slot, judge(slice, &filters)));
         Ok(passing.filter(|(_, nodes)| !nodes.is_empty()).collect())
     }
 

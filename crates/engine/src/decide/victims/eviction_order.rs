@@ -1,6 +1,5 @@
 //! Order in which victims are evicted, by all plugins of the policy.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::super::reduce_order::{self, TieBreakKey, compare_keys};
@@ -150,11 +149,7 @@ fn compare_columns(columns: &[Vec<OrderKey>], left: usize, right: usize) -> i64 
     let values = columns
         .iter()
         .map(|column| match (column.get(left), column.get(right)) {
-            (Some(Ok(left)), Some(Ok(right))) => match compare_keys(left, right) {
-                Ordering::Less => -1,
-                Ordering::Equal => 0,
-                Ordering::Greater => 1,
-            },
+            (Some(Ok(left)), Some(Ok(right))) => compare_keys(left, right) as i64,
             _ => 0,
         });
     reduce_order::compare(values)

@@ -285,15 +285,11 @@ impl VictimSelection<'_> {
     /// State after the assumptions.
     fn with_assumptions(&self, cycle: &SchedulingCycle) -> Result<(SchedulingCycle, Vec<Problem>), Problem> {
         let mut cycle = cycle.clone();
-        let applied = cycle.apply(&self.group.assumptions);
-        let outcome = applied.map_err(|problem| {
-            let field = problem.field.replacen("changes[", "assumptions[", 1);
-            Problem { field, ..problem }
-        })?;
         let relative = |problem: Problem| Problem {
             field: problem.field.replacen("changes[", "assumptions[", 1),
             ..problem
         };
+        let outcome = cycle.apply(&self.group.assumptions).map_err(relative)?;
         Ok((cycle, outcome.warnings.into_iter().map(relative).collect()))
     }
 
