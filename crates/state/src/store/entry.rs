@@ -8,16 +8,6 @@ use sha2::{Digest as _, Sha256};
 use super::header::first_bytes;
 use super::{LogHead, StoreWrite, StoredState, format};
 
-#[derive(Clone, Copy, PartialEq, Message)]
-struct HeadRecord {
-    #[prost(uint64, tag = "1")]
-    sequence: u64,
-    #[prost(uint64, tag = "2")]
-    rows: u64,
-    #[prost(fixed64, tag = "3")]
-    checksum: u64,
-}
-
 #[derive(Clone, PartialEq, Message)]
 struct JobWrite {
     #[prost(string, tag = "1")]
@@ -89,10 +79,10 @@ struct EntryWrite {
 struct EntryRecord {
     /// Head that the entry was appended onto.
     #[prost(message, optional, tag = "1")]
-    before: Option<HeadRecord>,
+    before: Option<LogHead>,
     /// Head after the entry.
     #[prost(message, optional, tag = "2")]
-    after: Option<HeadRecord>,
+    after: Option<LogHead>,
     #[prost(message, repeated, tag = "3")]
     writes: Vec<EntryWrite>,
 }
@@ -112,8 +102,8 @@ impl LogEntry {
     /// Entry as bytes: a checksum, and the body that it covers.
     pub fn encode(&self) -> Vec<u8> {
         let body = EntryRecord {
-            before: Some(head_record(&self.before)),
-            after: Some(head_record(&self.after)),
+            before: Some(self.before),
+            after: Some(self.after),
             writes: self.writes.iter().map(write_record).collect(),
         }
         .encode_to_vec();
@@ -127,8 +117,8 @@ impl LogEntry {
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let record = EntryRecord::decode(unsealed(bytes)?).map_err(|error| format!("the entry: {error}"))?;
         Ok(Self {
-            before: head_of(record.before),
-            after: head_of(record.after),
+            before: record.before.unwrap_or_default(),
+            after: record.after.unwrap_or_default(),
             writes: record
                 .writes
                 .into_iter()
@@ -141,7 +131,7 @@ impl LogEntry {
 impl LogHead {
     /// Head as bytes, with their checksum.
     pub fn encode(&self) -> Vec<u8> {
-        sealed(&head_record(self).encode_to_vec())
+        sealed(&self.encode_to_vec())
     }
 
     /// Decodes a head.
@@ -149,8 +139,7 @@ impl LogHead {
     /// # Errors
     /// The bytes are not a valid head. The message describes the problem.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let record = HeadRecord::decode(unsealed(bytes)?).map_err(|error| format!("the head: {error}"))?;
-        Ok(head_of(Some(record)))
+        Message::decode(unsealed(bytes)?).map_err(|error| format!("the head: {error}"))
     }
 }
 
@@ -177,32 +166,6 @@ fn unsealed(bytes: &[u8]) -> Result<&[u8], String> {
         .filter(|(checksum, body)| **checksum == first_bytes(Sha256::digest(body).as_slice()))
         .map(|(_, body)| body)
         .ok_or_else(|| "the checksum is wrong".to_owned())
-}
-
-fn head_record(head: &LogHead) -> HeadRecord {
-    let LogHead {
-        sequence,
-        rows,
-        checksum,
-    } = *head;
-    HeadRecord {
-        sequence,
-        rows,
-        checksum,
-    }
-}
-
-fn head_of(record: Option<HeadRecord>) -> LogHead {
-    let HeadRecord {
-        sequence,
-        rows,
-        checksum,
-    } = record.unwrap_or_default();
-    LogHead {
-        sequence,
-        rows,
-        checksum,
-    }
 }
 
 fn write_record(write: &StoreWrite) -> EntryWrite {

@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use prost::Message;
+
 use super::{StoreError, StoreWrite, StoredState};
 use crate::clock::{Clock, SystemClock};
 use pumice_engine::short_lock::ShortLock;
@@ -14,13 +16,16 @@ use pumice_engine::short_lock::ShortLock;
 const SILENT_LEASES: u32 = 3;
 
 /// Head of a log: the number of its last entry, and what all entries add up to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct LogHead {
     /// Number of the last entry; 0: the log is empty.
+    #[prost(uint64, tag = "1")]
     pub sequence: u64,
     /// Number of rows.
+    #[prost(uint64, tag = "2")]
     pub rows: u64,
     /// Sum of the checksums of all rows.
+    #[prost(fixed64, tag = "3")]
     pub checksum: u64,
 }
 
