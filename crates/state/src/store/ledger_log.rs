@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Durability, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite, UnlockedStore};
+use super::{Durability, LogHead, LogNews, LogRead, Store, StoreError, StoreWrite};
+use pumice_engine::short_lock::assert_unlocked;
 
 /// Number of attempts to append an entry before its callers get a retryable error. In each failed attempt another
 /// server has appended first.
@@ -11,7 +12,7 @@ pub(crate) const MAX_APPEND_ATTEMPTS: usize = 64;
 /// Log as the writer has it open.
 #[derive(Debug)]
 pub(crate) struct LedgerLog {
-    store: UnlockedStore,
+    store: Box<dyn Store>,
     /// Head that the writer has applied.
     head: LogHead,
     /// False after a write whose outcome is not known, or that came too late.
@@ -22,9 +23,8 @@ pub(crate) struct LedgerLog {
 
 impl LedgerLog {
     /// Log of a store whose content up to this head is applied.
-    pub(crate) fn new(store: Box<dyn Store>, head: LogHead) -> Self {
+    pub(crate) fn new(mut store: Box<dyn Store>, head: LogHead) -> Self {
         let news = Arc::new(LogNews::default());
-        let mut store = UnlockedStore::new(store);
         let is_shared = store.follow(&news);
         Self {
             store,
@@ -33,6 +33,13 @@ impl LedgerLog {
             is_shared,
             news,
         }
+    }
+
+    /// Store, whose use under a [short lock](pumice_engine::short_lock::ShortLock) fails tests: a slow disk delays only callers
+    /// that wait for it.
+    fn store(&mut self) -> &mut dyn Store {
+        assert_unlocked();
+        &mut *self.store
     }
 
     /// Durability of entries.
@@ -69,7 +76,8 @@ impl LedgerLog {
             }
             self.resume()?;
         }
-        let appended = self.store.append(&self.head, writes);
+        let head = self.head;
+        let appended = self.store().append(&head, writes);
         self.is_current = appended.is_ok();
         self.head = appended?;
         Ok(())
@@ -83,7 +91,7 @@ impl LedgerLog {
         if !writes.is_empty() {
             return self.append(writes);
         }
-        if self.is_shared && (!self.is_current || self.store.head()? != self.head) {
+        if self.is_shared && (!self.is_current || self.store().head()? != self.head) {
             self.is_current = false;
             return Err(StoreError::Stale {
                 place: "the log".to_owned(),
@@ -94,7 +102,8 @@ impl LedgerLog {
 
     /// Finds the head again after a failed write to a log of this process alone.
     fn resume(&mut self) -> Result<(), StoreError> {
-        if let LogRead::Unacknowledged(head) = self.store.read_after(&self.head)? {
+        let known = self.head;
+        if let LogRead::Unacknowledged(head) = self.store().read_after(&known)? {
             self.head = head;
         }
         Ok(())
@@ -110,7 +119,8 @@ impl LedgerLog {
             return Ok(None);
         }
         self.is_current = false;
-        self.store.read_after(&self.head).map(Some)
+        let known = self.head;
+        self.store().read_after(&known).map(Some)
     }
 
     /// Records that the writer has applied the log up to this head.

@@ -32,7 +32,6 @@ mod shared_store;
 #[doc(hidden)]
 pub mod testing;
 mod tree;
-mod unlocked;
 
 #[cfg(test)]
 mod damage_tests;
@@ -59,7 +58,6 @@ pub use shared_store::{AppendOutcome, EntryAttempt, LogPage, LogPlace, SharedLog
 #[cfg(any(test, feature = "test-doors"))]
 #[doc(hidden)]
 pub use testing::{BlockedFlush, FailingStore, StoreErrorMode};
-pub use unlocked::UnlockedStore;
 
 use pumice_engine::model::{Reservation, Uid};
 
