@@ -23,6 +23,17 @@ pub struct StoreStatus {
     pub unconfirmed: Option<Duration>,
 }
 
+/// Row of failures: its start, and the last error.
+type FailureRow = Option<(Duration, StoreError)>;
+
+/// Notes an attempt in a row of failures. Returns the row before it.
+fn note_attempt(row: &mut FailureRow, now: Duration, error: Option<&StoreError>) -> FailureRow {
+    let before = row.take();
+    let since = before.as_ref().map_or(now, |(since, _)| *since);
+    *row = error.map(|error| (since, error.clone()));
+    before
+}
+
 /// Writes of a store as they were seen.
 #[derive(Debug, Default)]
 struct WriteRecord {
@@ -30,9 +41,9 @@ struct WriteRecord {
     /// Start of the write under way.
     began: Option<Duration>,
     /// Start of the present row of failures, and the last error.
-    failing: Option<(Duration, StoreError)>,
+    failing: FailureRow,
     /// Since when the log cannot be read, and the last error.
-    unreadable: Option<(Duration, StoreError)>,
+    unreadable: FailureRow,
 }
 
 /// Health of the store, shared with probes and metrics.
@@ -52,28 +63,22 @@ impl WriteRecord {
         if let Some(time) = stalled.filter(|time| *time >= STALLED_AFTER) {
             return Some(format!("a write has waited for the disk for {} s", time.as_secs()));
         }
-        let seconds = |since: &Duration| now.saturating_sub(*since).as_secs();
-        let writes = self.failing.as_ref().map(|(since, error)| {
-            let time = seconds(since);
-            format!("writes have failed for {time} s: {error}")
-        });
-        let reads = self.unreadable.as_ref().map(|(since, error)| {
-            let time = seconds(since);
-            format!("the log has not been readable for {time} s: {error}")
-        });
-        writes.or(reads)
+        let shown = |what: &str, row: &FailureRow| {
+            let (since, error) = row.as_ref()?;
+            Some(format!(
+                "{what} for {} s: {error}",
+                now.saturating_sub(*since).as_secs()
+            ))
+        };
+        let writes = shown("writes have failed", &self.failing);
+        writes.or_else(|| shown("the log has not been readable", &self.unreadable))
     }
 
     /// Records the end of a write. Returns the failure before it.
-    fn end_write(&mut self, now: Duration, error: Option<&StoreError>) -> Option<(Duration, StoreError)> {
+    fn end_write(&mut self, now: Duration, error: Option<&StoreError>) -> FailureRow {
         self.began = None;
-        let before = self.failing.take();
-        if let Some(error) = error {
-            self.failed += 1;
-            let since = before.as_ref().map_or(now, |(since, _)| *since);
-            self.failing = Some((since, error.clone()));
-        }
-        before
+        self.failed += u64::from(error.is_some());
+        note_attempt(&mut self.failing, now, error)
     }
 }
 
@@ -115,14 +120,9 @@ impl StoreHealth {
     /// Records a read of the log. The log has a line when an error is new.
     fn note_read(&self, error: Option<&StoreError>) {
         let now = self.clock.monotonic();
-        let before = self.record.with(|record| {
-            let before = record.unreadable.take();
-            if let Some(error) = error {
-                let since = before.as_ref().map_or(now, |(since, _)| *since);
-                record.unreadable = Some((since, error.clone()));
-            }
-            before
-        });
+        let before = self
+            .record
+            .with(|record| note_attempt(&mut record.unreadable, now, error));
         match (before, error) {
             (Some(_), None) => tracing::info!("the log of the store can be read again"),
             (before, Some(error)) if before.as_ref().is_none_or(|(_, known)| known != error) => {
