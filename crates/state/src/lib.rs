@@ -61,6 +61,7 @@ use policies::writer::PolicyWriter;
 use sessions::registry::SessionRegistry;
 use store_health::{StoreHealth, WatchedStore};
 use writer::command::WriterCommand;
+use writer::ports::SnapshotPublisher as _;
 use writer::published::PublishedSnapshot;
 use writer::{Writer, WriterParts};
 

@@ -34,16 +34,6 @@ pub(crate) struct PublishedSnapshot {
     retired: mpsc::SyncSender<Arc<Snapshot>>,
 }
 
-impl SnapshotPublisher for PublishedSnapshot {
-    fn newest(&self) -> Arc<Snapshot> {
-        Self::newest(self)
-    }
-
-    fn publish(&self, snapshot: Snapshot) {
-        Self::publish(self, snapshot);
-    }
-}
-
 impl PublishedSnapshot {
     /// Publishes an empty snapshot with revision number 0.
     pub(crate) fn new(epoch: u64) -> Self {
@@ -68,21 +58,6 @@ impl PublishedSnapshot {
             published: watch::Sender::new(0),
             retired,
         }
-    }
-
-    /// The snapshot that was published last.
-    pub(crate) fn newest(&self) -> Arc<Snapshot> {
-        self.newest.load_full()
-    }
-
-    /// Makes a snapshot the newest. Only the writer calls this.
-    pub(crate) fn publish(&self, mut snapshot: Snapshot) {
-        let number = snapshot.revision.number;
-        snapshot.plugin_state_cache.reuse_from(&self.newest.load());
-        let old = self.newest.swap(Arc::new(snapshot));
-        self.published.send_replace(number);
-        // A closed channel returns the snapshot, which is then dropped here.
-        drop(self.retired.send(old));
     }
 
     /// Waits for a snapshot that is new enough.
@@ -124,6 +99,21 @@ impl PublishedSnapshot {
                 newest: self.newest().revision,
             }),
         }
+    }
+}
+
+impl SnapshotPublisher for PublishedSnapshot {
+    fn newest(&self) -> Arc<Snapshot> {
+        self.newest.load_full()
+    }
+
+    fn publish(&self, mut snapshot: Snapshot) {
+        let number = snapshot.revision.number;
+        snapshot.plugin_state_cache.reuse_from(&self.newest.load());
+        let old = self.newest.swap(Arc::new(snapshot));
+        self.published.send_replace(number);
+        // A closed channel returns the snapshot, which is then dropped here.
+        drop(self.retired.send(old));
     }
 }
 
