@@ -13,7 +13,7 @@ use crate::SharedState;
 use crate::error::StateError;
 use crate::intake::batch::{BatchRecord, RecordLocation, RejectedRecord};
 use crate::intake::source_forgetting::{ForgetSource, ForgottenSource};
-use pumice_engine::model::{RecordKind, Uid};
+use pumice_engine::model::{ClusterState, RecordKind, Uid};
 
 impl Writer {
     /// Forgets a source, as if it had removed all its records and had never existed.
@@ -67,38 +67,8 @@ impl Writer {
         refused: &[RejectedRecord],
         related: &mut RelationChanges,
     ) {
-        let cluster_state = &self.next.state;
-        let nodes = cluster_state
-            .nodes()
-            .map(|(_, entry)| (RecordKind::Node, &entry.record.name, &entry.source));
-        let queues = cluster_state
-            .queues()
-            .iter()
-            .map(|(name, stored)| (RecordKind::Queue, name, &*stored.source));
-        let jobs = cluster_state
-            .jobs()
-            .iter()
-            .map(|(name, stored)| (RecordKind::Job, name, &*stored.source));
-        let tasks = cluster_state
-            .tasks()
-            .iter()
-            .map(|(name, stored)| (RecordKind::Task, name, &*stored.source));
-        let namespaces = cluster_state
-            .namespaces()
-            .iter()
-            .map(|(name, stored)| (RecordKind::Namespace, name, &*stored.source));
-        let classes = cluster_state
-            .priority_classes()
-            .iter()
-            .map(|(name, stored)| (RecordKind::PriorityClass, name, &*stored.source));
-        let mut own = (nodes
-            .chain(queues)
-            .chain(jobs)
-            .chain(tasks)
-            .chain(namespaces)
-            .chain(classes))
-        .filter(|(.., owner)| *owner == source)
-        .peekable();
+        let own = all_records(&self.next.state);
+        let mut own = own.filter(|(.., owner)| *owner == source).peekable();
         // Most snapshots are a source's first, and nobody waits for its tasks.
         if own.peek().is_none() && !self.arbiter.assumptions.awaits_source(source) {
             return;
@@ -158,28 +128,25 @@ impl Writer {
     }
 
     fn records_of(&self, source: &Arc<str>) -> Vec<(RecordKind, Arc<str>)> {
-        let state = &self.next.state;
-        let nodes = state
-            .nodes()
-            .filter(|(_, entry)| entry.source == *source)
-            .map(|(_, entry)| (RecordKind::Node, Arc::clone(&entry.record.name)));
-        let queues = state.queues().iter().filter(|(_, stored)| *stored.source == *source);
-        let jobs = state.jobs().iter().filter(|(_, stored)| *stored.source == *source);
-        let tasks = state.tasks().iter().filter(|(_, stored)| *stored.source == *source);
-        let namespaces = state.namespaces().iter();
-        let namespaces = namespaces.filter(|(_, stored)| *stored.source == *source);
-        let classes = state
-            .priority_classes()
-            .iter()
-            .filter(|(_, stored)| *stored.source == *source);
-        nodes
-            .chain(queues.map(|(name, _)| (RecordKind::Queue, Arc::clone(name))))
-            .chain(jobs.map(|(name, _)| (RecordKind::Job, Arc::clone(name))))
-            .chain(tasks.map(|(name, _)| (RecordKind::Task, Arc::clone(name))))
-            .chain(namespaces.map(|(name, _)| (RecordKind::Namespace, Arc::clone(name))))
-            .chain(classes.map(|(name, _)| (RecordKind::PriorityClass, Arc::clone(name))))
-            .collect()
+        let own = all_records(&self.next.state).filter(|(.., owner)| *owner == source);
+        own.map(|(kind, name, _)| (kind, Arc::clone(name))).collect()
     }
+}
+
+/// Kind, name and source of each record.
+fn all_records(state: &ClusterState) -> impl Iterator<Item = (RecordKind, &Arc<str>, &Arc<str>)> {
+    let nodes = state.nodes();
+    let queues = state.queues().iter();
+    let jobs = state.jobs().iter();
+    let tasks = state.tasks().iter();
+    let namespaces = state.namespaces().iter();
+    let classes = state.priority_classes().iter();
+    (nodes.map(|(_, entry)| (RecordKind::Node, &entry.record.name, &entry.source)))
+        .chain(queues.map(|(name, stored)| (RecordKind::Queue, name, &*stored.source)))
+        .chain(jobs.map(|(name, stored)| (RecordKind::Job, name, &*stored.source)))
+        .chain(tasks.map(|(name, stored)| (RecordKind::Task, name, &*stored.source)))
+        .chain(namespaces.map(|(name, stored)| (RecordKind::Namespace, name, &*stored.source)))
+        .chain(classes.map(|(name, stored)| (RecordKind::PriorityClass, name, &*stored.source)))
 }
 
 impl SharedState {
