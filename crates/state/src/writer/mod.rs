@@ -20,17 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::error::{PolicyError, StateError};
-use crate::intake::batch_outcome::BatchOutcome;
+use crate::error::PolicyError;
 use crate::intake::outcome_problems::truncate_problems;
 use crate::intake::record_bytes::SourceBytes;
 use crate::intake::record_rules;
-use crate::intake::source_forgetting::ForgottenSource;
 use crate::intake::sources::{IntakeResult, SourceIntake};
 use crate::intake::unreadable::UnreadableTasks;
 use crate::ledger::AdmissionLedger;
-use crate::policies::ReloadedPolicy;
-use crate::policies::removal::DeletedPolicy;
 use crate::policies::stored::ActivePolicies;
 use crate::policies::writer::PolicyWriter;
 use crate::sessions::commit_arbiter::CommitArbiter;
@@ -39,7 +35,7 @@ use crate::writer::command::{DurableCommand, WriterCommand};
 use crate::writer::interner::RecordInterner;
 use crate::writer::node_table::NodeTable;
 use crate::writer::ports::{CommandInbox, SnapshotPublisher};
-use crate::writer::request::CommandReply;
+use crate::writer::request::{CommandReply, PendingReply};
 use crate::writer::resource_names::ResourceNames;
 use crate::writer::unused_names::UnusedNames;
 use pumice_engine::model::ClusterState;
@@ -51,15 +47,6 @@ const MAX_GROUP: usize = 64;
 
 /// Number of slots from which the node table is rebuilt, if fewer than half of them hold a node.
 const COMPACT_FROM: usize = 4_096;
-
-/// Reply that waits for the publication.
-enum PendingReply {
-    Applied(Box<BatchOutcome>, CommandReply<Result<BatchOutcome, StateError>>),
-    Installed(Box<ReloadedPolicy>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
-    Removed(Box<DeletedPolicy>, CommandReply<Result<DeletedPolicy, PolicyError>>),
-    Forgotten(ForgottenSource, CommandReply<Result<ForgottenSource, StateError>>),
-    ResourceForgotten(Result<Revision, StateError>, CommandReply<Result<Revision, StateError>>),
-}
 
 /// The writer's own state: the snapshot that it publishes next.
 #[derive(Debug)]
@@ -176,7 +163,7 @@ impl Writer {
             }
             self.reply_durable(outcomes);
             for pending in pending {
-                send_reply(pending);
+                pending();
             }
             if self.stop.is_some() {
                 break;
@@ -216,11 +203,11 @@ impl Writer {
             WriterCommand::Apply(batch, reply) => match self.intake(*batch) {
                 Ok(IntakeResult::Apply(batch)) => {
                     let outcome = self.apply_to_source(*batch);
-                    pending.push(PendingReply::Applied(Box::new(outcome), reply));
+                    pending.push(reply.later(Ok(outcome)));
                 }
                 // The stored outcome of a batch of this group waits for the publication, too.
                 Ok(IntakeResult::Reply(outcome)) if outcome.revision == self.next.revision => {
-                    pending.push(PendingReply::Applied(Box::new(outcome), reply));
+                    pending.push(reply.later(Ok(outcome)));
                 }
                 Ok(IntakeResult::Reply(outcome)) => reply.send(Ok(outcome)),
                 Err(error) => reply.send(Err(error)),
@@ -240,7 +227,7 @@ impl Writer {
                     // A repeated reload of a policy that this group put in force waits for the publication, too.
                     Ok(reloaded) if reloaded.publishes() || !pending.is_empty() => {
                         self.changed |= reloaded.publishes();
-                        pending.push(PendingReply::Installed(Box::new(reloaded), reply));
+                        pending.push(reply.later(Ok(reloaded)));
                     }
                     other => reply.send(other),
                 }
@@ -251,7 +238,7 @@ impl Writer {
                 match removed {
                     Ok(removed) => {
                         self.changed = true;
-                        pending.push(PendingReply::Removed(Box::new(removed), reply));
+                        pending.push(reply.later(Ok(removed)));
                     }
                     Err(error) => reply.send(Err(error)),
                 }
@@ -260,12 +247,12 @@ impl Writer {
                 Ok(forgotten) => {
                     // What was durable of it leaves the store with this group.
                     ledger.push(DurableCommand::ExpireLeases(None));
-                    pending.push(PendingReply::Forgotten(forgotten, reply));
+                    pending.push(reply.later(Ok(forgotten)));
                 }
                 Err(error) => reply.send(Err(error)),
             },
             WriterCommand::ForgetResource(name, reply) => {
-                pending.push(PendingReply::ResourceForgotten(self.forget_resource(&name), reply));
+                pending.push(reply.later(self.forget_resource(&name)));
             }
             WriterCommand::Durable(command) => ledger.push(command),
             WriterCommand::Run(work) => work(),
@@ -299,15 +286,5 @@ impl Writer {
         }
         self.next.state = self.next.state.with_index(Arc::clone(&nodes) as _);
         self.node_table = nodes;
-    }
-}
-
-fn send_reply(pending: PendingReply) {
-    match pending {
-        PendingReply::Applied(outcome, reply) => reply.send(Ok(*outcome)),
-        PendingReply::Installed(reloaded, reply) => reply.send(Ok(*reloaded)),
-        PendingReply::Removed(removed, reply) => reply.send(Ok(*removed)),
-        PendingReply::Forgotten(forgotten, reply) => reply.send(Ok(forgotten)),
-        PendingReply::ResourceForgotten(forgotten, reply) => reply.send(forgotten),
     }
 }

@@ -6,6 +6,9 @@ use tokio::sync::oneshot;
 
 use crate::error::StateError;
 
+/// Reply that waits for the publication.
+pub(crate) type PendingReply = Box<dyn FnOnce()>;
+
 /// Reply to a command: sends the result to the waiting caller.
 pub(crate) struct CommandReply<T>(Box<dyn FnOnce(T) + Send>);
 
@@ -18,6 +21,14 @@ impl<T> CommandReply<T> {
     /// Sends the result.
     pub(crate) fn send(self, result: T) {
         (self.0)(result);
+    }
+
+    /// Reply that is going to send this result.
+    pub(crate) fn later(self, result: T) -> PendingReply
+    where
+        T: 'static,
+    {
+        Box::new(move || self.send(result))
     }
 }
 
