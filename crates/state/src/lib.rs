@@ -60,9 +60,10 @@ use policies::PolicyRegistry;
 use policies::writer::PolicyWriter;
 use sessions::registry::SessionRegistry;
 use store_health::{StoreHealth, WatchedStore};
-use writer::command::WriterCommand;
+use writer::command::{DurableCommand, WriterCommand};
 use writer::ports::SnapshotPublisher as _;
 use writer::published::PublishedSnapshot;
+use writer::request::CommandReply;
 use writer::{Writer, WriterParts};
 
 /// Period of the check for expired leases.
@@ -246,9 +247,7 @@ impl SharedState {
     /// # Errors
     /// A limit is exceeded, or the writer has ended. A gap and a fenced source are outcomes, not errors.
     pub async fn apply_batch(&self, batch: Batch) -> Result<BatchOutcome, StateError> {
-        let (reply, outcome) = tokio::sync::oneshot::channel();
-        self.send(WriterCommand::Apply(Box::new(batch), reply.into())).await?;
-        outcome.await.map_err(|_| StateError::ShuttingDown)?
+        self.ask(|reply| WriterCommand::Apply(Box::new(batch), reply)).await?
     }
 
     /// Applies a batch like [`SharedState::apply_batch`], but rejects it if too many batches wait for the writer.
@@ -313,8 +312,23 @@ impl SharedState {
         Ok(self.queued_writes() == 0 && self.commands.try_send(WriterCommand::Run(work)).is_ok())
     }
 
-    async fn send(&self, command: WriterCommand) -> Result<(), StateError> {
-        self.commands.send(command).await.map_err(|_| StateError::ShuttingDown)
+    /// Sends a command to the writer, and waits for its reply.
+    async fn ask<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(CommandReply<T>) -> WriterCommand,
+    ) -> Result<T, StateError> {
+        let (reply, result) = tokio::sync::oneshot::channel();
+        let sent = self.commands.send(command(reply.into())).await;
+        sent.map_err(|_| StateError::ShuttingDown)?;
+        result.await.map_err(|_| StateError::ShuttingDown)
+    }
+
+    /// Sends a command whose effect must be durable, and waits for its reply.
+    async fn ask_durable<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(CommandReply<T>) -> DurableCommand,
+    ) -> Result<T, StateError> {
+        self.ask(|reply| WriterCommand::Durable(command(reply))).await
     }
 }
 

@@ -9,7 +9,7 @@ use crate::error::StateError;
 use crate::ledger::{ConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus};
 use crate::store::Durability;
 use crate::writer::command::{DurableCommand, WriterCommand};
-use crate::writer::request::{CommandReply, WriterRequest};
+use crate::writer::request::WriterRequest;
 
 impl SharedState {
     /// Confirms jobs: reserves their resources in the latest state, under the policy of the request. Returns when the
@@ -18,8 +18,8 @@ impl SharedState {
     /// # Errors
     /// The policy does not exist, or the store failed. Nothing was reserved.
     pub async fn confirm(&self, confirm: LedgerConfirm) -> Result<ConfirmOutcome, StateError> {
-        self.send_durable(|reply| DurableCommand::Confirm(WriterRequest::new(Box::new(confirm), reply)))
-            .await
+        self.ask_durable(|reply| DurableCommand::Confirm(WriterRequest::new(Box::new(confirm), reply)))
+            .await?
     }
 
     /// Releases a reservation. The outcome comes when the release is durable and visible: the row as it was, if there
@@ -28,17 +28,8 @@ impl SharedState {
     /// # Errors
     /// The store failed: nothing was released.
     pub async fn release(&self, release: LedgerRelease) -> Result<Option<ReservationStatus>, StateError> {
-        self.send_durable(|reply| DurableCommand::Release(WriterRequest::new(release, reply)))
-            .await
-    }
-
-    async fn send_durable<T: Send + 'static>(
-        &self,
-        command: impl FnOnce(CommandReply<Result<T, StateError>>) -> DurableCommand,
-    ) -> Result<T, StateError> {
-        let (reply, result) = oneshot::channel();
-        self.send(WriterCommand::Durable(command(reply.into()))).await?;
-        result.await.map_err(|_| StateError::ShuttingDown)?
+        self.ask_durable(|reply| DurableCommand::Release(WriterRequest::new(release, reply)))
+            .await?
     }
 
     /// Confirms jobs on a thread that may block; see [`Self::confirm`].
@@ -67,12 +58,8 @@ impl SharedState {
     /// # Errors
     /// The writer has ended.
     pub async fn expire_leases(&self) -> Result<(), StateError> {
-        let (reply, result) = oneshot::channel();
-        self.send(WriterCommand::Durable(DurableCommand::ExpireLeases(Some(
-            CommandReply::from(reply),
-        ))))
-        .await?;
-        result.await.map_err(|_| StateError::ShuttingDown)
+        self.ask_durable(|reply| DurableCommand::ExpireLeases(Some(reply)))
+            .await
     }
 
     /// Makes the writer look at the clock, without waiting for it. A writer that has commands looks when it has handled
@@ -89,16 +76,7 @@ impl SharedState {
 
     /// Ends the writer: it writes pending repairs and closes the store. Later writes are rejected.
     pub async fn stop(&self) {
-        let (reply, result) = oneshot::channel();
-        if self
-            .send(WriterCommand::Durable(DurableCommand::Stop(Some(CommandReply::from(
-                reply,
-            )))))
-            .await
-            .is_ok()
-        {
-            // Without a reply the writer has ended already.
-            drop(result.await);
-        }
+        // Without a reply the writer has ended already.
+        drop(self.ask_durable(|reply| DurableCommand::Stop(Some(reply))).await);
     }
 }

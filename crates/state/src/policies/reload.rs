@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
 use super::draft::{PolicyDraft, PolicyInstall, PolicyText};
 use super::fingerprint::document_fingerprint;
 use super::origin::PolicyOrigin;
@@ -188,16 +186,12 @@ impl SharedState {
             expected_version,
             replacement,
         };
-        let (reply, result) = oneshot::channel();
-        self.send(WriterCommand::Remove(Box::new(remove), reply.into())).await?;
-        result.await.map_err(|_| StateError::ShuttingDown)?
+        self.ask(|reply| WriterCommand::Remove(Box::new(remove), reply)).await?
     }
 
     async fn install(&self, install: PolicyInstall) -> Result<ReloadedPolicy, PolicyError> {
-        let (reply, result) = oneshot::channel();
-        self.send(WriterCommand::Install(Box::new(install), reply.into()))
-            .await?;
-        result.await.map_err(|_| StateError::ShuttingDown)?
+        self.ask(|reply| WriterCommand::Install(Box::new(install), reply))
+            .await?
     }
 }
 

@@ -115,10 +115,8 @@ impl SharedState {
     /// # Errors
     /// The store cannot be read, or the writer has ended.
     pub async fn held_placements(&self, hold: Arc<str>) -> Result<Vec<TaskPlacement>, StateError> {
-        let (reply, listed) = oneshot::channel();
-        let asked = AssumptionCommand::Recall(WriterRequest::new(hold, reply));
-        self.send(assumption_command(asked)).await?;
-        listed.await.map_err(|_| StateError::ShuttingDown)?
+        self.ask(|reply| assumption_command(AssumptionCommand::Recall(WriterRequest::new(hold, reply))))
+            .await?
     }
 
     /// Releases the assumptions that a session's commit made for `tasks`. Empty session: any session. No tasks: all
@@ -134,10 +132,9 @@ impl SharedState {
         if session.is_empty() && tasks.is_empty() {
             return Err(StateError::NothingNamed);
         }
-        let (reply, released) = oneshot::channel();
-        let release = AssumptionCommand::Release(WriterRequest::new((session.into(), tasks), reply));
-        self.send(assumption_command(release)).await?;
-        released.await.map_err(|_| StateError::ShuttingDown)?
+        let asked = (session.into(), tasks);
+        self.ask(|reply| assumption_command(AssumptionCommand::Release(WriterRequest::new(asked, reply))))
+            .await?
     }
 
     /// Computes plugin states on this thread, to save the writer the computation.

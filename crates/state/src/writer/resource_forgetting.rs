@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
 use super::Writer;
 use super::command::{DurableCommand, WriterCommand};
 use crate::SharedState;
@@ -197,8 +195,6 @@ impl SharedState {
     /// # Errors
     /// The name is unknown, or records use it.
     pub async fn forget_resource(&self, name: Arc<str>) -> Result<Revision, StateError> {
-        let (reply, result) = oneshot::channel();
-        self.send(WriterCommand::ForgetResource(name, reply.into())).await?;
-        result.await.map_err(|_| StateError::ShuttingDown)?
+        self.ask(|reply| WriterCommand::ForgetResource(name, reply)).await?
     }
 }

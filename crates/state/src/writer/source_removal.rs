@@ -4,8 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
 use super::Writer;
 use super::command::WriterCommand;
 use super::relations::RelationChanges;
@@ -156,8 +154,6 @@ impl SharedState {
     /// # Errors
     /// The source does not exist, or it has sent a batch within `source_stale`.
     pub async fn forget_source(&self, forget: ForgetSource) -> Result<ForgottenSource, StateError> {
-        let (reply, result) = oneshot::channel();
-        self.send(WriterCommand::Forget(Box::new(forget), reply.into())).await?;
-        result.await.map_err(|_| StateError::ShuttingDown)?
+        self.ask(|reply| WriterCommand::Forget(Box::new(forget), reply)).await?
     }
 }
