@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::AdmissionLedger;
+use super::assumptions::AssumptionDraft;
 use super::confirm::{self, ConfirmItem, JobConfirmOutcome, LedgerConfirm, LedgerRelease};
 use crate::store::{ReservationTombstone, StoreError, StoreWrite};
 use pumice_engine::PolicyInForce;
@@ -30,16 +31,6 @@ pub(crate) struct LedgerDraft {
     default_lease: Duration,
     max_lease: Duration,
     checks: bool,
-}
-
-/// Draft that was written to the store.
-#[derive(Debug)]
-pub(crate) struct AppliedDraft {
-    pub(crate) cluster_state: ClusterState,
-    /// Plugin states of the cluster state, by policy.
-    pub(crate) plugin_states: BTreeMap<Arc<str>, PluginStates>,
-    /// True if a row or a tombstone changed.
-    pub(crate) changed: bool,
 }
 
 impl LedgerDraft {
@@ -258,6 +249,18 @@ impl LedgerDraft {
         }
     }
 
+    /// True if a row or a tombstone changed.
+    pub(crate) fn changes_jobs(&self) -> bool {
+        !self.changed_jobs.is_empty()
+    }
+
+    /// Follows assumptions that were drafted in the cluster state: the next query computes the plugin states again.
+    pub(crate) fn note_assumptions(&mut self, assumptions: &AssumptionDraft) {
+        if !assumptions.is_empty() {
+            self.plugin_states.clear();
+        }
+    }
+
     /// True if the draft changes nothing.
     pub(crate) fn is_unchanged(&self) -> bool {
         self.changed_jobs.is_empty() && self.renewed_leases.is_empty()
@@ -273,16 +276,16 @@ impl LedgerDraft {
 
 impl AdmissionLedger {
     /// Appends a draft and all pending repairs to the log as one entry. `others`: writes of other modules that go with it.
-    /// Without any write the log is only asked whether the draft is of its newest head.
+    /// Without any write the log is only asked whether the draft is of its newest head. Returns the draft, whose states are the next.
     ///
     /// # Errors
     /// Others have appended first, or the store failed: nothing of the draft has happened.
     pub(crate) fn write_draft(
         &mut self,
-        draft: LedgerDraft,
+        mut draft: LedgerDraft,
         now: Duration,
         others: Vec<StoreWrite>,
-    ) -> Result<AppliedDraft, StoreError> {
+    ) -> Result<LedgerDraft, StoreError> {
         // Whoever follows the log counts a renewed lease from its entry on.
         let renewed = draft.renewed_leases.iter().filter(|_| self.log.is_shared());
         let renewed = renewed.map(|(job, ..)| job);
@@ -324,11 +327,7 @@ impl AdmissionLedger {
         for (job, source, lease) in renewed {
             self.leases.with(|leases| leases.start(job, source, *lease));
         }
-        self.tombstones = draft.tombstones;
-        Ok(AppliedDraft {
-            cluster_state: draft.cluster_state,
-            plugin_states: draft.plugin_states,
-            changed: !draft.changed_jobs.is_empty(),
-        })
+        self.tombstones = std::mem::take(&mut draft.tombstones);
+        Ok(draft)
     }
 }

@@ -21,7 +21,7 @@ pub use confirm::{
     ConfirmItem, ConfirmItems, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease,
     ReservationStatus,
 };
-pub(crate) use draft::{AppliedDraft, LedgerDraft};
+pub(crate) use draft::LedgerDraft;
 pub(crate) use leases::LeaseTable;
 
 use crate::limits::StateLimits;

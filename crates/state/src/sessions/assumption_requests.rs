@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::assumption_command::AssumptionCommand;
 use super::commit_outcome::{CommitOutcome, CommitRejection};
 use super::hold::TaskHold;
 use super::placed_calls::PlacementCommit;
@@ -104,8 +103,8 @@ impl SharedState {
 
     pub(super) fn send_commit(&self, commit: PlacementCommit) -> Result<CommitUnderWay, StateError> {
         let (reply, outcome) = oneshot::channel();
-        let asked = AssumptionCommand::Commit(WriterRequest::new(Box::new(commit), reply));
-        let sent = self.commands.blocking_send(assumption_command(asked));
+        let commit = DurableCommand::Commit(Box::new(WriterRequest::new(commit, reply)));
+        let sent = self.commands.blocking_send(WriterCommand::Durable(commit));
         sent.map_err(|_| StateError::ShuttingDown)?;
         Ok(CommitUnderWay(outcome))
     }
@@ -115,7 +114,7 @@ impl SharedState {
     /// # Errors
     /// The store cannot be read, or the writer has ended.
     pub async fn held_placements(&self, hold: Arc<str>) -> Result<Vec<TaskPlacement>, StateError> {
-        self.ask(|reply| assumption_command(AssumptionCommand::Recall(WriterRequest::new(hold, reply))))
+        self.ask_durable(|reply| DurableCommand::Recall(WriterRequest::new(hold, reply)))
             .await?
     }
 
@@ -133,7 +132,7 @@ impl SharedState {
             return Err(StateError::NothingNamed);
         }
         let asked = (session.into(), tasks);
-        self.ask(|reply| assumption_command(AssumptionCommand::Release(WriterRequest::new(asked, reply))))
+        self.ask_durable(|reply| DurableCommand::ReleaseTasks(WriterRequest::new(asked, reply)))
             .await?
     }
 
@@ -146,8 +145,4 @@ impl SharedState {
             snapshot.plugin_states(&policy);
         }
     }
-}
-
-fn assumption_command(asked: AssumptionCommand) -> WriterCommand {
-    WriterCommand::Durable(DurableCommand::Assume(Box::new(asked)))
 }

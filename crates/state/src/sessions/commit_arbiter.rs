@@ -1,8 +1,7 @@
-//! The writer's part of commits, holds and releases: it drafts their assumptions, and decides the commands by that.
+//! The writer's part of commits and holds: it drafts their assumptions.
 
 use std::sync::Arc;
 
-use super::assumption_command::AssumptionCommand;
 use super::commit_judge::{CommitChecks, judge_commit};
 use super::commit_outcome::{CommitOutcome, CommitRejection, JobCommitOutcome, ProposedJob};
 use super::placed_calls::{CommitScope, PlacementCommit};
@@ -50,23 +49,6 @@ impl CommitArbiter {
         self.checks = if without { CommitChecks::Off } else { CommitChecks::All };
     }
 
-    /// Drafts a commit, a hold or a release, and decides it by that.
-    pub(crate) fn draft(&self, asked: &mut AssumptionCommand, draft: &mut AssumptionDraft, context: CommitContext<'_>) {
-        match asked {
-            AssumptionCommand::Release(release) => {
-                let (session, tasks) = &release.asked;
-                let state = context.cluster_state;
-                let released = self.assumptions.draft_release(draft, session, tasks, state);
-                release.decide(Ok((context.next.revision, released)));
-            }
-            AssumptionCommand::Recall(recall) => {
-                let held = self.assumptions.held_under(draft, &recall.asked);
-                recall.decide(Ok(held));
-            }
-            AssumptionCommand::Commit(commit) => commit.decide(self.draft_commit(&commit.asked, draft, context)),
-        }
-    }
-
     /// Checks that this many more placements can be assumed.
     fn check_room(&self, draft: &AssumptionDraft, placements: usize) -> Result<(), StateError> {
         let there = self.assumptions.len_with(draft);
@@ -83,7 +65,7 @@ impl CommitArbiter {
     }
 
     /// Drafts placements, in their order. The outcome has a job for each that was evaluated.
-    fn draft_commit(
+    pub(crate) fn draft_commit(
         &self,
         commit: &PlacementCommit,
         draft: &mut AssumptionDraft,

@@ -1,6 +1,5 @@
 //! Sessions of schedulers: private copies of a snapshot, their changes, and the commit of what they decided.
 
-pub(crate) mod assumption_command;
 pub(crate) mod assumption_requests;
 mod commit;
 pub(crate) mod commit_arbiter;

@@ -63,7 +63,7 @@ impl PlacementCommit {
     }
 
     /// Session, placement or task by which the commit is found again.
-    pub(super) fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         match (&self.scope, self.calls.as_slice()) {
             (CommitScope::Session { session, .. }, _) => format!("session `{session}`"),
             (CommitScope::Hold { task, .. }, _) => format!("task `{task}`"),

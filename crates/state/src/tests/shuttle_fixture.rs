@@ -17,7 +17,6 @@ use super::shuttle_disk::{DISK_FAILS_LATE, DISK_REJECTS, DISK_WORKS, PowerSwitch
 use super::{FakeClock, batch};
 use crate::ledger::{AdmissionLedger, SharedLeases};
 use crate::policies::writer::PolicyWriter;
-use crate::sessions::assumption_command::AssumptionCommand;
 use crate::sessions::commit_outcome::{ProposedJob, ProposedPlacement};
 use crate::sessions::placed_calls::{CommitScope, PlacedCall, PlacementCommit};
 use crate::store::{Durability, LedgerLog, MemoryStore, Store as _};
@@ -407,8 +406,7 @@ impl ShuttleFixture {
                     withdrawn: Vec::new(),
                 },
             };
-            let request = WriterRequest::new(Box::new(commit), reply);
-            DurableCommand::Assume(Box::new(AssumptionCommand::Commit(request)))
+            DurableCommand::Commit(Box::new(WriterRequest::new(commit, reply)))
         });
         let committed = committed.ok()?;
         assert_eq!(committed.durability, Durability::Disk);
@@ -419,8 +417,7 @@ impl ShuttleFixture {
     /// Ends the assumptions of a job's commit. False: the disk failed.
     pub(super) fn release_assumptions(&self, job: &'static str) -> bool {
         let released = self.retry_until_answered(|reply| {
-            let release = AssumptionCommand::Release(WriterRequest::new((job.into(), Vec::new()), reply));
-            DurableCommand::Assume(Box::new(release))
+            DurableCommand::ReleaseTasks(WriterRequest::new((job.into(), Vec::new()), reply))
         });
         released.is_ok()
     }

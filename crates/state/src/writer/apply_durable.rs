@@ -9,10 +9,11 @@ use std::time::Duration;
 use super::command::DurableCommand;
 use crate::error::StateError;
 use crate::ledger::assumptions::AssumptionDraft;
-use crate::ledger::{AppliedDraft, ConfirmOutcome, LedgerConfirm, LedgerDraft, ReservationStatus};
+use crate::ledger::{ConfirmOutcome, LedgerConfirm, LedgerDraft, ReservationStatus};
 use crate::policies::policy_in_snapshot;
-use crate::sessions::assumption_command::AssumptionCommand;
 use crate::sessions::commit_arbiter::CommitContext;
+use crate::sessions::commit_outcome::CommitOutcome;
+use crate::sessions::placed_calls::PlacementCommit;
 use crate::store::{MAX_APPEND_ATTEMPTS, StoreError};
 use crate::writer::Writer;
 
@@ -72,17 +73,13 @@ impl Writer {
         others.extend(self.arbiter.assumptions.writes(&assumption_draft));
         others.extend(source_writes.iter().cloned());
         match self.ledger.write_draft(ledger_draft, now, others) {
-            Ok(AppliedDraft {
-                cluster_state,
-                plugin_states,
-                changed,
-            }) => {
+            Ok(written) => {
                 self.policies.repaired();
                 self.sources.written(&source_writes);
-                self.changed |= changed || !assumption_draft.is_empty();
+                self.changed |= written.changes_jobs() || !assumption_draft.is_empty();
                 self.arbiter.assumptions.apply_draft(assumption_draft);
-                self.next.state = cluster_state;
-                self.plugin_states = plugin_states;
+                self.next.state = written.cluster_state;
+                self.plugin_states = written.plugin_states;
                 self.store_fails = false;
                 Ok(())
             }
@@ -117,12 +114,12 @@ impl Writer {
         self.ledger.needs_repair() || self.policies.needs_repair() || self.arbiter.assumptions.needs_repair()
     }
 
-    fn draft_assumptions(
+    fn draft_commit(
         &self,
         ledger_draft: &mut LedgerDraft,
         assumption_draft: &mut AssumptionDraft,
-        command: &mut AssumptionCommand,
-    ) {
+        commit: &PlacementCommit,
+    ) -> Result<CommitOutcome, StateError> {
         let same = !self.changed && ledger_draft.is_unchanged() && assumption_draft.is_empty();
         let context = CommitContext {
             cluster_state: &mut ledger_draft.cluster_state,
@@ -130,11 +127,22 @@ impl Writer {
             newest: same.then(|| self.publisher.newest()),
             durability: self.ledger.durability(),
         };
-        self.arbiter.draft(command, assumption_draft, context);
-        if !assumption_draft.is_empty() {
-            // The next query computes the plugin states again.
-            ledger_draft.plugin_states.clear();
-        }
+        let outcome = self.arbiter.draft_commit(commit, assumption_draft, context);
+        ledger_draft.note_assumptions(assumption_draft);
+        outcome
+    }
+
+    fn draft_task_release(
+        &self,
+        ledger_draft: &mut LedgerDraft,
+        assumption_draft: &mut AssumptionDraft,
+        session: &str,
+        tasks: &[Arc<str>],
+    ) -> Vec<Arc<str>> {
+        let (assumptions, state) = (&self.arbiter.assumptions, &mut ledger_draft.cluster_state);
+        let released = assumptions.draft_release(assumption_draft, session, tasks, state);
+        ledger_draft.note_assumptions(assumption_draft);
+        released
     }
 
     fn draft_command(
@@ -144,7 +152,19 @@ impl Writer {
         command: &mut DurableCommand,
     ) {
         match command {
-            DurableCommand::Assume(command) => self.draft_assumptions(ledger_draft, assumption_draft, command),
+            DurableCommand::Commit(commit) => {
+                let outcome = self.draft_commit(ledger_draft, assumption_draft, &commit.asked);
+                commit.decide(outcome);
+            }
+            DurableCommand::Recall(recall) => {
+                let held = self.arbiter.assumptions.held_under(assumption_draft, &recall.asked);
+                recall.decide(Ok(held));
+            }
+            DurableCommand::ReleaseTasks(release) => {
+                let (session, tasks) = &release.asked;
+                let released = self.draft_task_release(ledger_draft, assumption_draft, session, tasks);
+                release.decide(Ok((self.next.revision, released)));
+            }
             DurableCommand::Confirm(confirm) => {
                 let outcome = self.draft_confirm(ledger_draft, &mut confirm.asked);
                 confirm.decide(outcome);

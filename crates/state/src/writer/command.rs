@@ -11,9 +11,11 @@ use crate::ledger::{ConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationSta
 use crate::policies::ReloadedPolicy;
 use crate::policies::draft::PolicyInstall;
 use crate::policies::removal::{DeletedPolicy, PolicyRemoval};
-use crate::sessions::assumption_command::AssumptionCommand;
+use crate::sessions::commit_outcome::CommitOutcome;
+use crate::sessions::placed_calls::PlacementCommit;
 use crate::store::StoreError;
 use pumice_engine::Revision;
+use pumice_engine::cycle::TaskPlacement;
 
 /// Work for the single writer thread.
 #[derive(Debug)]
@@ -37,6 +39,9 @@ pub(crate) enum WriterCommand {
     ReadLog,
 }
 
+/// Tasks whose assumption ended, and the first revision without these assumptions.
+type ReleasedTasks = (Revision, Vec<Arc<str>>);
+
 /// Command whose effect must be durable before it is acknowledged.
 #[derive(Debug)]
 pub(crate) enum DurableCommand {
@@ -44,8 +49,12 @@ pub(crate) enum DurableCommand {
     Confirm(WriterRequest<Box<LedgerConfirm>, ConfirmOutcome>),
     /// Release a reservation.
     Release(WriterRequest<LedgerRelease, Option<ReservationStatus>>),
-    /// Commit placements, or release assumptions.
-    Assume(Box<AssumptionCommand>),
+    /// Evaluate placements and assume the valid ones.
+    Commit(Box<WriterRequest<PlacementCommit, CommitOutcome>>),
+    /// List what is held under a name. Changes nothing.
+    Recall(WriterRequest<Arc<str>, Vec<TaskPlacement>>),
+    /// Release assumptions of a session (empty: any session) and of these tasks (empty: all tasks).
+    ReleaseTasks(WriterRequest<(Arc<str>, Vec<Arc<str>>), ReleasedTasks>),
     /// Look at the clock, and end leases that have expired.
     ExpireLeases(Option<CommandReply<()>>),
     /// Write pending repairs, close the store, and end. The reply goes when the group is drafted.
@@ -58,7 +67,9 @@ impl DurableCommand {
         match self {
             Self::Confirm(confirm) => confirm.waits(),
             Self::Release(release) => release.waits(),
-            Self::Assume(assumed) => assumed.waits(),
+            Self::Commit(commit) => commit.waits(),
+            Self::Recall(recall) => recall.waits(),
+            Self::ReleaseTasks(release) => release.waits(),
             Self::ExpireLeases(_) | Self::Stop(_) => false,
         }
     }
@@ -68,7 +79,9 @@ impl DurableCommand {
         match self {
             Self::Confirm(confirm) => confirm.reply(|outcome| ConfirmOutcome { revision, ..outcome }),
             Self::Release(release) => release.reply(|released| released),
-            Self::Assume(assumed) => assumed.reply(revision),
+            Self::Commit(commit) => commit.reply(|outcome| CommitOutcome { revision, ..outcome }),
+            Self::Recall(recall) => recall.reply(|held| held),
+            Self::ReleaseTasks(release) => release.reply(|(_, released)| (revision, released)),
             Self::ExpireLeases(reply) => reply.into_iter().for_each(|reply| reply.send(())),
             Self::Stop(_) => {}
         }
@@ -76,23 +89,34 @@ impl DurableCommand {
 
     /// Reports that the store failed: the command had no effect, or that is not known.
     pub(super) fn reply_error(self, error: &StoreError) {
-        let error = error.clone();
+        let error = StateError::of_write(error.clone(), || self.key());
         match self {
-            Self::Confirm(confirm) => {
-                let error = StateError::of_write(error, || confirm.asked.items.key());
-                confirm.reply_error(error);
-            }
-            Self::Release(release) => {
-                let LedgerRelease { job, attempt, .. } = &release.asked;
-                let error = StateError::of_write(error, || format!("job `{job}`, attempt {attempt}"));
-                release.reply_error(error);
-            }
-            Self::Assume(assumed) => {
-                let error = StateError::of_write(error, || assumed.key());
-                assumed.reply_error(error);
-            }
+            Self::Confirm(confirm) => confirm.reply_error(error),
+            Self::Release(release) => release.reply_error(error),
+            Self::Commit(commit) => commit.reply_error(error),
+            Self::Recall(recall) => recall.reply_error(error),
+            Self::ReleaseTasks(release) => release.reply_error(error),
             Self::ExpireLeases(reply) => reply.into_iter().for_each(|reply| reply.send(())),
             Self::Stop(_) => {}
+        }
+    }
+
+    /// Job, session, placement or task by which the command is found again.
+    fn key(&self) -> String {
+        match self {
+            Self::Confirm(confirm) => confirm.asked.items.key(),
+            Self::Release(release) => {
+                let LedgerRelease { job, attempt, .. } = &release.asked;
+                format!("job `{job}`, attempt {attempt}")
+            }
+            Self::Commit(commit) => commit.asked.key(),
+            Self::Recall(recall) => format!("placement `{}`", recall.asked),
+            Self::ReleaseTasks(release) => {
+                let (session, tasks) = &release.asked;
+                let first = tasks.first().map(|task| format!(", task `{task}`"));
+                format!("session `{session}`{}", first.unwrap_or_default())
+            }
+            Self::ExpireLeases(_) | Self::Stop(_) => String::new(),
         }
     }
 }
