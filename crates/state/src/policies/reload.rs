@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::draft::{PolicyDraft, PolicyInstall, PolicyText};
+use super::draft::{PolicyDraft, PolicyText};
 use super::fingerprint::document_fingerprint;
 use super::origin::PolicyOrigin;
 use super::removal::{DeletedPolicy, PolicyDeletion, PolicyRemoval};
@@ -15,7 +15,13 @@ use pumice_engine::policy::Compatibility;
 
 /// Reload whose document is compiled.
 #[derive(Debug)]
-pub struct CompiledReload(Box<PolicyInstall>);
+pub struct CompiledReload {
+    pub(super) draft: PolicyDraft,
+    /// Version that must be in force now; 0: none; `None`: any.
+    pub(super) expected_version: Option<u64>,
+    /// True to check only, and change nothing.
+    pub(super) dry_run: bool,
+}
 
 impl SharedState {
     /// True if the active policy has precedence over a policy file with this content: the file was accepted before, so
@@ -64,11 +70,11 @@ impl SharedState {
         let draft = self
             .compile_draft(text)
             .map_err(|rejected| self.policies.reject(*rejected, dry_run))?;
-        Ok(CompiledReload(Box::new(PolicyInstall {
+        Ok(CompiledReload {
             draft,
             expected_version,
             dry_run,
-        })))
+        })
     }
 
     /// Compiles a document; the error is what becomes of it.
@@ -90,7 +96,8 @@ impl SharedState {
     /// # Errors
     /// The active version is not the expected version, a limit is exceeded, or the store failed.
     pub async fn install_policy(&self, reload: CompiledReload) -> Result<ReloadedPolicy, PolicyError> {
-        self.install(*reload.0).await
+        self.ask(|reply| WriterCommand::Install(Box::new(reload), reply))
+            .await?
     }
 
     /// Activates an earlier version again, with a new version number.
@@ -111,14 +118,14 @@ impl SharedState {
             0 => self.policies.version(&name, active - 1)?,
             version => self.policies.version(&name, version)?,
         };
-        let install = PolicyInstall {
+        let reload = CompiledReload {
             draft: PolicyDraft::again(&earlier, caller, self.clock.wall()),
             // The version that was in force when the target was chosen must still be in force when the writer gets to
             // it.
             expected_version: expected_version.or(Some(active)),
             dry_run,
         };
-        self.install(install).await
+        self.install_policy(reload).await
     }
 
     /// Version of a policy. 0: the active version.
@@ -187,11 +194,6 @@ impl SharedState {
             replacement,
         };
         self.ask(|reply| WriterCommand::Remove(Box::new(remove), reply)).await?
-    }
-
-    async fn install(&self, install: PolicyInstall) -> Result<ReloadedPolicy, PolicyError> {
-        self.ask(|reply| WriterCommand::Install(Box::new(install), reply))
-            .await?
     }
 }
 

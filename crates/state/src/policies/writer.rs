@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::draft::{PolicyDraft, PolicyInstall};
+use super::draft::PolicyDraft;
+use super::reload::CompiledReload;
 use super::stored::{ActivePolicies, PendingRepair, StoredPolicyError, compile_versions, version_writes};
 use crate::error::{PolicyError, StateError, limit_error};
 use crate::limits::StateLimits;
@@ -68,18 +69,18 @@ impl PolicyWriter {
     /// Another version is in force, there are too many policies, or the store failed: nothing changed.
     pub(crate) fn install(
         &mut self,
-        install: &PolicyInstall,
+        reload: &CompiledReload,
         in_force: &mut Arc<ActivePolicies>,
         log: &mut LedgerLog,
     ) -> Result<ReloadedPolicy, PolicyError> {
-        let PolicyInstall {
+        let CompiledReload {
             draft,
             expected_version,
             dry_run,
-        } = install;
+        } = reload;
         let dry_run = *dry_run;
         let histories = self.registry.histories();
-        let name = Arc::clone(&draft.name);
+        let name = Arc::clone(draft.name());
         if !histories.contains_key(&name) && histories.len() >= self.max_names {
             let message = format!("`{name}` would be one more policy");
             return Err(limit_error("policy_names", self.max_names, message).into());
@@ -95,7 +96,7 @@ impl PolicyWriter {
             });
         }
         let before = active.as_ref().map_or("", |active| &*active.effective_document);
-        let difference = emit::unified_diff(before, &draft.effective_document);
+        let difference = emit::unified_diff(before, &draft.version.effective_document);
         let reloaded = |version, unchanged| ReloadedPolicy {
             version,
             unchanged,
@@ -125,7 +126,7 @@ impl PolicyWriter {
         draft: &PolicyDraft,
         log: &mut LedgerLog,
     ) -> Result<Arc<PolicyVersion>, StateError> {
-        let name = Arc::clone(&draft.name);
+        let name = Arc::clone(draft.name());
         let mut history = histories
             .get(&name)
             .map_or_else(PolicyHistory::default, |history| PolicyHistory::clone(history));
@@ -152,8 +153,8 @@ impl PolicyWriter {
         active: &PolicyVersion,
         log: &mut LedgerLog,
     ) -> Result<(), StateError> {
-        let (origin, content) = (&draft.origin, &draft.fingerprint);
-        let history = histories.get(&draft.name);
+        let (origin, content) = (&draft.version.origin, &draft.fingerprint);
+        let history = histories.get(draft.name());
         let file = history.and_then(|history| history.file_fingerprint.as_ref());
         let writes = if file == Some(content) {
             Vec::new()
@@ -168,9 +169,9 @@ impl PolicyWriter {
         if let Some(history) = history.filter(|_| file) {
             let mut history = PolicyHistory::clone(history);
             history.file_fingerprint = Some(Arc::clone(content));
-            self.publish_history(histories, &draft.name, Some(history));
+            self.publish_history(histories, draft.name(), Some(history));
         }
-        self.registry.clear_rejection(&draft.name);
+        self.registry.clear_rejection(draft.name());
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use crate::intake::batch_outcome::BatchOutcome;
 use crate::intake::source_forgetting::{ForgetSource, ForgottenSource};
 use crate::ledger::{ConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus};
 use crate::policies::ReloadedPolicy;
-use crate::policies::draft::PolicyInstall;
+use crate::policies::reload::CompiledReload;
 use crate::policies::removal::{DeletedPolicy, PolicyRemoval};
 use crate::sessions::commit_outcome::CommitOutcome;
 use crate::sessions::placed_calls::PlacementCommit;
@@ -23,7 +23,7 @@ pub(crate) enum WriterCommand {
     /// Apply a batch.
     Apply(Box<Batch>, CommandReply<Result<BatchOutcome, StateError>>),
     /// Put a compiled policy in force.
-    Install(Box<PolicyInstall>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
+    Install(Box<CompiledReload>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
     /// Delete a policy.
     Remove(Box<PolicyRemoval>, CommandReply<Result<DeletedPolicy, PolicyError>>),
     /// Forget a source.

@@ -4,7 +4,7 @@ use std::slice;
 
 use crate::error::{PolicyError, StateError};
 use crate::policies::ReloadedPolicy;
-use crate::policies::draft::PolicyInstall;
+use crate::policies::reload::CompiledReload;
 use crate::policies::removal::{DeletedPolicy, PolicyRemoval};
 use crate::store::{LogRead, MAX_APPEND_ATTEMPTS, StoreError, StoreWrite, StoredState};
 use crate::writer::Writer;
@@ -34,10 +34,10 @@ impl Writer {
     }
 
     /// Puts a policy in force, in the log first.
-    pub(super) fn install_policy(&mut self, install: &PolicyInstall) -> Result<ReloadedPolicy, PolicyError> {
+    pub(super) fn install_policy(&mut self, reload: &CompiledReload) -> Result<ReloadedPolicy, PolicyError> {
         self.retry_stale(|writer| {
             let (policies, log) = (&mut writer.next.policies, writer.ledger.log());
-            writer.policies.install(install, policies, log)
+            writer.policies.install(reload, policies, log)
         })
     }
 
