@@ -461,12 +461,17 @@ fn remove_from_set(sets: &mut BTreeMap<Arc<str>, BTreeSet<Arc<str>>>, of: &str, 
 
 /// Makes the cluster state show the task as its source reports it. False if no source has reported it.
 fn restore_reported(own: AssumedPlacement, cluster_state: &mut ClusterState) -> bool {
-    let Some(reported) = own.reported else { return false };
-    let task = Arc::clone(&reported.name);
+    own.reported
+        .is_some_and(|reported| restore_task(reported, cluster_state))
+}
+
+/// Restores the record of a task as it was before its placement, with its mark. False if the task is gone.
+pub(crate) fn restore_task(before: TaskRecord, cluster_state: &mut ClusterState) -> bool {
+    let task = Arc::clone(&before.name);
     let Some(stored) = cluster_state.tasks().get(&task).cloned() else {
         return false;
     };
-    cluster_state.put_task(reported, &stored.source);
+    cluster_state.put_task(before, &stored.source);
     if stored.invalid().is_some() {
         cluster_state.set_invalid(RecordKind::Task, &task, stored.invalid().cloned());
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::commit_outcome::{CommitRejection, JobCommitOutcome, ProposedJob, ProposedPlacement};
 use super::placed_calls::CommitScope;
-use super::placement_count::{count_placement, uncount_placement};
+use super::placement_count::count_placement;
+use crate::ledger::assumptions::restore_task;
 use pumice_engine::PolicyInForce;
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::decide::{self, FilterDetail, NodeQuery, QueryTask, ResourceFit};
@@ -96,7 +97,7 @@ impl TentativeState {
     /// Takes back all placements since then.
     fn return_to(&mut self, before: JudgedPart) {
         for record in self.placed.drain(before.placed..).rev() {
-            uncount_placement(&mut self.cluster_state, record);
+            restore_task(record, &mut self.cluster_state);
         }
         self.plugin_states = before.plugin_states;
     }

@@ -1,9 +1,10 @@
-//! Counting of a placement in a cluster state and in plugin states, and its reversal.
+//! Counting of a placement in a cluster state and in plugin states.
 
 use std::sync::Arc;
 
+use crate::ledger::assumptions::restore_task;
 use pumice_engine::devices::DeviceMask;
-use pumice_engine::model::{ClusterState, Problem, RecordKind, TaskRecord};
+use pumice_engine::model::{ClusterState, Problem, TaskRecord};
 use pumice_engine::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 
 /// Places a pending task on a node, with its card and devices, in the cluster state and in plugin states.
@@ -24,21 +25,9 @@ pub(super) fn count_placement(
     let moved = TaskTransition::new(before, &stored.record, card);
     let mut next = plugin_states.clone();
     if let Err(problem) = next.apply(cluster_state, &[PlacementEvent::Allocate(moved)]) {
-        uncount_placement(cluster_state, before.clone());
+        restore_task(before.clone(), cluster_state);
         return Err(problem);
     }
     *plugin_states = next;
     Ok(())
-}
-
-/// Restores the record of a placed task in a cluster state.
-pub(super) fn uncount_placement(cluster_state: &mut ClusterState, before: TaskRecord) {
-    let task = Arc::clone(&before.name);
-    let Some(stored) = cluster_state.tasks().get(&task).cloned() else {
-        return;
-    };
-    cluster_state.put_task(before, &stored.source);
-    if stored.invalid().is_some() {
-        cluster_state.set_invalid(RecordKind::Task, &task, stored.invalid().cloned());
-    }
 }
