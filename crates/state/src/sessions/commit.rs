@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::commit_outcome::{CommitOutcome, ProposedJob, ProposedPlacement};
 use super::placed_calls::{CommitScope, PlacedCall, PlacementCommit};
-use super::session_entry::{SessionEntry, SessionState};
+use super::session_entry::SessionEntry;
 use super::transaction::SessionTransaction;
 use crate::SharedState;
 use crate::error::{StateError, limit_error};
@@ -178,29 +178,14 @@ impl SharedState {
         };
         before_wait();
         let outcome = self.send_commit(commit)?.wait()?;
-        Ok(self.end_committed(
-            own,
-            &inner,
-            CommitOutcome {
-                evicted: done.evicted,
-                pipelined: done.pipelined,
-                ..outcome
-            },
-        ))
-    }
-
-    fn end_committed(
-        &self,
-        session: &SessionEntry,
-        inner: &SessionState,
-        outcome: CommitOutcome,
-    ) -> Arc<CommitOutcome> {
         let outcome = Arc::new(CommitOutcome {
+            evicted: done.evicted,
+            pipelined: done.pipelined,
             applied_through: inner.applied,
             ..outcome
         });
-        self.sessions.end_committed(session, Arc::clone(&outcome));
-        outcome
+        self.sessions.end_committed(own, Arc::clone(&outcome));
+        Ok(outcome)
     }
 
     fn check_commit_limit(&self, session: &SessionEntry, done: &SessionOutcome) -> Result<(), StateError> {

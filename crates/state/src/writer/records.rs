@@ -94,14 +94,8 @@ impl Writer {
             let bytes = stored_bytes(&self.next.state, kind, name);
             self.source_bytes.remove(owner, bytes);
         }
-        let job = match kind {
-            RecordKind::Job => self.next.state.jobs().get(name).cloned(),
-            RecordKind::Node
-            | RecordKind::Queue
-            | RecordKind::Task
-            | RecordKind::Namespace
-            | RecordKind::PriorityClass => None,
-        };
+        let is_job = kind == RecordKind::Job;
+        let job = is_job.then(|| self.next.state.jobs().get(name).cloned()).flatten();
         match kind {
             RecordKind::Node => self.next.state.remove_node(name),
             RecordKind::Queue => self.next.state.remove_queue(name),

@@ -85,19 +85,10 @@ impl Writer {
     fn renew(&mut self, record: BatchRecord, source: &Arc<str>) {
         let (kind, name) = record.key();
         let (kind, name) = (kind, Arc::clone(name));
+        let state = &self.next.state;
         let invalid = match kind {
-            RecordKind::Job => self
-                .next
-                .state
-                .jobs()
-                .get(&name)
-                .and_then(|stored| stored.invalid().cloned()),
-            RecordKind::Task => self
-                .next
-                .state
-                .tasks()
-                .get(&name)
-                .and_then(|stored| stored.invalid().cloned()),
+            RecordKind::Job => state.jobs().get(&name).and_then(|stored| stored.invalid().cloned()),
+            RecordKind::Task => state.tasks().get(&name).and_then(|stored| stored.invalid().cloned()),
             RecordKind::Node | RecordKind::Queue | RecordKind::Namespace | RecordKind::PriorityClass => None,
         };
         // There is room: only a number or the name of a group changes.
