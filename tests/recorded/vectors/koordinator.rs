@@ -1,8 +1,6 @@
 //! Families noderesourcesfitplus and scarceresourceavoidance: Koordinator's plugins over gRPC, out of a
 //! `KubeSchedulerConfiguration` and out of tiers, on nodes given as sums and as the pods that make them.
 
-use std::collections::BTreeMap;
-
 use pumice::server::pb;
 use pumice_kubernetes::derive::{Pod, PodRules, RequestDerivation, effective_task, fit_plus_amounts};
 use serde_json::{Value, json};
@@ -104,7 +102,6 @@ fn task(recorded: &Value, node: &str) -> Result<pb::Task, String> {
     let pod = Pod::read(&pod(recorded)).map_err(|error| error.to_string())?;
     let task =
         effective_task(&pod, RequestDerivation::Kubernetes, PodRules::default()).map_err(|error| error.to_string())?;
-    let list = |items: BTreeMap<String, String>| Some(pb::ResourceList { items });
     let status = if node.is_empty() {
         pb::TaskStatus::Pending
     } else {
@@ -114,9 +111,9 @@ fn task(recorded: &Value, node: &str) -> Result<pb::Task, String> {
         name: format!("default/{}", cluster::text(&recorded["name"])),
         status: status.into(),
         node: node.to_owned(),
-        requests: list(task.requests),
-        nonzero_requests: list(task.nonzero_requests),
-        counted_requests: list(task.counted_requests),
+        requests: task.requests,
+        nonzero_requests: task.nonzero_requests,
+        counted_requests: task.counted_requests,
         ..pb::Task::default()
     })
 }

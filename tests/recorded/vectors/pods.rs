@@ -13,7 +13,7 @@ use pumice_kubernetes::derive::kubernetes::KubernetesAmounts;
 use pumice_kubernetes::derive::pod::ResourceQuantities;
 use pumice_kubernetes::derive::volcano::VolcanoAmounts;
 use pumice_kubernetes::derive::{
-    KubernetesRelease, Pod, PodError, PodRules, card_amounts, fit_plus_amounts, kubernetes_amounts, volcano_task,
+    Pod, PodError, PodRules, card_amounts, fit_plus_amounts, kubernetes_amounts, volcano_task,
 };
 use serde_json::{Map, Value, json};
 
@@ -94,12 +94,18 @@ fn has_all_requests(pod: &Value) -> bool {
 fn served(block: &str, pod: &Pod, rules: PodRules) -> Result<Value, String> {
     let text = |error: PodError| error.to_string();
     match block {
-        "kubernetes" => kubernetes_amounts(pod, KubernetesRelease::of(rules))
+        "kubernetes" => kubernetes_amounts(pod, rules)
             .map(|amounts| kubernetes_block(&amounts))
             .map_err(text),
-        "kubernetes_1_35" => kubernetes_amounts(pod, KubernetesRelease::V1_35)
-            .map(|amounts| kubernetes_block(&amounts))
-            .map_err(text),
+        "kubernetes_1_35" => {
+            let of_1_35 = PodRules {
+                resizes_pod_level: false,
+                ..rules
+            };
+            kubernetes_amounts(pod, of_1_35)
+                .map(|amounts| kubernetes_block(&amounts))
+                .map_err(text)
+        }
         "volcano" => volcano_block(pod, rules).map_err(text),
         "koordinator" => fit_plus_amounts(pod)
             .map(|amounts| json!({ "names": amounts.keys().collect::<Vec<_>>(), "amounts": amounts }))
@@ -149,7 +155,7 @@ fn volcano_block(pod: &Pod, rules: PodRules) -> Result<Value, PodError> {
         "best_effort": task.best_effort,
         "has_sidecar": task.has_sidecar,
         "scheduling_gated": task.scheduling_gated,
-        "status": task.status.name(),
+        "status": format!("{:?}", task.status),
         "node": task.node,
         "priority": task.priority,
         "preemptable": task.preemptable,

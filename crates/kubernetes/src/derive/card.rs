@@ -2,11 +2,10 @@
 
 use super::error::PodError;
 use super::kubernetes::{
-    ContainerStatusSource, add_overhead_to_limits, container_limits, container_requests, each_container_requests,
-    each_init_requests,
+    ContainerStatusSource, add_overhead_to_limits, container_limits, container_requests, each_request,
 };
 use super::pod::{Pod, ResourceQuantities};
-use super::total::{InitAmounts, SummableAmounts, pod_total};
+use super::total::SummableAmounts;
 use super::volcano::VolcanoAmounts;
 use pumice_engine::model::resource_name::{AmountError, AmountUnit, amount_in};
 
@@ -75,17 +74,9 @@ pub fn card_amounts(pod: &Pod) -> Result<CardAmounts, PodError> {
 }
 
 fn resreq(pod: &Pod) -> Result<VolcanoAmounts, PodError> {
-    let containers = each_container_requests(pod, ContainerStatusSource::Ignored);
+    let mut amounts = each_request(pod, ContainerStatusSource::Ignored).try_map(VolcanoAmounts::of)?;
     // The overhead is one more container: it counts besides the others, and before the maximum.
-    let running = containers.iter().chain(&pod.overhead).map(VolcanoAmounts::of);
-    let running = running.collect::<Result<Vec<_>, PodError>>()?;
-    let inits = each_init_requests(pod, ContainerStatusSource::Ignored);
-    let inits = inits.iter().map(|init| {
-        Ok(InitAmounts {
-            sidecar: init.sidecar,
-            amounts: VolcanoAmounts::of(&init.amounts)?,
-        })
-    });
-    let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
-    Ok(pod_total(&running, &inits).with_pod_count())
+    let overhead = pod.overhead.as_ref().map(VolcanoAmounts::of).transpose()?;
+    amounts.containers.extend(overhead);
+    Ok(amounts.total().with_pod_count())
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::PodRules;
 use super::error::PodError;
 use super::pod::{ContainerStatus, Pod, PodContainer, ResourceQuantities, ResourceRequirements};
-use super::total::{InitAmounts, SummableAmounts, pod_total};
+use super::total::{ContainerAmounts, SummableAmounts};
 use pumice_engine::model::quantity::{Quantity, QuantityFormat};
 use pumice_engine::model::resource_name::{ResourceKind, amount_in};
 
@@ -14,27 +14,6 @@ use pumice_engine::model::resource_name::{ResourceKind, amount_in};
 pub const DEFAULT_CPU_MILLI: i64 = 100;
 /// Memory that kube-scheduler assumes for a container without a memory request, in bytes.
 pub const DEFAULT_MEMORY: i64 = 200 << 20;
-
-/// Kubernetes release whose rules apply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KubernetesRelease {
-    /// Release 1.35: ignores a resize at pod level.
-    V1_35,
-    /// Release 1.36: applies a resize at pod level.
-    V1_36,
-}
-
-impl KubernetesRelease {
-    /// Release that a scheduler is built with.
-    #[must_use]
-    pub fn of(rules: PodRules) -> Self {
-        if rules.resizes_pod_level {
-            Self::V1_36
-        } else {
-            Self::V1_35
-        }
-    }
-}
 
 /// Amounts of a pod in Kubernetes.
 #[derive(Clone, Debug)]
@@ -63,12 +42,12 @@ pub struct NonzeroRequests {
     pub memory: i64,
 }
 
-/// Derives a pod's amounts in Kubernetes.
+/// Derives a pod's amounts in Kubernetes, by the rules of a release.
 ///
 /// # Errors
 /// An amount does not fit in 64 bits.
-pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<KubernetesAmounts, PodError> {
-    let requests = requests(pod, release, &ResourceQuantities::new());
+pub fn kubernetes_amounts(pod: &Pod, rules: PodRules) -> Result<KubernetesAmounts, PodError> {
+    let requests = requests(pod, rules, &ResourceQuantities::new());
     let mut counted = BTreeMap::new();
     for (name, quantity) in &requests {
         let kind = ResourceKind::of(name);
@@ -76,7 +55,7 @@ pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<Kuber
             counted.insert(name.clone(), amount_in(kind.kubernetes_unit(), name, quantity)?);
         }
     }
-    let nonzero = nonzero(pod, release, &requests)?;
+    let nonzero = nonzero(pod, rules, &requests)?;
     let of_containers = |missing: &ResourceQuantities| {
         let mut total = container_requests(pod, ContainerStatusSource::EitherList, missing);
         if let Some(overhead) = &pod.overhead {
@@ -91,7 +70,7 @@ pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<Kuber
         (of_containers(&nonzero_defaults())?, Some(plain))
     };
     Ok(KubernetesAmounts {
-        limits: limits(pod, release),
+        limits: limits(pod, rules),
         requests,
         counted,
         nonzero,
@@ -101,21 +80,21 @@ pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<Kuber
 }
 
 /// Effective requests; `missing` gives the amounts that a container does not name.
-fn requests(pod: &Pod, release: KubernetesRelease, missing: &ResourceQuantities) -> ResourceQuantities {
+fn requests(pod: &Pod, rules: PodRules, missing: &ResourceQuantities) -> ResourceQuantities {
     let mut requests = container_requests(pod, ContainerStatusSource::EitherList, missing);
-    raise_pod_level(&mut requests, pod, release);
+    raise_pod_level(&mut requests, pod, rules);
     if let Some(overhead) = &pod.overhead {
         requests.add(overhead);
     }
     requests
 }
 
-fn nonzero(pod: &Pod, release: KubernetesRelease, requests: &ResourceQuantities) -> Result<NonzeroRequests, PodError> {
+fn nonzero(pod: &Pod, rules: PodRules, requests: &ResourceQuantities) -> Result<NonzeroRequests, PodError> {
     let mut missing = nonzero_defaults();
     if pod_level_requests(pod).next().is_some() {
         missing.retain(|name, _| !requests.contains_key(name));
     }
-    NonzeroRequests::of(&self::requests(pod, release, &missing))
+    NonzeroRequests::of(&self::requests(pod, rules, &missing))
 }
 
 /// Amounts of a container that requests no cpu or memory.
@@ -150,13 +129,38 @@ pub(super) enum ContainerStatusSource {
     EitherList,
 }
 
-/// Status entry of a container that has `resources` set.
-pub(super) fn status_of<'a>(
+/// What the status of a container says: its `resources`, and the whole entry.
+pub(super) type StatusResources<'p> = (&'p ResourceRequirements, &'p ContainerStatus);
+
+/// Amounts of each container, as `read` takes them from the container and its status, if that has `resources` set. Of init
+/// containers, only the status of sidecars is used.
+pub(super) fn of_containers<T>(
+    pod: &Pod,
+    statuses: ContainerStatusSource,
+    read: impl Fn(&PodContainer, Option<StatusResources<'_>>) -> T,
+) -> ContainerAmounts<T> {
+    let containers = pod.containers.iter();
+    let inits = pod.init_containers.iter();
+    ContainerAmounts {
+        containers: containers
+            .map(|container| read(container, status_of(pod, statuses, container, &pod.status.containers)))
+            .collect(),
+        inits: inits
+            .map(|container| {
+                let is_sidecar = container.always_restarted;
+                let status = status_of(pod, statuses, container, &pod.status.init_containers);
+                (is_sidecar, read(container, status.filter(|_| is_sidecar)))
+            })
+            .collect(),
+    }
+}
+
+fn status_of<'a>(
     pod: &'a Pod,
     statuses: ContainerStatusSource,
     container: &PodContainer,
     own: &'a [ContainerStatus],
-) -> Option<(&'a ResourceRequirements, &'a ContainerStatus)> {
+) -> Option<StatusResources<'a>> {
     let last = |list: &'a [ContainerStatus]| list.iter().rev().find(|entry| entry.name == container.name);
     let entry = match statuses {
         ContainerStatusSource::Ignored => None,
@@ -183,40 +187,14 @@ pub(super) fn effective_requests(
 }
 
 /// Requests of each container, according to `statuses`.
-pub(super) fn each_container_requests(pod: &Pod, statuses: ContainerStatusSource) -> Vec<ResourceQuantities> {
-    let own = &pod.status.containers;
-    let request = |container| container_request(pod, statuses, container, own);
-    pod.containers.iter().map(request).collect()
-}
-
-/// Requests of each init container. Only the status of sidecars is used.
-pub(super) fn each_init_requests(pod: &Pod, statuses: ContainerStatusSource) -> Vec<InitAmounts<ResourceQuantities>> {
-    let request = |container: &PodContainer| {
-        let statuses = if container.always_restarted {
-            statuses
-        } else {
-            ContainerStatusSource::Ignored
-        };
-        let amounts = container_request(pod, statuses, container, &pod.status.init_containers);
-        InitAmounts {
-            sidecar: container.always_restarted,
-            amounts,
+pub(super) fn each_request(pod: &Pod, statuses: ContainerStatusSource) -> ContainerAmounts<ResourceQuantities> {
+    of_containers(pod, statuses, |container, status| {
+        let spec = container.resources.requests.as_ref();
+        match status {
+            Some((actual, entry)) => effective_requests(pod, spec, actual.requests.as_ref(), entry.allocated.as_ref()),
+            None => spec.cloned().unwrap_or_default(),
         }
-    };
-    pod.init_containers.iter().map(request).collect()
-}
-
-fn container_request(
-    pod: &Pod,
-    statuses: ContainerStatusSource,
-    container: &PodContainer,
-    own: &[ContainerStatus],
-) -> ResourceQuantities {
-    let spec = container.resources.requests.as_ref();
-    match status_of(pod, statuses, container, own) {
-        Some((actual, entry)) => effective_requests(pod, spec, actual.requests.as_ref(), entry.allocated.as_ref()),
-        None => spec.cloned().unwrap_or_default(),
-    }
+    })
 }
 
 /// Requests over all containers, without pod level and overhead.
@@ -225,46 +203,27 @@ pub(super) fn container_requests(
     statuses: ContainerStatusSource,
     missing: &ResourceQuantities,
 ) -> ResourceQuantities {
-    let fill = |requests: &mut ResourceQuantities| {
+    let mut all = each_request(pod, statuses);
+    let inits = all.inits.iter_mut().map(|(_, own)| own);
+    for requests in all.containers.iter_mut().chain(inits) {
         for (name, quantity) in missing {
             requests.entry(name.clone()).or_insert_with(|| quantity.clone());
         }
-    };
-    let mut containers = each_container_requests(pod, statuses);
-    containers.iter_mut().for_each(fill);
-    let mut inits = each_init_requests(pod, statuses);
-    inits.iter_mut().map(|init| &mut init.amounts).for_each(fill);
-    pod_total(&containers, &inits)
+    }
+    all.total()
 }
 
 /// Limits over all containers, without pod level and overhead.
 pub(super) fn container_limits(pod: &Pod, statuses: ContainerStatusSource) -> ResourceQuantities {
-    let limit = |statuses, container: &PodContainer, own| {
+    let limits = of_containers(pod, statuses, |container, status| {
         let spec = container.resources.limits.as_ref();
-        let effective = match status_of(pod, statuses, container, own) {
+        let effective = match status {
             Some((actual, _)) => effective_limits(pod, spec, actual.limits.as_ref()),
             None => spec.cloned(),
         };
         effective.unwrap_or_default()
-    };
-    let containers: Vec<_> = pod
-        .containers
-        .iter()
-        .map(|container| limit(statuses, container, &pod.status.containers))
-        .collect();
-    let init = |container: &PodContainer| {
-        let statuses = if container.always_restarted {
-            statuses
-        } else {
-            ContainerStatusSource::Ignored
-        };
-        let amounts = limit(statuses, container, &pod.status.init_containers);
-        InitAmounts {
-            sidecar: container.always_restarted,
-            amounts,
-        }
-    };
-    pod_total(&containers, &pod.init_containers.iter().map(init).collect::<Vec<_>>())
+    });
+    limits.total()
 }
 
 /// Limits during a resize; if the resize is infeasible, the running limits, or none.
@@ -283,9 +242,9 @@ fn effective_limits(
     Some(effective)
 }
 
-fn limits(pod: &Pod, release: KubernetesRelease) -> ResourceQuantities {
+fn limits(pod: &Pod, rules: PodRules) -> ResourceQuantities {
     let mut limits = container_limits(pod, ContainerStatusSource::EitherList);
-    let status = pod_level_status(pod, release);
+    let status = pod_level_status(pod, rules);
     let spec = pod.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     let effective = status.and_then(|status| effective_limits(pod, spec, status.limits.as_ref()));
     for (name, quantity) in pod_level_entries(spec) {
@@ -303,9 +262,9 @@ pub(super) fn add_overhead_to_limits(limits: &mut ResourceQuantities, pod: &Pod)
 }
 
 /// Replaces requests by the requests at pod level.
-fn raise_pod_level(requests: &mut ResourceQuantities, pod: &Pod, release: KubernetesRelease) {
+fn raise_pod_level(requests: &mut ResourceQuantities, pod: &Pod, rules: PodRules) {
     let spec = pod.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    let effective = pod_level_status(pod, release)
+    let effective = pod_level_status(pod, rules)
         .map(|status| effective_requests(pod, spec, status.requests.as_ref(), pod.status.allocated.as_ref()));
     for (name, quantity) in pod_level_requests(pod) {
         requests.insert(name.clone(), pod_level_amount(effective.as_ref(), name, quantity));
@@ -313,11 +272,8 @@ fn raise_pod_level(requests: &mut ResourceQuantities, pod: &Pod, release: Kubern
 }
 
 /// Status at pod level, if the release uses it.
-fn pod_level_status(pod: &Pod, release: KubernetesRelease) -> Option<&ResourceRequirements> {
-    match release {
-        KubernetesRelease::V1_35 => None,
-        KubernetesRelease::V1_36 => pod.status.resources.as_ref(),
-    }
+fn pod_level_status(pod: &Pod, rules: PodRules) -> Option<&ResourceRequirements> {
+    pod.status.resources.as_ref().filter(|_| rules.resizes_pod_level)
 }
 
 /// Amount of a name at pod level: the specified one, or during a resize the effective one, which is 0 for a name that

@@ -1,4 +1,4 @@
-//! Derives effective amounts from pods by the rules of each scheduler. Pure: JSON in, amounts out.
+//! Derives effective amounts from pods by the rules of each scheduler. Pure: JSON in, amounts of records out.
 //!
 //! There are five different derivations: [`kubernetes`](mod@kubernetes), its non-zero requests,
 //! [`volcano`](mod@volcano), [`fit_plus`](mod@fit_plus) and [`card`](mod@card).
@@ -19,15 +19,16 @@ use std::collections::BTreeMap;
 pub use card::card_amounts;
 pub use error::PodError;
 pub use fit_plus::fit_plus_amounts;
-pub use kubernetes::{KubernetesRelease, kubernetes_amounts};
+pub use kubernetes::kubernetes_amounts;
 pub use pod::Pod;
 pub use unevaluated::unevaluated_pod_fields;
-pub use volcano::{PodTaskStatus, volcano_task};
+pub use volcano::volcano_task;
 
 use kubernetes::{KubernetesAmounts, NonzeroRequests};
 use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount_in, format_in};
 pub use pumice_engine::policy::PodRules;
-use volcano::VolcanoAmounts;
+use pumice_protocol::v1 as pb;
+use volcano::{VolcanoAmounts, task_status};
 
 /// Derivation of a task's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,53 +63,18 @@ impl RequestDerivation {
     }
 }
 
-/// Task on the wire for a pod. Amounts are quantity texts, exact in the scheduler's unit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EffectiveTask {
-    /// Effective requests, without the pod itself.
-    pub requests: BTreeMap<String, String>,
-    /// Effective limits, without the pod itself.
-    pub limits: BTreeMap<String, String>,
-    /// Non-zero requests of Kubernetes: `cpu` and `memory`.
-    pub nonzero_requests: BTreeMap<String, String>,
-    /// Amounts that `NodeResourcesFitPlus` adds to a node for the pod.
-    pub counted_requests: BTreeMap<String, String>,
-    /// Non-zero requests of the containers alone. `None`: equal to the non-zero requests of the pod.
-    pub container_nonzero_requests: Option<BTreeMap<String, String>>,
-    /// Requests of cpu and memory of the containers alone, for a release whose balanced score counts those. `None`:
-    /// equal to those of the pod, or not counted.
-    pub container_requests: Option<BTreeMap<String, String>>,
-    /// Requests by the rules of kube-scheduler. `None`: equal to the requests.
-    pub kubernetes_requests: Option<BTreeMap<String, String>>,
-    /// Status of the pod.
-    pub status: PodTaskStatus,
-    /// Node; empty if none.
-    pub node: String,
-    /// Nominated node; empty if none.
-    pub nominated_node: String,
-    /// Priority; larger comes first.
-    pub priority: i32,
-    /// True if the pod has a scheduling gate.
-    pub gated: bool,
-    /// Names of the scheduling gates.
-    pub scheduling_gates: Vec<String>,
-    /// Name of the priority class; empty if none.
-    pub priority_class: String,
-    /// Role of the task in its job; empty if none.
-    pub role: String,
-}
-
-/// Task for a pod, with amounts by the rules of `derivation` and of a release.
+/// Fields of a pod's task that depend on amounts and on the scheduler, by the rules of `derivation` and of a release. Amounts
+/// are quantity texts, exact in the scheduler's unit, without the pod itself; lists that are equal to others are absent.
 ///
 /// # Errors
 /// An amount does not fit in 64 bits.
-pub fn effective_task(pod: &Pod, derivation: RequestDerivation, rules: PodRules) -> Result<EffectiveTask, PodError> {
-    let kubernetes = kubernetes_amounts(pod, KubernetesRelease::of(rules))?;
+pub fn effective_task(pod: &Pod, derivation: RequestDerivation, rules: PodRules) -> Result<pb::Task, PodError> {
+    let kubernetes = kubernetes_amounts(pod, rules)?;
     let (nonzero, of_containers) = (kubernetes.nonzero, kubernetes.container_nonzero);
     let plain = kubernetes
         .container_plain
         .filter(|_| !rules.balances_pod_level_resources);
-    let counted = counted_texts(&kubernetes);
+    let counted = counted_texts(&kubernetes.counted);
     let (requests, limits, priority) = match derivation {
         RequestDerivation::Kubernetes => (
             counted.clone(),
@@ -124,29 +90,29 @@ pub fn effective_task(pod: &Pod, derivation: RequestDerivation, rules: PodRules)
             )
         }
     };
-    let nonzero_texts = |own: NonzeroRequests| -> QuantityTexts {
+    let list = |items: QuantityTexts| pb::ResourceList { items };
+    let nonzero_list = |own: NonzeroRequests| {
         let both = [("cpu", own.cpu_milli), ("memory", own.memory)].into_iter();
-        both.map(|(name, amount)| counted_text(name, amount)).collect()
+        list(both.map(|(name, amount)| counted_text(name, amount)).collect())
     };
-    Ok(EffectiveTask {
-        kubernetes_requests: Some(counted).filter(|counted| !same_amounts(counted, &requests)),
-        requests,
-        limits,
-        nonzero_requests: nonzero_texts(nonzero),
-        container_requests: plain.map(nonzero_texts),
-        container_nonzero_requests: (of_containers != nonzero).then(|| nonzero_texts(of_containers)),
-        counted_requests: fit_plus_amounts(pod)?
-            .iter()
-            .map(|(name, amount)| counted_text(name, *amount))
-            .collect(),
-        status: PodTaskStatus::of(pod),
+    let has_own_counts = !same_amounts(&counted, &requests);
+    Ok(pb::Task {
+        kubernetes_requests: has_own_counts.then(|| Box::new(list(counted))),
+        requests: Some(list(requests)),
+        limits: Some(list(limits)).filter(|limits| !limits.items.is_empty()),
+        nonzero_requests: Some(nonzero_list(nonzero)),
+        container_requests: plain.map(nonzero_list).map(Box::new),
+        container_nonzero_requests: (of_containers != nonzero).then(|| Box::new(nonzero_list(of_containers))),
+        counted_requests: Some(list(counted_texts(&fit_plus_amounts(pod)?))),
+        status: task_status(pod).into(),
         node: pod.node.clone(),
         nominated_node: pod.status.nominated_node.clone(),
         priority,
         gated: pod.gated,
         scheduling_gates: pod.scheduling_gates.clone(),
-        priority_class: pod.priority_class.clone(),
+        priority_class_name: pod.priority_class.clone(),
         role: role(pod),
+        ..pb::Task::default()
     })
 }
 
@@ -176,9 +142,9 @@ fn same_amounts(one: &QuantityTexts, other: &QuantityTexts) -> bool {
     requested(one) == requested(other)
 }
 
-/// Requests by the rules of Kubernetes.
-fn counted_texts(amounts: &KubernetesAmounts) -> QuantityTexts {
-    let counted = amounts.counted.iter();
+/// Amounts in the units of Kubernetes.
+fn counted_texts(amounts: &BTreeMap<String, i64>) -> QuantityTexts {
+    let counted = amounts.iter();
     counted.map(|(name, amount)| counted_text(name, *amount)).collect()
 }
 

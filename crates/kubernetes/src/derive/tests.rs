@@ -23,17 +23,22 @@ fn texts<const N: usize>(entries: [(&str, &str); N]) -> BTreeMap<String, String>
         .collect()
 }
 
+fn listed<const N: usize>(entries: [(&str, &str); N]) -> Option<pb::ResourceList> {
+    let items = texts(entries);
+    Some(pb::ResourceList { items })
+}
+
 #[test]
 fn volcano_rounds_each_container_and_kubernetes_the_pod() {
     let tiny = requesting(&json!({ "cpu": "0.1m", "nvidia.com/gpu": "500m" }));
     let pod = pod(&json!({ "containers": [tiny, tiny, tiny] }));
     let kubernetes = effective_task(&pod, RequestDerivation::Kubernetes, PodRules::default()).unwrap();
-    assert_eq!(kubernetes.requests, texts([("cpu", "1m"), ("nvidia.com/gpu", "2")]));
+    assert_eq!(kubernetes.requests, listed([("cpu", "1m"), ("nvidia.com/gpu", "2")]));
     let volcano = effective_task(&pod, RequestDerivation::Volcano, PodRules::default()).unwrap();
-    assert_eq!(volcano.requests, texts([("cpu", "3m"), ("nvidia.com/gpu", "1500m")]));
+    assert_eq!(volcano.requests, listed([("cpu", "3m"), ("nvidia.com/gpu", "1500m")]));
     assert_eq!(
         volcano.counted_requests,
-        texts([("cpu", "3m"), ("nvidia.com/gpu", "3")])
+        listed([("cpu", "3m"), ("nvidia.com/gpu", "3")])
     );
 }
 
@@ -43,8 +48,8 @@ fn the_pod_itself_is_left_out() {
     let volcano = volcano_task(&pod, PodRules::default()).unwrap();
     assert_eq!(volcano.resreq().get("pods").exact, 6);
     let effective = effective_task(&pod, RequestDerivation::Volcano, PodRules::default()).unwrap();
-    assert_eq!(effective.requests, texts([("cpu", "1"), ("pods", "5")]));
-    assert_eq!(effective.nonzero_requests, texts([("cpu", "1"), ("memory", "200Mi")]));
+    assert_eq!(effective.requests, listed([("cpu", "1"), ("pods", "5")]));
+    assert_eq!(effective.nonzero_requests, listed([("cpu", "1"), ("memory", "200Mi")]));
 }
 
 #[test]
@@ -73,7 +78,7 @@ fn bare_numbers_are_read_by_their_text() {
     let text = r#"{"spec":{"containers":[{"resources":{"requests":
         {"cpu":0.10,"memory":1e+3,"nvidia.com/gpu":2,"ephemeral-storage":1000000000.0,"hugepages-2Mi":null}}}]}}"#;
     let pod = Pod::read(&serde_json::from_str(text).unwrap()).unwrap();
-    let amounts = kubernetes_amounts(&pod, KubernetesRelease::V1_36).unwrap();
+    let amounts = kubernetes_amounts(&pod, PodRules::default()).unwrap();
     let canonical: BTreeMap<_, _> = amounts
         .requests
         .iter()
@@ -121,7 +126,7 @@ fn amounts_that_do_not_fit_are_rejected() {
     let memory = one(&json!({ "memory": "10E" }));
     let message = "`10E` of `memory` is too large: the limit is 9223372036854775807";
     assert_eq!(
-        kubernetes_amounts(&memory, KubernetesRelease::V1_36)
+        kubernetes_amounts(&memory, PodRules::default())
             .unwrap_err()
             .to_string(),
         message
@@ -133,7 +138,7 @@ fn amounts_that_do_not_fit_are_rejected() {
     assert!(fit_plus_amounts(&memory).is_err() && card_amounts(&memory).is_err());
     let storage = one(&json!({ "ephemeral-storage": "10P" }));
     assert!(
-        kubernetes_amounts(&storage, KubernetesRelease::V1_36).is_ok(),
+        kubernetes_amounts(&storage, PodRules::default()).is_ok(),
         "whole bytes fit"
     );
     assert!(

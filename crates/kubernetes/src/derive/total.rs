@@ -33,32 +33,49 @@ impl SummableAmounts for ResourceQuantities {
     }
 }
 
-/// Amounts of one init container.
-pub(super) struct InitAmounts<T> {
-    /// True if the init container keeps running beside the following ones.
-    pub(super) sidecar: bool,
-    pub(super) amounts: T,
+/// Amounts of the containers of a pod.
+pub(super) struct ContainerAmounts<T> {
+    /// Containers that run after all init containers, each on its own.
+    pub(super) containers: Vec<T>,
+    /// Init containers in their order. True: it keeps running beside the following ones.
+    pub(super) inits: Vec<(bool, T)>,
 }
 
-/// Amounts of a pod, name by name: the sum of containers and sidecars, or the largest amount while it starts, whichever
-/// is more (Kubernetes enhancement 753).
-pub(super) fn pod_total<T: SummableAmounts>(containers: &[T], inits: &[InitAmounts<T>]) -> T {
-    let mut running = T::default();
-    for container in containers {
-        running.add(container);
+impl<T> ContainerAmounts<T> {
+    /// The same, as `read` counts the amounts of each.
+    pub(super) fn try_map<U, E>(&self, read: impl Fn(&T) -> Result<U, E>) -> Result<ContainerAmounts<U>, E> {
+        let containers = self.containers.iter().map(&read);
+        let inits = self.inits.iter();
+        Ok(ContainerAmounts {
+            containers: containers.collect::<Result<_, E>>()?,
+            inits: inits
+                .map(|(is_sidecar, own)| Ok((*is_sidecar, read(own)?)))
+                .collect::<Result<_, E>>()?,
+        })
     }
-    let (mut sidecars, mut starting) = (T::default(), T::default());
-    for init in inits {
-        if init.sidecar {
-            running.add(&init.amounts);
-            sidecars.add(&init.amounts);
-            starting.raise_to(&sidecars);
-        } else {
-            let mut needed = init.amounts.clone();
-            needed.add(&sidecars);
-            starting.raise_to(&needed);
+}
+
+impl<T: SummableAmounts> ContainerAmounts<T> {
+    /// Amounts of the pod, name by name: the sum of containers and sidecars, or the largest amount while it starts, whichever
+    /// is more (Kubernetes enhancement 753).
+    pub(super) fn total(&self) -> T {
+        let mut running = T::default();
+        for container in &self.containers {
+            running.add(container);
         }
+        let (mut sidecars, mut starting) = (T::default(), T::default());
+        for (is_sidecar, own) in &self.inits {
+            if *is_sidecar {
+                running.add(own);
+                sidecars.add(own);
+                starting.raise_to(&sidecars);
+            } else {
+                let mut needed = own.clone();
+                needed.add(&sidecars);
+                starting.raise_to(&needed);
+            }
+        }
+        running.raise_to(&starting);
+        running
     }
-    running.raise_to(&starting);
-    running
 }

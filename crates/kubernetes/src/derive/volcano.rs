@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use super::PodRules;
 use super::error::PodError;
-use super::kubernetes::{
-    ContainerStatusSource, each_container_requests, each_init_requests, pod_level_entries, status_of,
-};
-use super::pod::{ContainerStatus, Pod, PodContainer, ResourceQuantities};
-use super::total::{InitAmounts, SummableAmounts, pod_total};
+use super::kubernetes::{ContainerStatusSource, each_request, of_containers, pod_level_entries};
+use super::pod::{Pod, ResourceQuantities};
+use super::total::SummableAmounts;
 use pumice_engine::model::resource_name::{ResourceKind, amount};
+use pumice_protocol::v1 as pb;
 
 /// Annotation and label that make a pod preemptable.
 const PREEMPTABLE: &str = "volcano.sh/preemptable";
@@ -85,50 +84,16 @@ impl SummableAmounts for VolcanoAmounts {
     }
 }
 
-/// Status of a pod, in Volcano's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PodTaskStatus {
-    /// The pod has no node.
-    Pending,
-    /// The pod has a node, and does not run yet.
-    Bound,
-    /// The pod runs.
-    Running,
-    /// The pod is being deleted.
-    Releasing,
-    /// The pod has succeeded.
-    Succeeded,
-    /// The pod has failed.
-    Failed,
-    /// The pod has another phase, or none.
-    Unknown,
-}
-
-impl PodTaskStatus {
-    /// Volcano's task status for the phase and the deletion of a pod.
-    pub fn of(pod: &Pod) -> Self {
-        match pod.status.phase.as_str() {
-            "Running" | "Pending" if pod.deleting => Self::Releasing,
-            "Running" => Self::Running,
-            "Pending" if pod.node.is_empty() => Self::Pending,
-            "Pending" => Self::Bound,
-            "Succeeded" => Self::Succeeded,
-            "Failed" => Self::Failed,
-            _ => Self::Unknown,
-        }
-    }
-
-    /// Volcano's name of the status.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Bound => "Bound",
-            Self::Running => "Running",
-            Self::Releasing => "Releasing",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::Unknown => "Unknown",
-        }
+/// Volcano's task status for the phase and the deletion of a pod.
+pub(super) fn task_status(pod: &Pod) -> pb::TaskStatus {
+    match pod.status.phase.as_str() {
+        "Running" | "Pending" if pod.deleting => pb::TaskStatus::Releasing,
+        "Running" => pb::TaskStatus::Running,
+        "Pending" if pod.node.is_empty() => pb::TaskStatus::Pending,
+        "Pending" => pb::TaskStatus::Bound,
+        "Succeeded" => pb::TaskStatus::Succeeded,
+        "Failed" => pb::TaskStatus::Failed,
+        _ => pb::TaskStatus::Unknown,
     }
 }
 
@@ -150,7 +115,7 @@ pub struct VolcanoTask {
     /// True if the pod has a scheduling gate.
     pub scheduling_gated: bool,
     /// Status of the pod.
-    pub status: PodTaskStatus,
+    pub status: pb::TaskStatus,
     /// Node; empty if none.
     pub node: String,
     /// Priority; larger comes first.
@@ -173,22 +138,14 @@ impl VolcanoTask {
 /// # Errors
 /// The amount of a container does not fit in 64 bits.
 pub fn volcano_task(pod: &Pod, rules: PodRules) -> Result<VolcanoTask, PodError> {
-    let containers = volcano_amounts(&each_container_requests(pod, ContainerStatusSource::OwnList))?;
-    let inits = each_init_requests(pod, ContainerStatusSource::OwnList);
-    let inits = inits.into_iter().map(|init| {
-        Ok(InitAmounts {
-            sidecar: init.sidecar,
-            amounts: VolcanoAmounts::of(&init.amounts)?,
-        })
-    });
-    let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
+    let mut amounts = each_request(pod, ContainerStatusSource::OwnList).try_map(VolcanoAmounts::of)?;
     let requests = if rules.reads_pod_level_resources {
-        with_pod_level(pod_total(&containers, &inits), pod)?
+        with_pod_level(amounts.total(), pod)?
     } else {
         // Overhead counts beside the containers, so that a larger init container hides it.
         let overhead = pod.overhead.as_ref().map(VolcanoAmounts::of).transpose()?;
-        let beside: Vec<VolcanoAmounts> = containers.into_iter().chain(overhead).collect();
-        pod_total(&beside, &inits)
+        amounts.containers.extend(overhead);
+        amounts.total()
     };
     Ok(VolcanoTask {
         best_effort: requests.is_best_effort(),
@@ -196,16 +153,12 @@ pub fn volcano_task(pod: &Pod, rules: PodRules) -> Result<VolcanoTask, PodError>
         limit: limit(pod)?,
         has_sidecar: pod.init_containers.iter().any(|container| container.always_restarted),
         scheduling_gated: pod.gated,
-        status: PodTaskStatus::of(pod),
+        status: task_status(pod),
         node: pod.node.clone(),
         priority: priority(pod),
         preemptable: preemptable(pod),
         revocable_zone: revocable_zone(pod).to_owned(),
     })
-}
-
-fn volcano_amounts(lists: &[ResourceQuantities]) -> Result<Vec<VolcanoAmounts>, PodError> {
-    lists.iter().map(VolcanoAmounts::of).collect()
 }
 
 /// Replaces amounts by those at pod level, then adds the overhead.
@@ -226,24 +179,16 @@ fn replace_at_pod_level(amounts: &mut VolcanoAmounts, list: Option<&ResourceQuan
     Ok(())
 }
 
+/// Limits: of each container the larger of specification and status, whether the resize is feasible or not.
 fn limit(pod: &Pod) -> Result<VolcanoAmounts, PodError> {
-    let containers = pod
-        .containers
-        .iter()
-        .map(|container| container_limit(pod, ContainerStatusSource::OwnList, container, &pod.status.containers));
-    let inits = pod.init_containers.iter().map(|container| {
-        let sidecar = container.always_restarted;
-        let statuses = if sidecar {
-            ContainerStatusSource::OwnList
-        } else {
-            ContainerStatusSource::Ignored
-        };
-        let amounts = container_limit(pod, statuses, container, &pod.status.init_containers)?;
-        Ok(InitAmounts { sidecar, amounts })
+    let limits = of_containers(pod, ContainerStatusSource::OwnList, |container, status| {
+        let mut limits = container.resources.limits.clone().unwrap_or_default();
+        if let Some(actual) = status.and_then(|(actual, _)| actual.limits.as_ref()) {
+            limits.raise_to(actual);
+        }
+        limits
     });
-    let containers = containers.collect::<Result<Vec<_>, PodError>>()?;
-    let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
-    let mut amounts = pod_total(&containers, &inits);
+    let mut amounts = limits.try_map(VolcanoAmounts::of)?.total();
     let limits = pod.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     replace_at_pod_level(&mut amounts, limits)?;
     if let Some(overhead) = &pod.overhead {
@@ -252,22 +197,6 @@ fn limit(pod: &Pod) -> Result<VolcanoAmounts, PodError> {
         amounts.add(&overhead);
     }
     Ok(amounts)
-}
-
-/// Limits of a container: the larger of specification and status, whether the resize is feasible or not.
-fn container_limit(
-    pod: &Pod,
-    statuses: ContainerStatusSource,
-    container: &PodContainer,
-    own: &[ContainerStatus],
-) -> Result<VolcanoAmounts, PodError> {
-    let mut limits = container.resources.limits.clone().unwrap_or_default();
-    if let Some((actual, _)) = status_of(pod, statuses, container, own)
-        && let Some(actual) = &actual.limits
-    {
-        limits.raise_to(actual);
-    }
-    VolcanoAmounts::of(&limits)
 }
 
 /// Priority: the annotation if it is a number, else the specification's, else 1.

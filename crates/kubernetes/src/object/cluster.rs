@@ -63,11 +63,6 @@ pub(super) fn node(object: &Value) -> ImportObjectResult<pb::Node> {
     })
 }
 
-/// Names of unevaluated fields, as a record has them.
-pub(super) fn field_names(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
-}
-
 fn ready(object: &Value) -> ImportObjectResult<Option<bool>> {
     for condition in list(object, "status.conditions")? {
         if text(condition, "type")? == "Ready" {

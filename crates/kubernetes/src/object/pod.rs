@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::cluster::{field_names, preemption_policy};
+use super::cluster::preemption_policy;
 use super::fields::{FieldError, get, list, namespaced, text, texts, time};
 use super::{constraints, devices};
-use crate::derive::{self, EffectiveTask, Pod, PodError, PodTaskStatus, RequestDerivation};
+use crate::derive::{self, Pod, PodError, RequestDerivation};
 use pumice_engine::model::resource_name::AmountError;
 use pumice_engine::policy::{PodRules, Release};
 use pumice_protocol::v1 as pb;
@@ -77,13 +77,16 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
     };
     let mut unevaluated = derive::unevaluated_pod_fields(object);
     let (effective, are_bounded) = bounded_task(&mut pod, derivation, rules);
-    let effective = effective.map_err(pod_field_error)?;
+    let mut effective = effective.map_err(pod_field_error)?;
+    // A pod without a phase is a manifest that no API server has seen, and waits like any new pod.
+    if get(object, "status.phase").is_none() {
+        effective.set_status(pb::TaskStatus::Unspecified);
+    }
     unevaluated.extend((unread_devices || are_bounded).then_some(UNREAD_AMOUNTS));
-    let amounts = |items: BTreeMap<String, String>| Some(pb::ResourceList { items });
     // A number of its own is that of the specification, or of the annotation where it counts.
     let annotated = annotations.get(TASK_PRIORITY).and_then(|text| text.parse().ok());
     let has_own_priority = pod.priority.is_some() || annotated == Some(effective.priority);
-    let has_class = !effective.priority_class.is_empty() || !has_own_priority;
+    let has_class = !effective.priority_class_name.is_empty() || !has_own_priority;
     let policy = preemption_policy(&text(object, "spec.preemptionPolicy")?);
     // Without a class the usual policy needs no words.
     let policy = Some(policy).filter(|policy| has_class || *policy == pb::PreemptionPolicy::Never);
@@ -91,42 +94,19 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         job: job(&name, &annotations, &text(object, "spec.schedulingGroup.podGroupName")?),
         name,
         uid: text(object, "metadata.uid")?,
-        priority: effective.priority,
-        status: status(object, effective.status).into(),
-        node: effective.node,
-        gated: effective.gated,
-        nominated_node: effective.nominated_node,
         annotations,
-        requests: amounts(effective.requests),
-        limits: if effective.limits.is_empty() {
-            None
-        } else {
-            amounts(effective.limits)
-        },
-        nonzero_requests: amounts(effective.nonzero_requests),
-        counted_requests: amounts(effective.counted_requests),
-        container_nonzero_requests: effective.container_nonzero_requests.and_then(amounts).map(Box::new),
-        container_requests: effective.container_requests.and_then(amounts).map(Box::new),
-        kubernetes_requests: effective.kubernetes_requests.and_then(amounts).map(Box::new),
         creation_time: time(object, "metadata.creationTimestamp")?,
-        unevaluated_fields: field_names(&unevaluated),
+        unevaluated_fields: unevaluated.into_iter().map(str::to_owned).collect(),
         labels: pod.labels,
         constraints: constraints::of_pod(object, devices)?,
-        role: effective.role,
-        priority_class_name: effective.priority_class,
-        scheduling_gates: effective.scheduling_gates,
         priority_from_class: !has_own_priority,
         preemption_policy: policy.unwrap_or_default().into(),
-        ..pb::Task::default()
+        ..effective
     })
 }
 
 /// Task of a pod, and whether its amounts were too large for a record.
-fn bounded_task(
-    pod: &mut Pod,
-    derivation: RequestDerivation,
-    rules: PodRules,
-) -> (Result<EffectiveTask, PodError>, bool) {
+fn bounded_task(pod: &mut Pod, derivation: RequestDerivation, rules: PodRules) -> (Result<pb::Task, PodError>, bool) {
     match derive::effective_task(pod, derivation, rules) {
         Err(PodError::Amount(AmountError::TooLarge { .. })) => {
             pod.bound_amounts();
@@ -183,22 +163,6 @@ fn job(pod: &str, annotations: &BTreeMap<String, String>, own_group: &str) -> St
     });
     let group = group.or((!own_group.is_empty()).then_some(own_group));
     group.map(|group| format!("{namespace}/{group}")).unwrap_or_default()
-}
-
-/// Status of a pod. A pod without a phase is a manifest that no API server has seen, and waits like any new pod.
-fn status(object: &Value, context: PodTaskStatus) -> pb::TaskStatus {
-    if get(object, "status.phase").is_none() {
-        return pb::TaskStatus::Unspecified;
-    }
-    match context {
-        PodTaskStatus::Pending => pb::TaskStatus::Pending,
-        PodTaskStatus::Bound => pb::TaskStatus::Bound,
-        PodTaskStatus::Running => pb::TaskStatus::Running,
-        PodTaskStatus::Releasing => pb::TaskStatus::Releasing,
-        PodTaskStatus::Succeeded => pb::TaskStatus::Succeeded,
-        PodTaskStatus::Failed => pb::TaskStatus::Failed,
-        PodTaskStatus::Unknown => pb::TaskStatus::Unknown,
-    }
 }
 
 fn pod_field_error(error: PodError) -> FieldError {
