@@ -14,7 +14,6 @@ mod vcjob;
 pub mod yaml;
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 use serde_json::Value;
 
@@ -290,8 +289,13 @@ impl ClusterImport {
     fn put_object(&mut self, kind: ObjectKind, object: &Value) -> Result<(), FieldError> {
         match object::read_value(kind, object, self.amount_rules)? {
             ObjectRecord::Node(node) => self.put_node(node),
-            ObjectRecord::Queue(queue) => self.put_queue(queue),
-            ObjectRecord::Job(job) => self.put_job(job),
+            ObjectRecord::Queue(queue) => {
+                let name = queue.name.clone();
+                self.put_record((pb::RecordKind::Queue, "queue"), name, queue, |own| &mut own.queues);
+            }
+            ObjectRecord::Job(job) => {
+                self.put_record((pb::RecordKind::Job, "job"), job.name.clone(), job, |own| &mut own.jobs);
+            }
             ObjectRecord::Task(task, controller, claims) => {
                 for note in object::pod_notes(object) {
                     self.note(note);
@@ -300,7 +304,10 @@ impl ClusterImport {
                 self.controllers.insert(task.name.clone(), controller);
                 self.put_task(task);
             }
-            ObjectRecord::Namespace(namespace) => self.put_namespace(namespace),
+            ObjectRecord::Namespace(namespace) => {
+                let (kind, name) = ((pb::RecordKind::Namespace, "namespace"), namespace.name.clone());
+                self.put_record(kind, name, namespace, |own| &mut own.namespaces);
+            }
             ObjectRecord::Owner(owner) => {
                 self.owners.add(owner);
             }
@@ -336,45 +343,31 @@ impl ClusterImport {
     }
 
     fn put_node(&mut self, node: pb::Node) {
-        let name = node.name.clone();
-        self.unreadable.remove(&(pb::RecordKind::Node, name.clone()));
-        let replaced = insert_record(&mut self.nodes, name.clone(), node);
-        self.warn_duplicate("node", &name, replaced);
-    }
-
-    fn put_namespace(&mut self, namespace: pb::Namespace) {
-        let name = namespace.name.clone();
-        self.unreadable.remove(&(pb::RecordKind::Namespace, name.clone()));
-        let replaced = insert_record(&mut self.namespaces, name.clone(), namespace);
-        self.warn_duplicate("namespace", &name, replaced);
-    }
-
-    fn put_queue(&mut self, queue: pb::Queue) {
-        let name = queue.name.clone();
-        self.unreadable.remove(&(pb::RecordKind::Queue, name.clone()));
-        let replaced = insert_record(&mut self.queues, name.clone(), queue);
-        self.warn_duplicate("queue", &name, replaced);
-    }
-
-    fn put_job(&mut self, job: pb::Job) {
-        let name = job.name.clone();
-        self.unreadable.remove(&(pb::RecordKind::Job, name.clone()));
-        let replaced = insert_record(&mut self.jobs, name.clone(), job);
-        self.warn_duplicate("job", &name, replaced);
+        self.put_record((pb::RecordKind::Node, "node"), node.name.clone(), node, |own| {
+            &mut own.nodes
+        });
     }
 
     fn put_task(&mut self, task: pb::Task) {
-        let name = task.name.clone();
-        self.unreadable.remove(&(pb::RecordKind::Task, name.clone()));
-        let replaced = insert_record(&mut self.tasks, name.clone(), task);
-        self.warn_duplicate("task", &name, replaced);
+        self.put_record((pb::RecordKind::Task, "task"), task.name.clone(), task, |own| {
+            &mut own.tasks
+        });
     }
 
-    fn warn_duplicate(&mut self, kind: &str, name: &str, replaced: bool) {
-        if replaced {
+    /// Puts a record into its list. `kind`: its kind, and the word for it in messages.
+    fn put_record<T>(
+        &mut self,
+        (kind, word): (pb::RecordKind, &str),
+        name: String,
+        record: T,
+        list: fn(&mut Self) -> &mut BTreeMap<String, T>,
+    ) {
+        self.unreadable.remove(&(kind, name.clone()));
+        let subject = format!("{word} {name}");
+        if list(self).insert(name, record).is_some() {
             self.warnings.push(ImportWarning {
                 code: ErrorCode::RecordDuplicate,
-                subject: format!("{kind} {name}"),
+                subject,
                 message: "this record stands more than once in the files; the last one counts".to_owned(),
             });
         }
@@ -388,19 +381,5 @@ fn is_json(text: &str) -> bool {
         Some('{') => matches!(rest.next(), None | Some('"' | '}')),
         Some('[') => matches!(rest.next(), None | Some('{' | ']')),
         Some(_) | None => false,
-    }
-}
-
-/// Inserts a record; true if it replaced one.
-fn insert_record<T>(records: &mut BTreeMap<String, T>, name: String, record: T) -> bool {
-    match records.entry(name) {
-        Entry::Occupied(mut entry) => {
-            entry.insert(record);
-            true
-        }
-        Entry::Vacant(entry) => {
-            entry.insert(record);
-            false
-        }
     }
 }
