@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use prost_types::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use pumice_protocol::v1 as pb;
 
@@ -94,18 +94,21 @@ pub(crate) fn integer(object: &Value, path: &str) -> ImportFieldResult<Option<i3
 
 /// Map of whole numbers of 32 bits; empty if absent.
 pub(crate) fn integers(object: &Value, path: &str) -> ImportFieldResult<BTreeMap<String, i32>> {
-    let Some(value) = get(object, path) else {
-        return Ok(BTreeMap::new());
-    };
-    let Value::Object(map) = value else {
-        return Err(FieldError::wrong_type(path, value, "an object"));
-    };
     let read = |(key, value): (&String, &Value)| {
         let number = value.as_i64().and_then(|number| i32::try_from(number).ok());
         let wrong = || FieldError::wrong_type(&format!("{path}[{key}]"), value, "a whole number of 32 bits");
         number.map(|number| (key.clone(), number)).ok_or_else(wrong)
     };
-    map.iter().map(read).collect()
+    map(object, path)?.into_iter().flatten().map(read).collect()
+}
+
+/// Map; `None` if absent.
+fn map<'v>(object: &'v Value, path: &str) -> ImportFieldResult<Option<&'v Map<String, Value>>> {
+    match get(object, path) {
+        None => Ok(None),
+        Some(Value::Object(map)) => Ok(Some(map)),
+        Some(other) => Err(FieldError::wrong_type(path, other, "an object")),
+    }
 }
 
 /// List; empty if absent.
@@ -119,13 +122,8 @@ pub(crate) fn list<'v>(object: &'v Value, path: &str) -> ImportFieldResult<&'v [
 
 /// Map of texts; empty if absent.
 pub(crate) fn texts(object: &Value, path: &str) -> ImportFieldResult<BTreeMap<String, String>> {
-    let Some(value) = get(object, path) else {
-        return Ok(BTreeMap::new());
-    };
-    let Value::Object(map) = value else {
-        return Err(FieldError::wrong_type(path, value, "an object"));
-    };
-    map.iter()
+    let entries = map(object, path)?.into_iter().flatten();
+    entries
         .map(|(key, value)| match value {
             Value::String(text) => Ok((key.clone(), text.clone())),
             Value::Null => Ok((key.clone(), String::new())),
@@ -139,11 +137,8 @@ pub(crate) fn texts(object: &Value, path: &str) -> ImportFieldResult<BTreeMap<St
 /// Amounts by resource name, by the rules of Kubernetes: surrounding white space is trimmed, a number is read from its
 /// text, null is 0.
 pub(crate) fn amounts(object: &Value, path: &str) -> ImportFieldResult<Option<pb::ResourceList>> {
-    let Some(value) = get(object, path) else {
+    let Some(map) = map(object, path)? else {
         return Ok(None);
-    };
-    let Value::Object(map) = value else {
-        return Err(FieldError::wrong_type(path, value, "an object"));
     };
     let items = map
         .iter()

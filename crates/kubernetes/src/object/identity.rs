@@ -64,10 +64,7 @@ pub(super) fn identity_before_error(json: &[u8]) -> (String, String, Option<Reco
     let mut found = FoundIdentity::default();
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     // The problem ends the reading; what was found before it stays.
-    let seed = IdentitySeed {
-        found: &mut found,
-        parent: "",
-    };
+    let seed = IdentitySeed::of(&mut found, "");
     let _ = seed.deserialize(&mut deserializer).is_ok();
     let FoundIdentity {
         api_version,
@@ -112,6 +109,12 @@ struct IdentitySeed<'f> {
     parent: &'static str,
 }
 
+impl<'f> IdentitySeed<'f> {
+    fn of(found: &'f mut FoundIdentity, parent: &'static str) -> Self {
+        Self { found, parent }
+    }
+}
+
 impl<'de> DeserializeSeed<'de> for IdentitySeed<'_> {
     type Value = ();
 
@@ -130,40 +133,18 @@ impl<'de> Visitor<'de> for IdentitySeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
         while let Some(key) = fields.next_key::<String>()? {
             let found = &mut *self.found;
-            let parent = match (self.parent, key.as_str()) {
-                ("", "metadata") => "metadata",
-                ("", "spec") => "spec",
-                ("", "status") => "status",
-                ("", "apiVersion") => {
-                    found.api_version = fields.next_value()?;
-                    continue;
-                }
-                ("", "kind") => {
-                    found.kind = fields.next_value()?;
-                    continue;
-                }
-                ("metadata", "namespace") => {
-                    found.namespace = fields.next_value()?;
-                    continue;
-                }
-                ("metadata", "name") => {
-                    found.name = fields.next_value()?;
-                    continue;
-                }
-                ("spec", "nodeName") => {
-                    found.node = Some(fields.next_value()?);
-                    continue;
-                }
-                ("status", "phase") => {
-                    found.phase = fields.next_value()?;
-                    continue;
-                }
-                _ => {
-                    fields.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-            };
-            fields.next_value_seed(IdentitySeed { found, parent })?;
+            match (self.parent, key.as_str()) {
+                ("", "metadata") => fields.next_value_seed(IdentitySeed::of(found, "metadata"))?,
+                ("", "spec") => fields.next_value_seed(IdentitySeed::of(found, "spec"))?,
+                ("", "status") => fields.next_value_seed(IdentitySeed::of(found, "status"))?,
+                ("", "apiVersion") => found.api_version = fields.next_value()?,
+                ("", "kind") => found.kind = fields.next_value()?,
+                ("metadata", "namespace") => found.namespace = fields.next_value()?,
+                ("metadata", "name") => found.name = fields.next_value()?,
+                ("spec", "nodeName") => found.node = Some(fields.next_value()?),
+                ("status", "phase") => found.phase = fields.next_value()?,
+                _ => drop(fields.next_value::<IgnoredAny>()?),
+            }
         }
         Ok(())
     }

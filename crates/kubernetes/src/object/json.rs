@@ -38,8 +38,12 @@ impl Default for ObjectLimits {
     }
 }
 
-/// One object, or the problem by which it is refused.
-pub(super) type JsonObject = Result<Value, (FieldError, Value)>;
+/// Object of the API as far as it is read.
+pub(super) struct JsonObject {
+    pub(super) value: Value,
+    /// Problem by which it is refused.
+    pub(super) problem: Option<FieldError>,
+}
 
 /// Reads one object without its `items`. The flag is true if the object has `items`, that is, if it is a list.
 ///
@@ -102,10 +106,8 @@ impl JsonReading {
     }
 
     fn into_object(self, value: Value) -> JsonObject {
-        match self.problem.into_inner() {
-            None => Ok(value),
-            Some(problem) => Err((problem, value)),
-        }
+        let problem = self.problem.into_inner();
+        JsonObject { value, problem }
     }
 
     /// Notes the first problem.
@@ -117,25 +119,19 @@ impl JsonReading {
     fn has_room(&self, depth: usize) -> bool {
         let count = self.values.get() + 1;
         self.values.set(count);
-        if count > self.limits.values {
-            let most = self.limits.values;
-            self.note(|| {
-                FieldError::new(
-                    "",
-                    format!("has more than {most} values; an object of a cluster has fewer"),
-                )
-            });
+        let ObjectLimits {
+            values: most,
+            depth: deepest,
+        } = self.limits;
+        if count > most {
+            let reason = || format!("has more than {most} values; an object of a cluster has fewer");
+            self.note(|| FieldError::new("", reason()));
         }
-        if depth > self.limits.depth {
-            let most = self.limits.depth;
-            self.note(|| {
-                FieldError::new(
-                    "",
-                    format!("is nested deeper than {most} levels; an object of a cluster is not"),
-                )
-            });
+        if depth > deepest {
+            let reason = || format!("is nested deeper than {deepest} levels; an object of a cluster is not");
+            self.note(|| FieldError::new("", reason()));
         }
-        count <= self.limits.values && depth <= self.limits.depth
+        count <= most && depth <= deepest
     }
 }
 

@@ -160,9 +160,7 @@ pub fn read_json(
             return;
         }
     };
-    let header = match &object {
-        Ok(object) | Err((_, object)) => object,
-    };
+    let header = &object.value;
     let (version, kind) = (word(header, "apiVersion"), word(header, "kind"));
     let Some(item_kind) = kind.strip_suffix("List").filter(|_| has_items || kind == "List") else {
         each(None, outcome(object, &version, &kind, rules));
@@ -170,10 +168,7 @@ pub fn read_json(
     };
     // Items of a typed list, such as a NodeList, leave out their own kind.
     let items = json::read_items(bytes, limits, &mut |number, item| {
-        let value = match &item {
-            Ok(value) | Err((_, value)) => value,
-        };
-        let own = |field: &str, of_list: &str| match word(value, field) {
+        let own = |field: &str, of_list: &str| match word(&item.value, field) {
             own if own.is_empty() => of_list.to_owned(),
             own => own,
         };
@@ -196,9 +191,7 @@ pub fn read_json_of(
     limits: ObjectLimits,
 ) -> Result<ObjectRecord, Box<UnreadableObject>> {
     let (object, _) = json::read_one(bytes, limits).map_err(|error| Box::new(not_json(bytes, &error)))?;
-    let header = match &object {
-        Ok(object) | Err((_, object)) => object,
-    };
+    let header = &object.value;
     let (version, own) = (word(header, "apiVersion"), word(header, "kind"));
     // Objects of typed clients leave out their kind.
     let is_untyped = version.is_empty() && own.is_empty();
@@ -237,13 +230,10 @@ pub fn read_json_list(
 }
 
 fn outcome(object: json::JsonObject, version: &str, kind: &str, rules: AmountRules) -> ObjectOutcome {
-    let value = match &object {
-        Ok(value) | Err((_, value)) => value,
-    };
     let known = match object_kind(version, kind).filter(|kind| !kind.tells_devices()) {
         Some(known) => known,
         // What is no object has no kind either.
-        None if !value.is_object() => ObjectKind::Pod,
+        None if !object.value.is_object() => ObjectKind::Pod,
         None => {
             return ObjectOutcome::UnknownKind {
                 version: version.to_owned(),
@@ -258,16 +248,14 @@ fn outcome(object: json::JsonObject, version: &str, kind: &str, rules: AmountRul
 }
 
 fn read(kind: ObjectKind, object: json::JsonObject, rules: AmountRules) -> Result<ObjectRecord, Box<UnreadableObject>> {
-    let (object, record) = match object {
-        Ok(object) if object.is_object() => {
-            let record = read_value(kind, &object, rules);
-            (object, record)
-        }
-        Ok(object) => {
+    let json::JsonObject { value: object, problem } = object;
+    let record = match problem {
+        Some(problem) => Err(problem),
+        None if object.is_object() => read_value(kind, &object, rules),
+        None => {
             let message = format!("is {}, not an object of Kubernetes", fields::kind(&object));
-            (object, Err(FieldError::new("", message)))
+            Err(FieldError::new("", message))
         }
-        Err((problem, object)) => (object, Err(problem)),
     };
     record.map_err(|error| {
         Box::new(UnreadableObject {
