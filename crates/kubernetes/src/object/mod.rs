@@ -24,7 +24,7 @@ pub use fields::FieldError;
 pub use identity::RecordIdentity;
 pub use json::ObjectLimits;
 pub use kind::{ObjectKind, object_kind};
-pub use owners::{OwnerChange, PodController, PodOwner, PodOwners};
+pub use owners::{PodController, PodOwner, PodOwners};
 pub use pod::AmountRules;
 pub use pod::UNREAD_AMOUNTS;
 

@@ -108,15 +108,6 @@ pub(super) fn controller(object: &Value) -> Result<Option<PodController>, FieldE
     Ok(None)
 }
 
-/// Effect of an owner on what is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OwnerChange {
-    /// The owner selects what it selected before.
-    Unchanged,
-    /// Pods of this namespace may have another selector now.
-    Changed(String),
-}
-
 /// Owners of pods by name. An owner may come after its pods, which are completed when all have come.
 #[derive(Debug, Default)]
 pub struct PodOwners {
@@ -129,8 +120,9 @@ pub struct PodOwners {
 }
 
 impl PodOwners {
-    /// Notes the selector of an owner, in the place of an earlier one of its name.
-    pub fn add(&mut self, owner: PodOwner) -> OwnerChange {
+    /// Notes the selector of an owner, in the place of an earlier one of its name. Returns the namespace whose pods may have
+    /// another selector now.
+    pub fn add(&mut self, owner: PodOwner) -> Option<String> {
         self.has_owners = true;
         let namespace = namespace_of(&owner.name).to_owned();
         let PodOwner { name, selector } = owner;
@@ -148,15 +140,12 @@ impl PodOwners {
                 former.as_ref() != Some(&selector)
             }
         };
-        if is_new {
-            OwnerChange::Changed(namespace)
-        } else {
-            OwnerChange::Unchanged
-        }
+        is_new.then_some(namespace)
     }
 
-    /// Forgets an owner of a kind that was deleted, by its name (`namespace/name`).
-    pub fn remove(&mut self, kind: ObjectKind, name: &str) -> OwnerChange {
+    /// Forgets an owner of a kind that was deleted, by its name (`namespace/name`). Returns the namespace whose pods may have
+    /// another selector now.
+    pub fn remove(&mut self, kind: ObjectKind, name: &str) -> Option<String> {
         let namespace = namespace_of(name);
         let was_known = if kind == ObjectKind::Service {
             let services = self.services.get_mut(namespace);
@@ -168,11 +157,7 @@ impl PodOwners {
             };
             self.workloads.remove(&key).is_some()
         };
-        if was_known {
-            OwnerChange::Changed(namespace.to_owned())
-        } else {
-            OwnerChange::Unchanged
-        }
+        was_known.then(|| namespace.to_owned())
     }
 
     /// Puts the selector of its owners into the record of a pod, and names it as not evaluated where the controller is

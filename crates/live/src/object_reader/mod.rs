@@ -8,7 +8,7 @@ use std::sync::Arc;
 use prost::Message as _;
 use pumice_kubernetes::claims::{AffectedRecords, ClaimedDevices, PodClaims};
 use pumice_kubernetes::object::{
-    self, AmountRules, ObjectKind, ObjectLimits, ObjectRecord, OwnerChange, PodController, PodOwners, RecordIdentity,
+    self, AmountRules, ObjectKind, ObjectLimits, ObjectRecord, PodController, PodOwners, RecordIdentity,
     UnreadableObject,
 };
 use pumice_protocol::v1 as pb;
@@ -162,9 +162,7 @@ impl ObjectReader {
         }
         match read {
             Ok(ObjectRecord::Owner(owner)) => {
-                if let OwnerChange::Changed(namespace) = self.owners.add(owner) {
-                    self.stale.namespaces.insert(namespace);
-                }
+                self.stale.namespaces.extend(self.owners.add(owner));
             }
             Ok(ObjectRecord::Device(object)) => {
                 let affected = self.devices.put(object);
@@ -273,9 +271,7 @@ impl ObjectReader {
             }
         }
         if kind.owns_pods() {
-            if let OwnerChange::Changed(namespace) = self.owners.remove(kind, name) {
-                self.stale.namespaces.insert(namespace);
-            }
+            self.stale.namespaces.extend(self.owners.remove(kind, name));
             return;
         }
         if kind.tells_devices() {
