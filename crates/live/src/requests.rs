@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::api_client::{Body, Client};
@@ -202,6 +203,24 @@ pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<Body
 pub(crate) async fn get_page(client: &Client, path: &str) -> Result<Vec<u8>, RequestError> {
     let body = get(client, path).await?;
     within(PAGE_TIME, whole(body, PAGE_BYTES)).await?
+}
+
+/// Value that a GET returns as JSON.
+pub(crate) async fn get_json<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, RequestError> {
+    let page = get_page(client, path).await?;
+    serde_json::from_slice(&page).map_err(|error| RequestError::Unreadable(error.to_string()))
+}
+
+/// Sends an object in this format.
+pub(crate) async fn send_object(
+    client: &Client,
+    method: Method,
+    path: &str,
+    format: &str,
+    object: &Value,
+) -> Result<(), RequestError> {
+    let sent = send(client, object_request(method, path, format, object)?).await;
+    sent.map(drop)
 }
 
 /// Small whole body of the response to a request.

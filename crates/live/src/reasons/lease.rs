@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::LookError;
 use crate::api_client::Client;
-use crate::requests::{JSON, RequestError, get_page, object_request, send};
+use crate::requests::{JSON, RequestError, get_json, send_object};
 use crate::times;
 
 /// Name of the Lease.
@@ -76,21 +76,19 @@ impl WriterLease {
     async fn take(&mut self, client: &Client, namespace: &str, now: Instant) -> Result<bool, RequestError> {
         let collection = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         let own = format!("{collection}/{NAME}");
-        let taken = match get_page(client, &own).await {
+        let taken = match get_json::<Value>(client, &own).await {
             Err(error) if error.is_absent() => {
                 let lease = self.lease(&json!({}), true);
-                put(client, Method::POST, &collection, &lease).await
+                send_object(client, Method::POST, &collection, JSON, &lease).await
             }
             Err(error) => return Err(error),
-            Ok(bytes) => {
-                let found: Value =
-                    serde_json::from_slice(&bytes).map_err(|error| RequestError::Unreadable(error.to_string()))?;
+            Ok(found) => {
                 let is_own = found.pointer("/spec/holderIdentity").and_then(Value::as_str) == Some(&self.holder);
                 if !is_own && !self.has_ended(&found, now) {
                     return Ok(false);
                 }
                 let lease = self.lease(&found, !is_own);
-                put(client, Method::PUT, &own, &lease).await
+                send_object(client, Method::PUT, &own, JSON, &lease).await
             }
         };
         match taken {
@@ -142,13 +140,6 @@ impl WriterLease {
             },
         })
     }
-}
-
-/// Sends an object.
-async fn put(client: &Client, method: Method, path: &str, object: &Value) -> Result<(), RequestError> {
-    send(client, object_request(method, path, JSON, object)?)
-        .await
-        .map(drop)
 }
 
 #[cfg(test)]

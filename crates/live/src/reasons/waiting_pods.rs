@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::api_client::Client;
 use crate::pages::encoded;
-use crate::requests::{RequestError, get_page};
+use crate::requests::{RequestError, get_json};
 use crate::times;
 
 /// Type of the condition.
@@ -170,9 +170,7 @@ async fn list_page<T>(
         "/api/v1/{folder}pods?fieldSelector={selector}&limit=500&continue={}",
         encoded(continuation)
     );
-    let page = get_page(client, &uri).await?;
-    let PodList { metadata, items } =
-        serde_json::from_slice(&page).map_err(|error| RequestError::Unreadable(error.to_string()))?;
+    let PodList { metadata, items } = get_json(client, &uri).await?;
     let pods = items.unwrap_or_default().into_iter().filter_map(read).collect();
     Ok((pods, metadata.continuation))
 }

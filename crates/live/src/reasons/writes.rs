@@ -5,11 +5,13 @@ use serde_json::{Value, json};
 
 use super::waiting_pods::{CONDITION, WaitingPod};
 use crate::api_client::Client;
-use crate::requests::{JSON, RequestError, get_page, object_request, send};
+use crate::requests::{JSON, RequestError, get_json, send_object};
 use crate::times;
 
 /// Longest message, in bytes: events of the API have 1 KiB.
 const MESSAGE_BYTES: usize = 1_000;
+/// Format of a patch that replaces the fields that it has.
+const MERGE_PATCH: &str = "application/merge-patch+json";
 /// Reason of conditions and events.
 const REASON: &str = "Unschedulable";
 
@@ -26,39 +28,36 @@ impl ReasonWrites {
 
     /// Writes the reason of a pod: its condition, and one event of the pod that is written again. A pod that has gone needs none.
     pub(super) async fn write(&self, pod: &WaitingPod, reason: &str) -> Result<(), RequestError> {
-        match self.write_condition(pod, reason).await {
+        let WaitingPod {
+            namespace, name, uid, ..
+        } = pod;
+        let condition = pod_condition("False", REASON, reason);
+        match self.write_condition(namespace, name, uid, &condition).await {
             // Another pod of this name, or none.
             Err(RequestError::Refused { code: 404 | 409, .. }) => return Ok(()),
             other => other?,
         }
-        let object =
-            json!({"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid});
+        let object = json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid});
         self.write_event(&object, reason).await
-    }
-
-    async fn write_condition(&self, pod: &WaitingPod, reason: &str) -> Result<(), RequestError> {
-        let now = now();
-        let condition = json!({
-            "type": CONDITION, "status": "False", "reason": REASON, "message": reason,
-            "lastProbeTime": now, "lastTransitionTime": now,
-        });
-        // With the uid, the pod of another incarnation is a conflict.
-        let patch = json!({"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}});
-        let status = format!("/api/v1/namespaces/{}/pods/{}/status", pod.namespace, pod.name);
-        self.request(Method::PATCH, &status, "application/strategic-merge-patch+json", &patch)
-            .await
     }
 
     /// Writes that a pod has a node.
     pub(super) async fn write_scheduled(&self, namespace: &str, name: &str, uid: &str) -> Result<(), RequestError> {
-        let now = now();
-        let condition = json!({
-            "type": CONDITION, "status": "True", "reason": "Scheduled", "message": "",
-            "lastProbeTime": now, "lastTransitionTime": now,
-        });
+        let condition = pod_condition("True", "Scheduled", "");
+        self.write_condition(namespace, name, uid, &condition).await
+    }
+
+    async fn write_condition(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        condition: &Value,
+    ) -> Result<(), RequestError> {
+        // With the uid, the pod of another incarnation is a conflict.
         let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
-        let status = format!("/api/v1/namespaces/{namespace}/pods/{name}/status");
-        self.request(Method::PATCH, &status, "application/strategic-merge-patch+json", &patch)
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/status");
+        self.patch(&path, "application/strategic-merge-patch+json", &patch)
             .await
     }
 
@@ -67,22 +66,12 @@ impl ReasonWrites {
     pub(super) async fn write_pod_group(&self, group: &str, reason: &str) -> Result<(), RequestError> {
         let (namespace, name) = group.split_once('/').unwrap_or(("default", group));
         let own = format!("/apis/scheduling.volcano.sh/v1beta1/namespaces/{namespace}/podgroups/{name}");
-        let found = match get_page(&self.client, &own).await {
+        let found: Value = match get_json(&self.client, &own).await {
             Err(error) if error.is_absent() => return Ok(()),
             found => found?,
         };
-        let found: Value =
-            serde_json::from_slice(&found).map_err(|error| RequestError::Unreadable(error.to_string()))?;
         let patch = pod_group_patch(&found, reason);
-        let patched = self
-            .request(
-                Method::PATCH,
-                &format!("{own}/status"),
-                "application/merge-patch+json",
-                &patch,
-            )
-            .await;
-        match patched {
+        match self.patch(&format!("{own}/status"), MERGE_PATCH, &patch).await {
             Err(RequestError::Refused { code: 404 | 409, .. }) => {}
             other => other?,
         }
@@ -112,22 +101,27 @@ impl ReasonWrites {
             "source": {"component": "pumice"}, "reportingComponent": "pumice", "reportingInstance": self.holder, "action": "Scheduling",
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
         });
-        match self.request(Method::POST, &collection, JSON, &event).await {
+        match send_object(&self.client, Method::POST, &collection, JSON, &event).await {
             Err(RequestError::Refused { code: 409, .. }) => {
                 let patch = json!({"message": reason, "lastTimestamp": now});
                 let former = format!("{collection}/{event_name}");
-                self.request(Method::PATCH, &former, "application/merge-patch+json", &patch)
-                    .await
+                self.patch(&former, MERGE_PATCH, &patch).await
             }
             other => other,
         }
     }
 
-    async fn request(&self, method: Method, path: &str, kind: &str, object: &Value) -> Result<(), RequestError> {
-        send(&self.client, object_request(method, path, kind, object)?)
-            .await
-            .map(drop)
+    async fn patch(&self, path: &str, format: &str, patch: &Value) -> Result<(), RequestError> {
+        send_object(&self.client, Method::PATCH, path, format, patch).await
     }
+}
+
+fn pod_condition(status: &str, reason: &str, message: &str) -> Value {
+    let now = now();
+    json!({
+        "type": CONDITION, "status": status, "reason": reason, "message": message,
+        "lastProbeTime": now, "lastTransitionTime": now,
+    })
 }
 
 /// Patch of the status of a pod group: all its conditions, with one condition replaced. Lists of custom resources can
