@@ -3,7 +3,7 @@
 use pumice::server::pb;
 
 use crate::support::EmbeddedServer;
-use crate::support::ToolTestFolder;
+use crate::support::TestDirectory;
 use crate::support::process::ends;
 use crate::support::records::{delta, full_sync};
 
@@ -38,7 +38,7 @@ fn pod(namespace: &str, team: Option<&str>) -> String {
 }
 
 struct Dumps {
-    folder: ToolTestFolder,
+    folder: TestDirectory,
 }
 
 impl Dumps {
@@ -53,7 +53,7 @@ impl Dumps {
 fn terms_read_the_labels_of_namespaces_that_a_dump_has() {
     let server = EmbeddedServer::start();
     let dumps = Dumps {
-        folder: ToolTestFolder::new("namespaces"),
+        folder: TestDirectory::named("namespaces"),
     };
     let (cluster, namespaces) = (
         dumps.write("cluster.json", CLUSTER),

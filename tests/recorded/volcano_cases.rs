@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::ToolTestFolder;
+use crate::support::TestDirectory;
 use crate::vectors::files;
 
 /// Release, its cases that are compared, and those that are left out.
@@ -124,7 +124,7 @@ fn differs(case: &Value, release: &str, folder: &Path) -> Option<String> {
 fn differences(cases: &[Value], release: &str) -> Vec<String> {
     let next = AtomicUsize::new(0);
     let work = |worker: usize| {
-        let folder = ToolTestFolder::new(&format!("volcano-cases-{release}-{worker}"));
+        let folder = TestDirectory::named(&format!("volcano-cases-{release}-{worker}"));
         let mut found = Vec::new();
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             found.extend(differs(case, release, folder.path()));

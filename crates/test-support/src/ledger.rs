@@ -1,8 +1,5 @@
 //! Jobs, queues and requests of tests about the admission ledger.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use pumice::server::pb;
 
 use crate::records::{amounts, job, queue};
@@ -50,24 +47,5 @@ pub fn confirm(items: Vec<pb::AdmitSubject>) -> pb::AdmitRequest {
         mode: pb::AdmitMode::Confirm.into(),
         items,
         ..Default::default()
-    }
-}
-
-/// Directory that is removed with the test.
-pub struct LedgerTestDirectory(pub PathBuf);
-
-impl LedgerTestDirectory {
-    pub fn new(what: &str) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("pumice-{what}-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        Self(directory)
-    }
-}
-
-impl Drop for LedgerTestDirectory {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
     }
 }

@@ -40,11 +40,24 @@ pub struct TestDirectory(pub PathBuf);
 
 impl TestDirectory {
     pub fn new() -> Self {
+        Self::named("test")
+    }
+
+    /// Directory with this in its name.
+    pub fn named(what: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("pumice-test-{}-{number}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("pumice-{what}-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn text(&self) -> &str {
+        self.0.to_str().unwrap()
     }
 
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
@@ -122,32 +135,6 @@ pub fn score_request(tasks: usize) -> pb::ScoreRequest {
 pub fn reported_limits(info: &pb::GetServerInfoResponse) -> BTreeMap<String, u64> {
     let limits = info.limits.iter();
     limits.map(|limit| (limit.name.clone(), limit.value)).collect()
-}
-
-/// Folder of one test, removed when it is dropped.
-pub struct ToolTestFolder(PathBuf);
-
-impl ToolTestFolder {
-    pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("pumice-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    pub fn text(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for ToolTestFolder {
-    fn drop(&mut self) {
-        // Files left in a temporary folder do no harm.
-        let _: Result<(), _> = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Time in which a page must come, however slow the machine.

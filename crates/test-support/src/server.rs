@@ -1,7 +1,6 @@
 //! Complete server in this process, on free ports of the loopback address.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pumice::app;
@@ -11,6 +10,7 @@ use pumice_state::store::Store;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
+use super::fetch;
 use super::wire::BlockingClients;
 
 /// Server in this process. It drains when it is dropped.
@@ -95,15 +95,7 @@ impl Drop for EmbeddedServer {
 
 /// Status and body of a page.
 pub fn page(address: SocketAddr, path: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).unwrap();
-    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+    let (head, body) = fetch(address, path);
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, body.to_owned())
+    (status, body)
 }

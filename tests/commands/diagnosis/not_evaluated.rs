@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::explain::{gang, server};
 use super::{ends, json};
 use crate::support::EmbeddedServer;
-use crate::support::ToolTestFolder;
+use crate::support::TestDirectory;
 use crate::support::process::{out, pumice};
 use crate::support::records::{node, queue, task, task_on_node};
 
@@ -339,7 +339,7 @@ fn commands<'a>(pod: &'a str, job: &'a str) -> [Vec<&'a str>; 5] {
     ]
 }
 
-fn pod_and_job(folder: &ToolTestFolder) -> [String; 2] {
+fn pod_and_job(folder: &TestDirectory) -> [String; 2] {
     [("pod.yaml", POD.to_owned()), ("job.yaml", format!("{POD}{GROUP}"))].map(|(name, text)| {
         let file = folder.path().join(name);
         std::fs::write(&file, text).unwrap();
@@ -362,7 +362,7 @@ fn paragraph(said: &str) -> &str {
 #[test]
 fn each_command_prints_the_paragraph() {
     let server = mixed();
-    let folder = ToolTestFolder::new("not-evaluated");
+    let folder = TestDirectory::named("not-evaluated");
     let [pod, job] = pod_and_job(&folder);
     for arguments in commands(&pod, &job) {
         let said = ends(Some(&server), &arguments, 0);
@@ -392,7 +392,7 @@ fn entries<'v>(value: &'v Value, found: &mut Vec<&'v Value>) {
 #[test]
 fn each_command_prints_the_constraints_as_json() {
     let server = mixed();
-    let folder = ToolTestFolder::new("not-evaluated-json");
+    let folder = TestDirectory::named("not-evaluated-json");
     let [pod, job] = pod_and_job(&folder);
     for arguments in commands(&pod, &job) {
         let report = json(&server, &arguments);
@@ -436,7 +436,7 @@ fn explain_qualifies_its_sentence() {
 
 #[test]
 fn simulate_names_unserved_plugins_and_fields() {
-    let folder = ToolTestFolder::new("not-evaluated-simulate");
+    let folder = TestDirectory::named("not-evaluated-simulate");
     let write = |name: &str, text: &str| {
         let file = folder.path().join(name);
         std::fs::write(&file, text).unwrap();
@@ -465,7 +465,7 @@ fn simulate_names_unserved_plugins_and_fields() {
 
 #[test]
 fn policy_check_says_what_an_unserved_plugin_would_do() {
-    let folder = ToolTestFolder::new("not-evaluated-check");
+    let folder = TestDirectory::named("not-evaluated-check");
     let file = folder.path().join("policy.yaml");
     std::fs::write(&file, MIXED).unwrap();
     let said = ends(None, &["policy", "check", file.to_str().unwrap()], 0);
@@ -490,7 +490,7 @@ const CLAIMS: &str = r#"{"kind": "List", "apiVersion": "v1", "items": [
 
 #[test]
 fn no_command_calls_a_pod_with_claims_placeable_without_that_word() {
-    let folder = ToolTestFolder::new("claims");
+    let folder = TestDirectory::named("claims");
     let write = |name: &str, text: &str| {
         let file = folder.path().join(name);
         std::fs::write(&file, text).unwrap();

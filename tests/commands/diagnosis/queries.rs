@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::explain::{CARDS, PLAIN, card_job, card_node, card_queue, code, gang, sentence, server};
 use super::{ends, json};
 use crate::support::EmbeddedServer;
-use crate::support::ToolTestFolder;
+use crate::support::TestDirectory;
 use crate::support::process::{err, out, pumice};
 use crate::support::records::{amounts, node, queue, task, task_on_node};
 
@@ -26,7 +26,7 @@ fn waiting_job(name: &str, queue: &str, phase: pb::JobPhase) -> (pb::Job, pb::Ta
     )
 }
 
-fn written(folder: &ToolTestFolder, name: &str, text: &str) -> String {
+fn written(folder: &TestDirectory, name: &str, text: &str) -> String {
     let file = folder.path().join(name);
     std::fs::write(&file, text).unwrap();
     file.to_str().unwrap().to_owned()
@@ -90,7 +90,7 @@ fn a_closed_queue_takes_nothing_new_whoever_asks() {
 
 #[test]
 fn a_simulation_places_nothing_in_a_closed_queue() {
-    let folder = ToolTestFolder::new("closed-queue");
+    let folder = TestDirectory::named("closed-queue");
     let queue = |state: &str| {
         format!(
             "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {{name: q}}\nstatus: {{state: {state}}}\n---\n{}---\n\
@@ -216,7 +216,7 @@ fn gpu_means_the_same_resource_everywhere_and_slips_are_pointed_out() {
 
 #[test]
 fn with_lays_records_of_a_file_over_the_state_for_one_query() {
-    let folder = ToolTestFolder::new("what-if");
+    let folder = TestDirectory::named("what-if");
     let more = written(&folder, "more.yaml", &node_file("big", 64));
     let less = written(
         &folder,
@@ -357,7 +357,7 @@ fn tables_and_sentences_fit_the_terminal() {
 
 #[test]
 fn equal_tasks_and_equal_scores_are_grouped() {
-    let folder = ToolTestFolder::new("grouped");
+    let folder = TestDirectory::named("grouped");
     let pod = |at: u32| {
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: p-{at}}}\nspec:\n  containers:\n  - name: c\n    resources: {{requests: {{cpu: 1}}}}\n---\n"

@@ -144,7 +144,7 @@ const BIG_NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/queues/big
 #[test]
 fn a_diff_of_policies_names_jobs_whose_quotas_or_turns_change() {
     // By weight serving deserves 16 of the 32 cores: four tasks of four cores. Under capacity it may hold all 32.
-    let folder = crate::support::ToolTestFolder::new("policy-diff-jobs");
+    let folder = crate::support::TestDirectory::named("policy-diff-jobs");
     let write = |name: &str, text: &str| {
         let file = folder.path().join(name);
         std::fs::write(&file, text).unwrap();

@@ -5,7 +5,7 @@ use pumice::server::pb;
 use super::ends;
 use super::explain::{CARDS, PLAIN, card_job, card_node, card_queue, code, server};
 use super::json;
-use crate::support::ToolTestFolder;
+use crate::support::TestDirectory;
 use crate::support::ledger::{ask, confirm};
 use crate::support::records::queue;
 
@@ -36,7 +36,7 @@ fn a_reservation_counts_in_the_copy() {
             ..pb::Cluster::default()
         },
     );
-    let folder = ToolTestFolder::new("what-if-reserved");
+    let folder = TestDirectory::named("what-if-reserved");
     let file = folder.path().join("node.yaml");
     std::fs::write(&file, NODE).unwrap();
     let explain = ["explain", "job", "a/asker", "--with", file.to_str().unwrap()];
@@ -60,7 +60,7 @@ fn mistakes_in_files_of_a_query_are_named() {
             ..pb::Cluster::default()
         },
     );
-    let folder = ToolTestFolder::new("what-if-mistakes");
+    let folder = TestDirectory::named("what-if-mistakes");
     let file = folder.path().join("pod.yaml");
     std::fs::write(&file, POD).unwrap();
     let file = file.to_str().unwrap();

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use super::{ToolTestFolder, err, out, pumice};
+use super::{TestDirectory, err, out, pumice};
 use crate::support::EmbeddedServer;
 
 const DUMP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
@@ -42,7 +42,7 @@ fn exit_codes_are_what_the_help_says() {
 #[test]
 #[expect(clippy::too_many_lines, reason = "one case after another, each short")]
 fn a_flag_goes_before_the_environment_before_the_profile_before_the_default() {
-    let folder = ToolTestFolder::new("profiles");
+    let folder = TestDirectory::named("profiles");
     let server = EmbeddedServer::start();
     let file = folder.path().join("pumice").join("config.yaml");
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -109,7 +109,7 @@ fn a_flag_goes_before_the_environment_before_the_profile_before_the_default() {
 
 #[test]
 fn profile_errors_are_usage_errors_with_a_position() {
-    let folder = ToolTestFolder::new("profile-faults");
+    let folder = TestDirectory::named("profile-faults");
     let file = folder.path().join("clients.yaml");
     std::fs::write(&file, "profiles:\n  lab: {sever: x}\n").unwrap();
     let file = file.to_str().unwrap();
@@ -154,7 +154,7 @@ fn colour_is_for_terminals() {
 
 #[test]
 fn bash_completes_commands_and_flags() {
-    let folder = ToolTestFolder::new("completions");
+    let folder = TestDirectory::named("completions");
     let script = folder.path().join("pumice.bash");
     std::fs::write(&script, pumice(&["completions", "bash"]).output().unwrap().stdout).unwrap();
     let complete = |words: &str, at: u32| {

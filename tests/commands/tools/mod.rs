@@ -8,7 +8,7 @@ mod simulate_victims;
 
 use std::process::{Command, Output};
 
-use crate::support::ToolTestFolder;
+use crate::support::TestDirectory;
 
 /// Command `pumice` with an empty environment, and without a file of profiles.
 fn pumice(arguments: &[&str]) -> Command {

@@ -5,14 +5,14 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use super::{ToolTestFolder, err, out, pumice};
+use super::{TestDirectory, err, out, pumice};
 
 /// Node with eight GPUs, and a smaller one without.
 const NODES: &str = "sn,cpu_milli,memory_mib,gpu,model\ngpu-1,72000,262144,8,A10\ncpu-1,32000,131072,0,\n";
 const HEAD: &str =
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time";
 
-fn write(folder: &ToolTestFolder, name: &str, text: &str) -> String {
+fn write(folder: &TestDirectory, name: &str, text: &str) -> String {
     let path = folder.path().join(name);
     std::fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
@@ -34,7 +34,7 @@ fn json(arguments: &[&str]) -> Value {
 
 #[test]
 fn policies_differ_in_where_cpu_tasks_go_and_what_that_strands() {
-    let folder = ToolTestFolder::new("simulate");
+    let folder = TestDirectory::named("simulate");
     let nodes = write(&folder, "nodes.csv", NODES);
     let arrivals = tasks(&[
         "cpu-a,16000,8192,0,0,,LS,Running,0,100,0",
@@ -88,7 +88,7 @@ fn policies_differ_in_where_cpu_tasks_go_and_what_that_strands() {
 
 #[test]
 fn tasks_leave_when_their_time_is_over_and_what_waits_is_tried_again() {
-    let folder = ToolTestFolder::new("simulate-ends");
+    let folder = TestDirectory::named("simulate-ends");
     let nodes = write(&folder, "nodes.csv", NODES);
     let arrivals = tasks(&[
         "first,1000,1024,8,1000,,LS,Running,0,100,0",
@@ -167,7 +167,7 @@ fn counts(outcome: &Value) -> [u64; 4] {
 
 #[test]
 fn tasks_beyond_a_gangs_minimum_wait_without_free_capacity() {
-    let folder = ToolTestFolder::new("simulate-rest");
+    let folder = TestDirectory::named("simulate-rest");
     let wait = |name: &str| pod(name, "g", "", "Pending");
     let run = |name: &str| pod(name, "g", "nodeName: n0,", "Running");
     let whole = ["a", "b", "c", "d"].map(wait).concat();
@@ -195,7 +195,7 @@ fn tasks_beyond_a_gangs_minimum_wait_without_free_capacity() {
 
 #[test]
 fn an_unusable_record_is_rejected_alone() {
-    let folder = ToolTestFolder::new("simulate-odd");
+    let folder = TestDirectory::named("simulate-odd");
     let pods = [
         pod("orphan", "nobody", "", "Pending"),
         pod("gated", "", "schedulingGates: [{name: g}],", "Pending"),
@@ -220,7 +220,7 @@ fn an_unusable_record_is_rejected_alone() {
 
 #[test]
 fn a_mean_is_one_over_arrivals_and_of_one_arrival_what_it_left() {
-    let folder = ToolTestFolder::new("simulate-mean");
+    let folder = TestDirectory::named("simulate-mean");
     let nodes = write(&folder, "nodes.csv", NODES);
     let line = |name: &str| format!("{name},1000,1024,4,1000,,LS,Running,0,100,0");
     for (lines, mean) in [(vec![line("a")], 50.0), (vec![line("a"), line("b")], 75.0)] {
@@ -237,7 +237,7 @@ fn a_mean_is_one_over_arrivals_and_of_one_arrival_what_it_left() {
 
 #[test]
 fn policies_are_distinguished_by_their_files() {
-    let folder = ToolTestFolder::new("simulate-files");
+    let folder = TestDirectory::named("simulate-files");
     let nodes = write(&folder, "nodes.csv", NODES);
     let workload = write(
         &folder,
@@ -280,7 +280,7 @@ fn policies_are_distinguished_by_their_files() {
 
 #[test]
 fn policies_are_judged_before_anything_is_placed() {
-    let folder = ToolTestFolder::new("simulate-profiles");
+    let folder = TestDirectory::named("simulate-profiles");
     let nodes = write(&folder, "nodes.csv", NODES);
     let workload = tasks(&["a,1000,1024,4,1000,,LS,Running,0,100,0"]);
     let workload = write(&folder, "tasks.csv", &workload);
@@ -323,7 +323,7 @@ fn policies_are_judged_before_anything_is_placed() {
 
 #[test]
 fn missing_inputs_are_reported() {
-    let folder = ToolTestFolder::new("simulate-wrong");
+    let folder = TestDirectory::named("simulate-wrong");
     let nodes = write(&folder, "nodes.csv", NODES);
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n";
     let pod = write(&folder, "pod.yaml", pod);
@@ -343,7 +343,7 @@ fn missing_inputs_are_reported() {
 
 #[test]
 fn amounts_of_pods_follow_the_release_of_each_policy() {
-    let folder = ToolTestFolder::new("simulate-releases");
+    let folder = TestDirectory::named("simulate-releases");
     // Overhead is part of the larger init container's 2 cores before 1.15, and comes on top of them since.
     let cluster = "apiVersion: v1\nkind: Node\nmetadata: {name: node}\nstatus: {allocatable: {cpu: 2, memory: 1Gi, pods: 9}}\n---\n\
         apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: x}\nspec:\n  schedulerName: volcano\n  overhead: {cpu: 1}\n  \

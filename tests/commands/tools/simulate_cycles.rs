@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{ToolTestFolder, err, out, pumice};
+use super::{TestDirectory, err, out, pumice};
 
 /// Configuration of Volcano's chart.
 const CHART: &str = include_str!("../../../examples/queues/policy.yaml");
@@ -45,12 +45,12 @@ pub(super) fn job(name: &str, queue: &str, tasks: u32, minute: u32) -> String {
 }
 
 pub(super) struct CycleSimulation {
-    pub(super) folder: ToolTestFolder,
+    pub(super) folder: TestDirectory,
 }
 
 impl CycleSimulation {
     pub(super) fn new(name: &str, jobs: &[String]) -> Self {
-        let folder = ToolTestFolder::new(name);
+        let folder = TestDirectory::named(name);
         let list = format!("apiVersion: v1\nkind: List\nitems:{CLUSTER}{}", jobs.concat());
         std::fs::write(folder.path().join("cluster.yaml"), list).unwrap();
         std::fs::write(folder.path().join("stock.yaml"), stock()).unwrap();
@@ -149,7 +149,7 @@ fn the_end_of_a_simulation_shows_what_was_promised() {
 
 #[test]
 fn a_gang_waits_until_all_of_it_fits_and_tasks_end_after_their_time() {
-    let folder = ToolTestFolder::new("cycles-ends");
+    let folder = TestDirectory::named("cycles-ends");
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("nodes.csv", "sn,cpu_milli,memory_mib,gpu,model\ncpu-1,8000,131072,0,\n");
     write(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::{err, out, pumice};
-use crate::support::ToolTestFolder;
+use crate::support::TestDirectory;
 
 /// File of a case.
 fn case(file: &str) -> PathBuf {
@@ -24,7 +24,7 @@ struct CaseRun {
 
 impl CaseRun {
     fn new(name: &str, compatibility: &str, arguments: &[&str]) -> Self {
-        let folder = ToolTestFolder::new(&format!("evictions-{name}-{compatibility}"));
+        let folder = TestDirectory::named(&format!("evictions-{name}-{compatibility}"));
         let own = std::fs::read_to_string(case(&format!("{name}-policy.yaml"))).unwrap();
         let own = own.split("pumice:").next().unwrap();
         let policy = folder.path().join("policy.yaml");

@@ -6,7 +6,7 @@ use pumice::server::pb;
 use tonic::Code;
 
 use super::{FleetOf, place_and_commit, placed_nodes};
-use crate::support::ledger::LedgerTestDirectory;
+use crate::support::TestDirectory;
 use crate::support::process::ServeProcess;
 use crate::support::records::{delta, full_sync, job, session_ref, task, task_on_node};
 use crate::support::wire::BlockingClients;
@@ -205,7 +205,7 @@ fn requests_that_contradict_themselves_are_refused_with_the_field() {
 
 #[test]
 fn a_placement_outlives_the_server_and_is_known_by_its_key() {
-    let folder = LedgerTestDirectory::new("fleet");
+    let folder = TestDirectory::named("fleet");
     let data = folder.0.join("data");
     let data = data.to_str().unwrap();
     let process = ServeProcess::start(&["--data-dir", data]);

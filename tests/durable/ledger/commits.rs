@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use super::LedgerTestDirectory;
+use super::TestDirectory;
 use crate::support::process::ServeProcess;
 use crate::support::records::{full_sync, job, node, queue, session_ref, task};
 use crate::support::wire::BlockingClients;
@@ -103,7 +103,7 @@ fn assumed(wire: &BlockingClients) -> BTreeMap<String, String> {
     placed.collect()
 }
 
-fn start(directory: &LedgerTestDirectory, more: &[&str]) -> ServeProcess {
+fn start(directory: &TestDirectory, more: &[&str]) -> ServeProcess {
     let data = directory.0.join("data").display().to_string();
     let mut arguments = vec!["--data-dir", &data];
     arguments.extend(more);
@@ -124,7 +124,7 @@ fn connect(runtime: &Arc<Runtime>, process: &ServeProcess) -> BlockingClients {
 
 #[test]
 fn a_commit_outlives_kill_9_and_ends_with_its_lease() {
-    let (directory, runtime) = (LedgerTestDirectory::new("commit"), runtime());
+    let (directory, runtime) = (TestDirectory::named("commit"), runtime());
     let process = start(&directory, &[]);
     let wire = connect(&runtime, &process);
     // The first node has one core left.
@@ -284,7 +284,7 @@ fn compare(test: &CommitTest, wire: &BlockingClients) {
 
 #[test]
 fn commits_hold_through_a_storm() {
-    let (directory, runtime) = (LedgerTestDirectory::new("commits"), runtime());
+    let (directory, runtime) = (TestDirectory::named("commits"), runtime());
     let mut process = start(&directory, &[]);
     drop(connect(&runtime, &process));
     let test = Arc::new(CommitTest {

@@ -4,12 +4,12 @@ use pumice::config::ServerConfig;
 use pumice::server::pb;
 use pumice_state::store::FailingStore;
 
-use super::{LedgerTestDirectory, ask, confirm, limited, put_policy, wants};
+use super::{TestDirectory, ask, confirm, limited, put_policy, wants};
 use crate::support::EmbeddedServer;
 use crate::support::process::serve;
 use crate::support::records::full_sync;
 
-fn config(directory: &LedgerTestDirectory) -> ServerConfig {
+fn config(directory: &TestDirectory) -> ServerConfig {
     ServerConfig {
         data_dir: Some(directory.0.join("data")),
         ..ServerConfig::on_free_ports()
@@ -36,7 +36,7 @@ fn active(server: &EmbeddedServer) -> pb::Policy {
 
 #[test]
 fn reservations_outlive_the_process() {
-    let directory = LedgerTestDirectory::new("promises");
+    let directory = TestDirectory::named("promises");
     let server = EmbeddedServer::with(config(&directory));
     put_policy(&server.wire);
     server.wire.apply_batch(full_sync("kube", 1, cluster())).unwrap();
@@ -69,7 +69,7 @@ fn reservations_outlive_the_process() {
 
 #[test]
 fn versions_of_policies_outlive_the_process() {
-    let directory = LedgerTestDirectory::new("policies");
+    let directory = TestDirectory::named("policies");
     let server = EmbeddedServer::with(config(&directory));
     put_policy(&server.wire);
     let other = pb::ReloadPolicyRequest {
@@ -113,7 +113,7 @@ fn versions_of_policies_outlive_the_process() {
 
 #[test]
 fn a_policy_file_wins_only_if_it_changed() {
-    let directory = LedgerTestDirectory::new("file");
+    let directory = TestDirectory::named("file");
     let file = directory.0.join("policy.yaml");
     let write = |plugin: &str| {
         let document = format!("actions: allocate\ntiers:\n- plugins:\n  - name: {plugin}\n");
@@ -148,7 +148,7 @@ fn a_policy_file_wins_only_if_it_changed() {
 
 #[test]
 fn a_directory_belongs_to_one_server() {
-    let directory = LedgerTestDirectory::new("lock");
+    let directory = TestDirectory::named("lock");
     let _first = EmbeddedServer::with(config(&directory));
     let mut command = serve();
     let output = command

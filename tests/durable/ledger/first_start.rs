@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::LedgerTestDirectory;
+use super::TestDirectory;
 use crate::support::process::{ServeProcess, serve};
 
 /// Starts a server on this directory, and waits until it serves.
@@ -18,7 +18,7 @@ fn start(directory: &Path) -> ServeProcess {
     reason = "kills are spread over the time that a start takes"
 )]
 fn first_start_time() -> Duration {
-    let directory = LedgerTestDirectory::new("first-start");
+    let directory = TestDirectory::named("first-start");
     let began = Instant::now();
     start(&directory.0.join("data")).kill();
     began.elapsed()
@@ -49,7 +49,7 @@ fn a_server_that_was_killed_while_it_made_its_store_starts_again() {
     let whole = first_start_time();
     let mut while_making = 0;
     for kill in 0..kills {
-        let directory = LedgerTestDirectory::new("first-start");
+        let directory = TestDirectory::named("first-start");
         let data = directory.0.join("data");
         while_making += u32::from(kill_after(whole * kill / kills, &data));
         start(&data).kill();
@@ -61,7 +61,7 @@ fn a_server_that_was_killed_while_it_made_its_store_starts_again() {
 #[test]
 fn a_server_that_ran_out_of_disk_while_it_made_its_store_starts_again() {
     for kibibytes in [0, 4, 8, 64, 512, 1_024] {
-        let directory = LedgerTestDirectory::new("first-start");
+        let directory = TestDirectory::named("first-start");
         let data = directory.0.join("data");
         let program = serve();
         let limited = format!("trap '' XFSZ; ulimit -f {kibibytes}; exec \"$@\"");
@@ -92,7 +92,7 @@ fn report(process: &ServeProcess) -> Vec<String> {
 
 #[test]
 fn the_log_says_what_the_start_found() {
-    let directory = LedgerTestDirectory::new("start-log");
+    let directory = TestDirectory::named("start-log");
     let data = directory.0.join("data");
     let empty = ["reservations 0", "commits 0"];
     let expect = |process: &ServeProcess, made: bool, repaired: bool, policies: u32| {
@@ -114,7 +114,7 @@ fn the_log_says_what_the_start_found() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_server_that_says_that_it_serves_takes_signals() {
-    let directory = LedgerTestDirectory::new("signals");
+    let directory = TestDirectory::named("signals");
     let process = start(&directory.0.join("data"));
     // SIGHUP, SIGINT and SIGTERM have handlers.
     let caught = process.caught_signals();
@@ -128,7 +128,7 @@ fn a_server_that_says_that_it_serves_takes_signals() {
 
 #[test]
 fn a_store_that_was_emptied_keeps_the_server_from_starting() {
-    let directory = LedgerTestDirectory::new("emptied");
+    let directory = TestDirectory::named("emptied");
     let data = directory.0.join("data");
     start(&data).kill();
     std::fs::write(data.join("pumice.redb"), "").unwrap();

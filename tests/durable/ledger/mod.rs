@@ -8,4 +8,5 @@ mod queue_quotas;
 mod storm;
 mod wire;
 
-use crate::support::ledger::{LedgerTestDirectory, ask, confirm, limited, put_policy, wants};
+use crate::support::TestDirectory;
+use crate::support::ledger::{ask, confirm, limited, put_policy, wants};

@@ -3,7 +3,7 @@
 use pumice::config::ServerConfig;
 use pumice::server::pb;
 
-use super::LedgerTestDirectory;
+use super::TestDirectory;
 use super::{ask, confirm, limited, wants};
 use crate::support::EmbeddedServer;
 use crate::support::records::{amounts, full_sync, job, node, queue, task, task_on_node};
@@ -122,7 +122,7 @@ fn schedulers_that_confirm_at_once_share_what_a_queue_may_hold() {
 #[test]
 fn promises_of_quotas_outlive_the_process_and_turn_into_what_is_held() {
     for (quota, parent) in QUOTAS {
-        let directory = LedgerTestDirectory::new("quotas");
+        let directory = TestDirectory::named("quotas");
         let config = || ServerConfig {
             data_dir: Some(directory.0.join("data")),
             ..ServerConfig::on_free_ports()

@@ -8,7 +8,7 @@ use tonic::Code;
 
 use super::held_disk::HeldDisk;
 use super::transport::{APPLY, HostileConnection, SCORE, framed, other_caller, runtime};
-use crate::support::ToolTestFolder;
+use crate::support::TestDirectory;
 use crate::support::process::serve;
 use crate::support::{program::LoggedProcess, until};
 
@@ -53,7 +53,7 @@ fn a_silent_disk_does_not_prevent_the_server_from_stopping() {
 
 #[test]
 fn signals_that_come_while_the_server_starts_are_obeyed() {
-    let folder = ToolTestFolder::new("early-signals");
+    let folder = TestDirectory::named("early-signals");
     let pipe = folder.path().join("policy.yaml");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let mut process = serve()

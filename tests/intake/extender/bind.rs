@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use crate::support::ToolTestFolder;
+use crate::support::TestDirectory;
 use pumice::config::ServerConfig;
 use pumice_engine::short_lock::ShortLock;
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ fn respond(stream: TcpStream, status: &AtomicU16, binds: &ShortLock<Vec<(String,
 }
 
 /// Server that binds by an API, and two nodes, of which the queue of pod "a" and "b" may use one core.
-fn server(api: &BindApi, folder: &ToolTestFolder) -> EmbeddedServer {
+fn server(api: &BindApi, folder: &TestDirectory) -> EmbeddedServer {
     let kubeconfig = folder.path().join("kubeconfig");
     let cluster = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -138,7 +138,7 @@ fn is_offered(scheduler: &mut Scheduler, name: &str) -> bool {
 
 #[test]
 fn the_server_binds_and_the_hold_moves_to_the_node() {
-    let (api, folder) = (BindApi::start(), ToolTestFolder::new("bind-moves"));
+    let (api, folder) = (BindApi::start(), TestDirectory::named("bind-moves"));
     let server = server(&api, &folder);
     let mut scheduler = Scheduler::connect(server.http);
     assert!(is_offered(&mut scheduler, "a"));
@@ -171,7 +171,7 @@ fn the_server_binds_and_the_hold_moves_to_the_node() {
 
 #[test]
 fn a_refused_bind_ends_the_hold_and_an_unknown_outcome_keeps_it() {
-    let (api, folder) = (BindApi::start(), ToolTestFolder::new("bind-refused"));
+    let (api, folder) = (BindApi::start(), TestDirectory::named("bind-refused"));
     let server = server(&api, &folder);
     let mut scheduler = Scheduler::connect(server.http);
     assert!(is_offered(&mut scheduler, "a"));
@@ -190,7 +190,7 @@ fn a_refused_bind_ends_the_hold_and_an_unknown_outcome_keeps_it() {
 
 #[test]
 fn names_that_are_no_names_reach_no_api() {
-    let (api, folder) = (BindApi::start(), ToolTestFolder::new("bind-names"));
+    let (api, folder) = (BindApi::start(), TestDirectory::named("bind-names"));
     let server = server(&api, &folder);
     let mut scheduler = Scheduler::connect(server.http);
     for (name, node) in [("../b", "n1"), ("a", "N 1"), ("", "n1"), ("a?x=", "n1"), ("..", "n1")] {

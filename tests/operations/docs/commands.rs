@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{page, pages, root};
-use crate::support::ToolTestFolder;
+use crate::support::TestDirectory;
 use crate::support::process::ServeProcess;
 
 /// Block that is run or compared.
@@ -87,7 +87,7 @@ fn run(name: &str) -> String {
     }
     let server = ServeProcess::start(&[]);
     let (grpc, http) = (server.grpc.to_string(), server.http.to_string());
-    let folder = ToolTestFolder::new(&format!("docs-{}", name.replace('/', "-")));
+    let folder = TestDirectory::named(&format!("docs-{}", name.replace('/', "-")));
     for part in ["docs", "examples", "policies", "proto", "tests"] {
         std::os::unix::fs::symlink(root().join(part), folder.path().join(part)).unwrap();
     }

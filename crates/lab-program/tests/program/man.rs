@@ -1,11 +1,11 @@
 //! Man pages of both programs.
 
 use super::{err, lab, out};
-use crate::support::ToolTestFolder;
+use crate::support::TestDirectory;
 
 #[test]
 fn the_manual_has_a_page_for_each_command() {
-    let folder = ToolTestFolder::new("man");
+    let folder = TestDirectory::named("man");
     let output = lab(&["man", "--dir", folder.text()]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     for page in [

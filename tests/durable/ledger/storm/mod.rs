@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use super::LedgerTestDirectory;
+use super::TestDirectory;
 use super::{ask, confirm, limited, put_policy};
 use crate::support::authority::TestAuthority;
 use crate::support::process::ServeProcess;
@@ -410,7 +410,7 @@ fn clients(test: &Arc<PermitTest>, runtime: &Runtime) -> Vec<JoinHandle<()>> {
 
 /// Kills the server `kills` times under load. Returns the first violation, if there was one.
 fn storm(kills: u64, transport: StormTransport, environment: &[(&str, &str)]) -> Option<String> {
-    let directory = LedgerTestDirectory::new("storm");
+    let directory = TestDirectory::named("storm");
     let data = directory.0.join("data").display().to_string();
     // Lease longer than any job here lives; it also ends jobs whose end a crash lost.
     let mut flags = vec!["--data-dir", &data, "--reservation-lease-ms", "20000"];
