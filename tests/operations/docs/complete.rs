@@ -151,6 +151,7 @@ fn every_reason_of_a_rejection_is_declared() {
         "overcommit/mod.rs",
         "predicates/rejection_kind.rs",
         "proportion/plugin.rs",
+        "queue_accounts/admission.rs",
         "resource_strategy_fit/proportional.rs",
     ] {
         let text = shipped(&root().join("crates/engine/src/plugins").join(file));
