@@ -139,7 +139,7 @@ pub fn order(
 /// Plugins that order tasks: the named plugins, or the plugins of the tiers.
 fn task_orders(policy: &Policy, named: &[&RegisteredPlugin]) -> Vec<PolicyHook> {
     if named.is_empty() {
-        return policy.hooks().task_orders.to_vec();
+        return policy.hooks().task_orders.clone();
     }
     let hooks = named.iter().filter_map(|own| own.hook(own.task_order.as_ref()));
     hooks.collect()

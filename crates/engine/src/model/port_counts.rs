@@ -14,7 +14,9 @@ held_bytes! { PortCounts { 0 } }
 impl PortCounts {
     /// Adds the ports of a task that is on a node, or takes them off again.
     pub fn count_task(&mut self, task: &TaskRecord, adds: bool) {
-        ports(task).iter().for_each(|port| self.0.count(port, adds));
+        for port in ports(task) {
+            self.0.count(port, adds);
+        }
     }
 
     /// Number of tasks that take a port.

@@ -55,9 +55,9 @@ impl ReasonWrites {
         condition: &Value,
     ) -> Result<(), RequestError> {
         // With the uid, the pod of another incarnation is a conflict.
-        let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
+        let changes = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/status");
-        self.patch(&path, "application/strategic-merge-patch+json", &patch)
+        self.patch(&path, "application/strategic-merge-patch+json", &changes)
             .await
     }
 
@@ -111,8 +111,8 @@ impl ReasonWrites {
         }
     }
 
-    async fn patch(&self, path: &str, format: &str, patch: &Value) -> Result<(), RequestError> {
-        send_object(&self.client, Method::PATCH, path, format, patch).await
+    async fn patch(&self, path: &str, format: &str, changes: &Value) -> Result<(), RequestError> {
+        send_object(&self.client, Method::PATCH, path, format, changes).await
     }
 }
 

@@ -23,13 +23,16 @@ struct NodeCardCapacity {
 
 held_bytes! { NodeCardCapacity { cards; cpu, memory } }
 
+/// Resources that stand for a card, by name, each with the number of nodes that say so.
+type CardResources = BTreeMap<Arc<str>, (ResourceId, u32)>;
+
 /// Kinds of cards, the resources that stand for them, and the capacity of each node.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterCards {
     nodes: SortedTable<Arc<NodeCardCapacity>>,
     node_kinds: NodeKinds,
-    /// For each card, by name, the resources that stand for it, with the number of nodes that say so.
-    resources_by_card: BTreeMap<Arc<str>, BTreeMap<Arc<str>, (ResourceId, u32)>>,
+    /// By card.
+    resources_by_card: BTreeMap<Arc<str>, CardResources>,
     /// For each resource that stands for a card, the cards it stands for, sorted.
     cards_by_resource: BTreeMap<ResourceId, Vec<Arc<str>>>,
     total: QuotaAmounts,

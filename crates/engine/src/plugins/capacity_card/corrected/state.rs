@@ -160,7 +160,7 @@ impl CapacityState {
     ) -> Cow<'a, JobEntry> {
         let is_stored = existing.is_some_and(|existing| {
             let stored = existing.stored.as_ref();
-            stored.is_some_and(|stored| std::ptr::eq(&stored.record, job) || stored.record.same_as(job))
+            stored.is_some_and(|stored| std::ptr::eq(&raw const stored.record, job) || stored.record.same_as(job))
         });
         if let Some(existing) = existing.filter(|existing| is_stored && existing.is_of_stored) {
             return Cow::Borrowed(existing);
