@@ -23,9 +23,9 @@ fn texts<const N: usize>(entries: [(&str, &str); N]) -> BTreeMap<String, String>
         .collect()
 }
 
-fn listed<const N: usize>(entries: [(&str, &str); N]) -> Option<pb::ResourceList> {
+fn listed<const N: usize>(entries: [(&str, &str); N]) -> pb::ResourceList {
     let items = texts(entries);
-    Some(pb::ResourceList { items })
+    pb::ResourceList { items }
 }
 
 #[test]
@@ -33,12 +33,18 @@ fn volcano_rounds_each_container_and_kubernetes_the_pod() {
     let tiny = requesting(&json!({ "cpu": "0.1m", "nvidia.com/gpu": "500m" }));
     let pod = pod(&json!({ "containers": [tiny, tiny, tiny] }));
     let kubernetes = effective_task(&pod, RequestDerivation::Kubernetes, PodRules::default()).unwrap();
-    assert_eq!(kubernetes.requests, listed([("cpu", "1m"), ("nvidia.com/gpu", "2")]));
+    assert_eq!(
+        kubernetes.requests,
+        Some(listed([("cpu", "1m"), ("nvidia.com/gpu", "2")]))
+    );
     let volcano = effective_task(&pod, RequestDerivation::Volcano, PodRules::default()).unwrap();
-    assert_eq!(volcano.requests, listed([("cpu", "3m"), ("nvidia.com/gpu", "1500m")]));
+    assert_eq!(
+        volcano.requests,
+        Some(listed([("cpu", "3m"), ("nvidia.com/gpu", "1500m")]))
+    );
     assert_eq!(
         volcano.counted_requests,
-        listed([("cpu", "3m"), ("nvidia.com/gpu", "3")])
+        Some(listed([("cpu", "3m"), ("nvidia.com/gpu", "3")]))
     );
 }
 
@@ -48,8 +54,11 @@ fn the_pod_itself_is_left_out() {
     let volcano = volcano_task(&pod, PodRules::default()).unwrap();
     assert_eq!(volcano.resreq().get("pods").exact, 6);
     let effective = effective_task(&pod, RequestDerivation::Volcano, PodRules::default()).unwrap();
-    assert_eq!(effective.requests, listed([("cpu", "1"), ("pods", "5")]));
-    assert_eq!(effective.nonzero_requests, listed([("cpu", "1"), ("memory", "200Mi")]));
+    assert_eq!(effective.requests, Some(listed([("cpu", "1"), ("pods", "5")])));
+    assert_eq!(
+        effective.nonzero_requests,
+        Some(listed([("cpu", "1"), ("memory", "200Mi")]))
+    );
 }
 
 #[test]

@@ -285,23 +285,23 @@ impl CaseReader {
 
     /// A task: the name of one of the cluster, or a whole one.
     fn task(&self, node: &YamlNode) -> CaseFileResult<pb::Task> {
-        match &node.value {
-            YamlValue::String(name) => Ok(pb::Task {
-                name: name.clone(),
+        match node.value.as_text() {
+            Some(name) => Ok(pb::Task {
+                name: name.to_owned(),
                 ..pb::Task::default()
             }),
-            _ => record(node, &self.schema.task, "the task"),
+            None => record(node, &self.schema.task, "the task"),
         }
     }
 
     /// A job, likewise.
     fn job(&self, node: &YamlNode) -> CaseFileResult<pb::Job> {
-        match &node.value {
-            YamlValue::String(name) => Ok(pb::Job {
-                name: name.clone(),
+        match node.value.as_text() {
+            Some(name) => Ok(pb::Job {
+                name: name.to_owned(),
                 ..pb::Job::default()
             }),
-            _ => record(node, &self.schema.job, "the job"),
+            None => record(node, &self.schema.job, "the job"),
         }
     }
 
