@@ -330,14 +330,7 @@ impl BoundServer {
         } = self;
         let (drain, draining) = watch::channel(false);
         let (stop, stopping) = watch::channel(false);
-        let edge = ServerContext::new(
-            Arc::clone(&state),
-            Arc::clone(&metrics),
-            config.limits.edge.clone(),
-            draining.clone(),
-            random_epoch(),
-            LabelKinds::default(),
-        );
+        let edge = server_context(&config, &state, &metrics, draining.clone());
         let watched = WatchedCluster::start(&config, &edge, &metrics);
         let keepers = files.keepers();
         let (_, keeper, identities) = keepers.clone();
@@ -380,6 +373,17 @@ impl BoundServer {
         tracing::info!("stopped");
         Ok(())
     }
+}
+
+fn server_context(
+    config: &ServerConfig,
+    state: &Arc<SharedState>,
+    metrics: &Arc<Metrics>,
+    draining: watch::Receiver<bool>,
+) -> Arc<ServerContext> {
+    let (state, metrics) = (Arc::clone(state), Arc::clone(metrics));
+    let limits = config.limits.edge.clone();
+    ServerContext::new(state, metrics, limits, draining, random_epoch(), LabelKinds::default())
 }
 
 /// Ends both servers in order: health first, then the gRPC services, then probes and metrics.

@@ -44,7 +44,6 @@ fn events(verdict: &QuotaVerdict, object: &str, long: &str) -> Json {
     json!(events)
 }
 
-#[expect(clippy::too_many_lines, reason = "one list of kinds of steps")]
 pub(super) fn run(
     step: &Json,
     cluster_state: &ClusterState,
