@@ -31,7 +31,7 @@ type CardResources = BTreeMap<Arc<str>, (ResourceId, u32)>;
 pub struct ClusterCards {
     nodes: SortedTable<Arc<NodeCardCapacity>>,
     node_kinds: NodeKinds,
-    /// By card.
+    /// Resources that stand for each card.
     resources_by_card: BTreeMap<Arc<str>, CardResources>,
     /// For each resource that stands for a card, the cards it stands for, sorted.
     cards_by_resource: BTreeMap<ResourceId, Vec<Arc<str>>>,
