@@ -383,8 +383,13 @@ async fn a_cluster_without_queues_keeps_the_one_that_its_jobs_name() {
             .ok_or_else(|| format!("{count} are left out"))
     };
     assert_eq!(until(HEALED, is_left_out).await, Ok(()));
+    // The list may be on its way yet.
+    let has_both = || {
+        let records = source.records();
+        (records.len() == 2).then_some(()).ok_or_else(|| format!("{records:?}"))
+    };
+    assert_eq!(until(HEALED, has_both).await, Ok(()));
     let whole = source.records();
-    assert_eq!(whole.len(), 2, "{whole:?}");
     tokio::time::sleep(paced(30_000)).await;
     assert_eq!(source.records(), whole);
 }
