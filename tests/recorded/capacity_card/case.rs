@@ -397,7 +397,7 @@ pub(crate) fn same(expected: &Json, got: &Json) -> bool {
     }
 }
 
-/// Moves a task as an event of a cycle does, to the node of the event.
+/// Applies the event of a task that moves. The task keeps its status; `Deallocate` leaves its node.
 pub(crate) fn move_task(
     state: &mut impl PluginState,
     cluster_state: &ClusterState,

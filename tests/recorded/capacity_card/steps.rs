@@ -174,7 +174,7 @@ fn check(step: &Json) -> Json {
         &read(&step["capability"]),
         asker,
     );
-    let fits = wanted <= 0 || !checked.is_short();
+    let fits = !checked.rejects();
     json!({
         "ok": fits, "to_be_used": checked.total as f64, "capability": checked.capability as f64,
         "short_name": if fits { "" } else { name },

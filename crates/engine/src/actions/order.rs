@@ -1,14 +1,15 @@
 //! Order of queues, jobs and tasks in the present state. Keys are computed once, until a change may have changed them.
 
 use std::cmp::Ordering;
+use std::slice;
 use std::sync::Arc;
 
-use super::order_keys::{HookKeys, KeyCaches, tie_break};
+use super::order_keys::{HookKeys, KeyCache, tie_break};
 use super::session::ActionSession;
 use crate::cycle::ChangeOutcome;
 use crate::decide::reduce_order::{compare_keys, compare_keys_totally};
-use crate::plugin::EVERY_QUEUE;
-use crate::policy::Compatibility;
+use crate::plugin::{EVERY_QUEUE, OrderKey, Plugin};
+use crate::policy::{Compatibility, PolicyHook};
 
 impl ActionSession<'_> {
     /// True if the left queue is served before the right one.
@@ -80,69 +81,58 @@ impl ActionSession<'_> {
 
     /// Keys of a queue, one for each plugin that orders queues.
     fn queue_keys(&self, queue: usize) -> Arc<HookKeys> {
-        self.known_keys(
-            queue,
-            |caches| &mut caches.queues,
-            || {
-                let name = self.queues.get(queue).map(|own| Arc::clone(&own.name));
-                let hooks = self.policy.hooks().queue_orders.iter();
-                let keys = hooks.map(|hook| hook.plugin.queue_keys(self.context(), name.as_slice())?.pop());
-                keys.collect()
-            },
-        )
+        let (cache, hooks) = (&self.keys.queues, &self.policy.hooks().queue_orders);
+        known_keys(cache, queue, hooks, |plugin| {
+            plugin.queue_keys(self.context(), slice::from_ref(&self.queues.get(queue)?.name))
+        })
     }
 
     /// Keys of a job, one for each plugin that orders jobs.
     fn job_keys(&self, job: usize) -> Arc<HookKeys> {
-        self.known_keys(
-            job,
-            |caches| &mut caches.jobs,
-            || {
-                let name = self.jobs.get(job).map(|own| Arc::clone(&own.name));
-                let hooks = self.policy.hooks().job_orders.iter();
-                let keys = hooks.map(|hook| hook.plugin.job_keys(self.context(), name.as_slice())?.pop());
-                keys.collect()
-            },
-        )
-    }
-
-    /// Keys of the cache, which are computed if they are not known.
-    fn known_keys(
-        &self,
-        number: usize,
-        cache: fn(&mut KeyCaches) -> &mut Vec<Option<Arc<HookKeys>>>,
-        compute: impl FnOnce() -> HookKeys,
-    ) -> Arc<HookKeys> {
-        let known = cache(&mut self.keys.borrow_mut()).get(number).cloned().flatten();
-        known.unwrap_or_else(|| {
-            let keys = Arc::new(compute());
-            if let Some(place) = cache(&mut self.keys.borrow_mut()).get_mut(number) {
-                *place = Some(Arc::clone(&keys));
-            }
-            keys
+        let (cache, hooks) = (&self.keys.jobs, &self.policy.hooks().job_orders);
+        known_keys(cache, job, hooks, |plugin| {
+            plugin.job_keys(self.context(), slice::from_ref(&self.jobs.get(job)?.name))
         })
     }
 
     /// Notes what a change of a job changed: nodes, and keys that must be computed again.
     pub(super) fn note_change(&mut self, job: Option<usize>, outcome: &ChangeOutcome) {
         self.changed_nodes.extend(&outcome.nodes);
-        let caches = self.keys.get_mut();
-        if let Some(place) = job.and_then(|job| caches.jobs.get_mut(job)) {
+        let (queues, jobs) = (self.keys.queues.get_mut(), self.keys.jobs.get_mut());
+        if let Some(place) = job.and_then(|job| jobs.get_mut(job)) {
             *place = None;
         }
         let queue = job.and_then(|job| self.jobs.get(job)).map(|job| job.queue);
-        if let Some(place) = queue.and_then(|queue| caches.queues.get_mut(queue)) {
+        if let Some(place) = queue.and_then(|queue| queues.get_mut(queue)) {
             *place = None;
         }
         for name in &outcome.queues {
             if **name == *EVERY_QUEUE {
-                caches.queues.fill(None);
+                queues.fill(None);
                 break;
             }
             let number = self.queues.binary_search_by(|queue| queue.name.cmp(name));
-            if let Some(place) = number.ok().and_then(|number| caches.queues.get_mut(number)) {
+            if let Some(place) = number.ok().and_then(|number| queues.get_mut(number)) {
                 *place = None;
             }
         }
     }
+}
+
+/// Keys of a record by these hooks: from the cache, or asked for.
+fn known_keys(
+    cache: &KeyCache,
+    number: usize,
+    hooks: &[PolicyHook],
+    ask: impl Fn(&dyn Plugin) -> Option<Vec<OrderKey>>,
+) -> Arc<HookKeys> {
+    let known = cache.borrow().get(number).cloned().flatten();
+    known.unwrap_or_else(|| {
+        let keys = hooks.iter().map(|hook| ask(&*hook.plugin)?.pop());
+        let keys = Arc::new(keys.collect::<HookKeys>());
+        if let Some(place) = cache.borrow_mut().get_mut(number) {
+            *place = Some(Arc::clone(&keys));
+        }
+        keys
+    })
 }

@@ -1,5 +1,6 @@
 //! Keys by which queues, jobs and tasks are ordered.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -12,18 +13,21 @@ use crate::policy::Policy;
 /// Keys of one record, hook by hook; `None`: the hook orders nothing of the kind.
 pub(super) type HookKeys = Vec<Option<OrderKey>>;
 
-/// Keys of queues and jobs by their numbers.
+/// Known keys of records by their numbers; `None`: not known.
+pub(super) type KeyCache = RefCell<Vec<Option<Arc<HookKeys>>>>;
+
+/// Known keys of queues and jobs.
 #[derive(Debug)]
 pub(super) struct KeyCaches {
-    pub(super) queues: Vec<Option<Arc<HookKeys>>>,
-    pub(super) jobs: Vec<Option<Arc<HookKeys>>>,
+    pub(super) queues: KeyCache,
+    pub(super) jobs: KeyCache,
 }
 
 impl KeyCaches {
     pub(super) fn new(queues: usize, jobs: usize) -> Self {
         Self {
-            queues: vec![None; queues],
-            jobs: vec![None; jobs],
+            queues: RefCell::new(vec![None; queues]),
+            jobs: RefCell::new(vec![None; jobs]),
         }
     }
 }

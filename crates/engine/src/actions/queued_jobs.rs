@@ -6,7 +6,7 @@ use crate::decide::SchedulingHeap;
 /// Jobs that wait for their turn: a heap of queues, and a heap of jobs for each queue.
 pub(super) struct QueuedJobs {
     queues: SchedulingHeap<usize>,
-    /// By queue; `None`: no job of the queue was added.
+    /// Jobs by queue; `None`: the queue was not added.
     jobs: Vec<Option<SchedulingHeap<usize>>>,
 }
 
@@ -25,7 +25,7 @@ impl QueuedJobs {
         }
     }
 
-    /// Adds the queue of a job, but not the job. The heap is the queue's.
+    /// Adds the queue of a job, but not the job. Returns the heap of the queue's jobs.
     pub(super) fn add_queue(&mut self, session: &ActionSession<'_>, job: usize) -> Option<&mut SchedulingHeap<usize>> {
         let queue = session.jobs.get(job)?.queue;
         let place = self.jobs.get_mut(queue)?;

@@ -1,6 +1,5 @@
 //! Session of a cycle: queues, jobs and tasks by number, and the policy's decisions about them in the present state.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -59,7 +58,7 @@ pub(super) struct ActionSession<'p> {
     pub(super) queues: Vec<SessionQueue>,
     pub(super) jobs: Vec<SessionJob>,
     pub(super) tasks: Vec<SessionTask>,
-    pub(super) keys: RefCell<KeyCaches>,
+    pub(super) keys: KeyCaches,
     /// Rankings of nodes by class of tasks.
     pub(super) rankings: NodeRankings,
     /// Nodes that changed, in the order of the changes.
@@ -104,7 +103,7 @@ impl<'p> ActionSession<'p> {
                 order,
             });
         }
-        let keys = RefCell::new(KeyCaches::new(queues.len(), jobs.len()));
+        let keys = KeyCaches::new(queues.len(), jobs.len());
         Self {
             cycle,
             policy,

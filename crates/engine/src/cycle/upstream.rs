@@ -45,7 +45,7 @@ impl CopiedTask {
     }
 }
 
-/// Copies of a task.
+/// One copy for each reader that has counted the task.
 type TaskCopies = Vec<CopiedTask>;
 
 type WideAmounts = BTreeMap<ResourceId, i128>;

@@ -164,7 +164,7 @@ fn add_overuse(queues: &mut [OrderEntry], policy: &Policy, context: PluginContex
     }
 }
 
-/// Records to order, by name: those of `names`, or all if it is empty. `None`: no records.
+/// Records to order, by name: those of `names`; all if it is empty, none if it is `None`.
 fn subjects<R>(
     names: Option<&[Arc<str>]>,
     table: &SortedTable<Arc<StoredRecord<R>>>,

@@ -74,11 +74,12 @@ impl DeviceUsage {
     /// tasks are treated as ended.
     pub fn free(&self, devices: &NodeDevices, after_release: bool) -> FreeDevices {
         let mut free = devices.unused();
-        if self.is_empty() {
-            return free;
-        }
-        let counted = || self.0.iter().filter(|(own, _)| !(after_release && own.releasing));
-        for (own, times) in counted().filter(|(own, _)| own.assigned != 0) {
+        let mut unknown: Vec<(&DeviceUse, u32)> = Vec::new();
+        for (own, times) in self.0.iter().filter(|(own, _)| !(after_release && own.releasing)) {
+            if own.assigned == 0 {
+                unknown.push((own, times));
+                continue;
+            }
             let milli = own.milli_of(devices.memory_mib);
             let times = i32::try_from(times).unwrap_or(i32::MAX);
             for device in device_indices(own.assigned) {
@@ -87,7 +88,6 @@ impl DeviceUsage {
                 }
             }
         }
-        let mut unknown: Vec<(&DeviceUse, u32)> = counted().filter(|(own, _)| own.assigned == 0).collect();
         unknown.sort_by_key(|(own, _)| std::cmp::Reverse((own.milli_of(devices.memory_mib), own.count)));
         for (own, times) in unknown {
             (0..times.min(MAX_UNKNOWN)).for_each(|_| take_unknown(&mut free, own, devices.memory_mib));

@@ -21,7 +21,7 @@ pub enum WholeVector {
 }
 
 impl WholeVector {
-    /// Column that shows these integers as floats.
+    /// Vector whose columns show these integers as floats.
     pub(super) fn shown(self) -> NodeVector {
         match self {
             Self::Allocatable => NodeVector::Allocatable,

@@ -56,8 +56,7 @@ impl<K: Clone + Ord> KeyCounts<K> {
 
     /// Keys with tasks, in order, with the number of tasks.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, u32)> {
-        self.0
-            .iter()
-            .flat_map(|counts| counts.iter().map(|(key, count)| (key, *count)))
+        let counts = self.0.as_deref().map(BTreeMap::iter).unwrap_or_default();
+        counts.map(|(key, count)| (key, *count))
     }
 }

@@ -38,7 +38,7 @@ pub struct NodeUsage {
 held_bytes! { NodeUsage { used, releasing, pipelined, kubernetes_delta, pod_sums, ports, releasing_ports, devices } }
 
 impl NodeUsage {
-    /// Adds a task that is on the node, or takes it off again.
+    /// Adds a task that is on the node in its status, or takes off one that was added in this status.
     pub fn count_task(&mut self, task: &TaskRecord, adds: bool) {
         self.pod_sums.count_task(task, adds);
         self.ports.count_task(task, adds);
@@ -235,7 +235,7 @@ impl NodeEntry {
         }
     }
 
-    /// Idle amount, or the one after all releasing tasks have ended and all pipelined ones have come.
+    /// Idle amount of a resource. With `after_release`: once all releasing tasks have ended and all pipelined ones have come.
     pub(crate) fn exact_idle(&self, id: ResourceId, after_release: bool) -> i128 {
         let exact = |vector| self.exact(id, vector).unwrap_or(0);
         let idle = match self.upstream {

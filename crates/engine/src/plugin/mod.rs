@@ -246,7 +246,7 @@ pub struct PluginContext<'a> {
 }
 
 impl<'a> PluginContext<'a> {
-    /// Context before any release.
+    /// Context in which tasks that are being released still count.
     pub fn new(cluster_state: &'a ClusterState, plugin_states: &'a PluginStates, now: Option<i64>) -> Self {
         Self {
             cluster_state,

@@ -29,7 +29,7 @@ impl IntegerArithmetic {
             (Self::Wrapping, None) => amount.wrapping_mul(MAX_SCORE) / capacity,
             (Self::Exact, None) => {
                 let wide = i128::from(amount) * i128::from(MAX_SCORE) / i128::from(capacity);
-                i64::try_from(wide).unwrap_or(i64::MAX)
+                i64::try_from(wide).unwrap_or(if wide < 0 { i64::MIN } else { i64::MAX })
             }
         }
     }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::super::effective_values::{map_entry, value_map};
 use super::super::queue_accounts::{
-    IntegerAmounts, QueueLimiter, QueueTotals, QuotaLimit, QuotaReason, QuotaState, not_open, opinion,
+    IntegerAmounts, QueueLimiter, QueueTotals, QuotaLimit, QuotaReason, QuotaState, lasting_reason, not_open, opinion,
 };
 use super::PLUGIN;
 use super::config::{RECLAIM_LEVEL, read_reclaim_level};
@@ -15,7 +15,7 @@ use super::state::QueueCapacityState;
 use crate::model::{ClusterState, JobRecord, Problem, TaskRecord};
 use crate::plugin::{
     AdmitOpinion, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef, PluginHooks,
-    QueueComparison, QuotaPlugin, Reason, Resolution, VictimKind, VictimQuery,
+    QueueComparison, QuotaPlugin, VictimKind, VictimQuery,
 };
 use crate::plugin_state::PluginState;
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue};
@@ -169,6 +169,10 @@ impl Plugin for Capacity {
 
 impl QueueLimiter for Capacity {
     type State = QueueCapacityState;
+
+    fn compatibility(&self) -> Compatibility {
+        self.compatibility
+    }
 }
 
 /// Accounts of a queue and of those above it, with their names.
@@ -187,15 +191,13 @@ impl QueueCapacityState {
     pub(super) fn reasons_against_levels(&self, levels: &[(&str, &Arc<QueueTotals>)]) -> Vec<QuotaReason> {
         if let Some(why) = self.unready_reason() {
             let message = format!("the tree of queues is not ready: {why}");
-            let reason = Reason::new(PLUGIN, TREE_NOT_READY, message, Resolution::Unresolvable);
-            return vec![(reason, Vec::new())];
+            return vec![lasting_reason(PLUGIN, TREE_NOT_READY, message)];
         }
         let mut reasons = Vec::new();
         let lowest = levels.first().map(|(queue, _)| *queue);
         if let Some(queue) = lowest.filter(|queue| self.tree.as_ref().is_some_and(|tree| !tree.is_leaf(queue))) {
             let message = format!("Queue <{queue}> has queues below it and takes no jobs; use one of them");
-            let reason = Reason::new(PLUGIN, NOT_A_LEAF, message, Resolution::Unresolvable);
-            reasons.push((reason, Vec::new()));
+            reasons.push(lasting_reason(PLUGIN, NOT_A_LEAF, message));
         }
         let corrected = self.compatibility() == Compatibility::Corrected;
         for (name, account) in levels.iter().take(if corrected { usize::MAX } else { 1 }) {

@@ -119,17 +119,6 @@ impl QueueCapacityState {
             }
         }
     }
-
-    fn rebuild_tree(&mut self, cluster_state: &ClusterState) {
-        if self.tree.is_none() {
-            return;
-        }
-        let tree = QuotaTree::of(cluster_state, self.compatibility());
-        if self.accounts.set_ancestors(tree.ancestors.clone()) {
-            self.accounts.add_up(cluster_state);
-        }
-        self.tree = Some(Arc::new(tree));
-    }
 }
 
 /// A queue that deserves nothing has the share 1.
@@ -192,7 +181,11 @@ impl QuotaState for QueueCapacityState {
         let before = self.total.clone();
         self.total.follow(&nodes);
         let queues = changes.queues();
-        let touched = self.accounts.advance(changes, &queues);
+        if self.tree.is_some() && !queues.is_empty() {
+            self.tree = Some(Arc::new(QuotaTree::of(changes.new, self.compatibility())));
+        }
+        let ancestors = self.tree.as_ref().map(|tree| &tree.ancestors);
+        let touched = self.accounts.advance(changes, &queues, ancestors);
         // The root of a tree limits nothing that its record does not limit, however much the cluster has.
         let limits_stay = match self.tree {
             _ if nodes.is_empty() => true,
@@ -202,9 +195,6 @@ impl QuotaState for QueueCapacityState {
             }
             None => false,
         };
-        if !queues.is_empty() {
-            self.rebuild_tree(changes.new);
-        }
         if touched.requests || !queues.is_empty() {
             self.find_inner_with_jobs();
         }

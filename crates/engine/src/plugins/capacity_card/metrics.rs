@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::queue_accounts::{gauge, help, push_account, push_amounts};
+use super::super::queue_accounts::{amount_help, gauge, help, push_account, push_amounts};
 use super::account_listing::{all_amounts, queue_account};
 use super::amounts::QuotaAmounts;
 use super::card_accounts::CardAccounts;
@@ -103,5 +103,9 @@ fn min_with_ceiling(counts: &QuotaAmounts, ceiling: &QuotaAmounts) -> QuotaAmoun
 
 /// Sentence about a metric, with its unit.
 fn card_help(name: &str) -> String {
-    help(name, "thousandths of cards")
+    if CARDS.contains(&name) {
+        amount_help(name, "cards")
+    } else {
+        help(name, "thousandths of cards")
+    }
 }

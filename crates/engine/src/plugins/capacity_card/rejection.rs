@@ -45,9 +45,14 @@ pub struct QuotaComparison {
 }
 
 impl QuotaComparison {
-    /// True if the queue may not hold as much as it would.
+    /// True if the queue would hold more than it may.
     pub fn is_short(&self) -> bool {
         self.total > self.capability
+    }
+
+    /// True if the reference rejects: something is requested, and the queue would hold more than it may.
+    pub fn rejects(&self) -> bool {
+        self.requested > 0 && self.is_short()
     }
 }
 
@@ -160,7 +165,7 @@ impl QuotaDimension<'_> {
     }
 }
 
-/// Rejection by the comparison with a quota, in the words of a message.
+/// Rejection with this message, and with the amounts that were compared as its measurements.
 pub(super) fn by_quota(
     dimension: QuotaDimension<'_>,
     compared: QuotaComparison,

@@ -144,7 +144,7 @@ impl AffinityFilter {
     }
 }
 
-/// True if the pods with such constraints on this node are included.
+/// True if the pods on a node count: it is one of these nodes, which are sorted. `None`: the pods on all nodes count.
 pub(super) fn is_known(known: Option<&[NodeSlot]>, slot: NodeSlot) -> bool {
     known.is_none_or(|known| known.binary_search(&slot).is_ok())
 }

@@ -7,10 +7,8 @@ use super::spread::{CountedDomains, EligibleNodes, counts_itself, domain_counts,
 use crate::model::constraints::SpreadConstraint;
 use crate::model::{NodeChunk, NodeMask, NodeSlot, Problem};
 use crate::plugin::{ChunkScores, NO_DOMAIN, PeerHook, PeerKey, PeerScorer};
+use crate::plugins::integer_arithmetic::MAX_SCORE;
 use std::cell::Cell;
-
-/// Largest score.
-const MAX_SCORE: i64 = 100;
 
 /// Topology key for which each node is a separate domain.
 const HOSTNAME: &str = "kubernetes.io/hostname";

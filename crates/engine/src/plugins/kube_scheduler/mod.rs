@@ -113,7 +113,6 @@ pub(super) const POD_TOPOLOGY_SPREAD: PluginDef = labelled(PluginDef {
     ..PluginDef::new("PodTopologySpread", |arguments, _, report| {
         let read = spread_arguments::read_topology_spread(arguments, report);
         let mut plugin = KubePlugin::of("PodTopologySpread").with_check(PredicateCheck::TopologySpread);
-        plugin.rules.spread_defaults = read.defaults.clone();
         plugin.added.spread_defaults = read.defaults;
         plugin.effective = read.effective;
         plugin.with_part(ScorePartKind::TopologySpread).shared()
@@ -129,8 +128,7 @@ pub(super) const INTER_POD_AFFINITY: PluginDef = labelled(PluginDef {
         let (existing_pods, effective) = arguments::read_inter_pod_affinity(arguments, report);
         let mut plugin = KubePlugin::of("InterPodAffinity").with_check(PredicateCheck::PodAffinity);
         plugin.rules.existing_pods = existing_pods;
-        plugin.rules.opens_selectors = !compatibility.release().rules().closes_namespace_selectors;
-        plugin.added.opens_selectors = plugin.rules.opens_selectors;
+        plugin.added.opens_selectors = !compatibility.release().rules().closes_namespace_selectors;
         plugin.effective = effective;
         plugin.with_part(ScorePartKind::PodAffinity).shared()
     })
@@ -221,6 +219,9 @@ impl KubePlugin {
     fn with_part(mut self, part: ScorePartKind) -> Self {
         self.score = KubeScore::Part;
         self.rules.weights = PartWeights::only(part);
+        // Filter and score read pods alike.
+        self.rules.spread_defaults = self.added.spread_defaults.clone();
+        self.rules.opens_selectors = self.added.opens_selectors;
         self
     }
 

@@ -87,7 +87,8 @@ fn read_constraint(item: &Located<'_>, report: &mut DiagnosticReport) -> SpreadC
         "nodeTaintsPolicy",
         "matchLabelKeys",
     ];
-    // Labels of the pod would be added to a selector of the constraint, and that of the owners replaces it.
+    // `matchLabelKeys` has no effect: its labels of the pod would be added to the constraint's selector, and that of the owners
+    // replaces it.
     let mut constraint = soft_constraint("", 0);
     let mut effect_is_missing = true;
     for (key, located) in map_fields(item, &KEYS, report) {

@@ -83,12 +83,7 @@ fn read_resource(
         let expected = "a map with `type` and `weight`";
         report_type_mismatch(&at_node(at, value), expected, &value.value, report);
     }
-    let pairs = if let YamlValue::Map(pairs) = &value.value {
-        pairs.as_slice()
-    } else {
-        &[]
-    };
-    for (key, value) in pairs {
+    for (key, value) in value.value.as_pairs().unwrap_or_default() {
         let name = key_text(&key.value).unwrap_or_else(|| key.value.kind().to_owned());
         let field = DocumentLocation {
             mark: value.mark,

@@ -218,11 +218,7 @@ impl OvercommitState {
         }
         if let Some(totals) = self.gated.get_mut(&task.job) {
             let totals = Arc::make_mut(totals);
-            if joins {
-                totals.add(&task.requests);
-            } else {
-                totals.subtract(&task.requests);
-            }
+            totals.count_all(&task.requests, joins);
             if totals.is_empty() {
                 self.gated.remove(&task.job);
             }

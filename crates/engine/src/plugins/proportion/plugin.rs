@@ -141,6 +141,10 @@ impl Plugin for Proportion {
 
 impl QueueLimiter for Proportion {
     type State = ProportionState;
+
+    fn compatibility(&self) -> Compatibility {
+        self.compatibility
+    }
 }
 
 /// Reasons against more requests in a queue.

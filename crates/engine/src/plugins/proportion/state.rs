@@ -200,7 +200,7 @@ impl QuotaState for ProportionState {
         let nodes = changes.nodes();
         self.total.follow(&nodes);
         let queues = changes.queues();
-        let touched = self.accounts.advance(changes, &queues);
+        let touched = self.accounts.advance(changes, &queues, None);
         let has_limits = !nodes.is_empty() || !queues.is_empty();
         if has_limits {
             self.set_limits(

@@ -90,13 +90,11 @@ impl QueueBounds {
         }
     }
 
-    /// Limits of a queue without a tree: its capability, and what is free beside its guarantee.
+    /// Limits of a queue without a tree: its capability, and as real capability what is free together with its guarantee.
     pub(crate) fn without_tree(queue: &QueueRecord, free: &ResourceVector, compatibility: Compatibility) -> Self {
+        let mut bounds = Self::of(queue, compatibility);
         let capability = queue.capability.as_ref();
-        let mut bounds = Self {
-            capability: capability.and_then(|own| capability_limit(own, compatibility)),
-            ..Self::of(queue, compatibility)
-        };
+        bounds.capability = capability.and_then(|own| capability_limit(own, compatibility));
         bounds.limit_to(free);
         bounds
     }

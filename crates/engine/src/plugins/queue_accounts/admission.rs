@@ -56,11 +56,14 @@ impl LimitedDemand {
 /// Reason with its measurements.
 pub(crate) type QuotaReason = (Reason, Vec<Measurement>);
 
+/// Reason that stays whoever leaves the queue, without measurements.
+pub(crate) fn lasting_reason(plugin: &str, code: &'static str, message: String) -> QuotaReason {
+    (Reason::new(plugin, code, message, Resolution::Unresolvable), Vec::new())
+}
+
 /// Reason against everything in a queue that is not open.
-pub(crate) fn not_open(plugin: &'static str, queue: &str) -> QuotaReason {
-    let message = format!("Queue <{queue}> is not open");
-    let reason = Reason::new(plugin, QUEUE_NOT_OPEN, message, Resolution::Unresolvable);
-    (reason, Vec::new())
+pub(crate) fn not_open(plugin: &str, queue: &str) -> QuotaReason {
+    lasting_reason(plugin, QUEUE_NOT_OPEN, format!("Queue <{queue}> is not open"))
 }
 
 impl<'a> QuotaLimit<'a> {

@@ -95,7 +95,7 @@ impl QueueAccounts {
     }
 
     /// Adds up the accounts of the queues of a cluster state, from the sums of the jobs.
-    pub(crate) fn add_up(&mut self, cluster_state: &ClusterState) {
+    fn add_up(&mut self, cluster_state: &ClusterState) {
         let cleared = cluster_state.queues().iter().map(|(name, _)| {
             let known = self.by_queue.get(name);
             let mut account = known.map(|old| QueueTotals::clone(old)).unwrap_or_default();
@@ -111,15 +111,6 @@ impl QueueAccounts {
         for (_, row) in cluster_state.reservations().iter() {
             self.count_detached(row);
         }
-    }
-
-    /// Sets the queues above each queue; the accounts must be added up again afterwards if they differ.
-    pub(crate) fn set_ancestors(&mut self, ancestors: QueueAncestors) -> bool {
-        let differ = *self.ancestors != ancestors;
-        if differ {
-            self.ancestors = Arc::new(ancestors);
-        }
-        differ
     }
 
     /// Queues above a queue, from its parent upwards.
@@ -251,11 +242,13 @@ impl QueueAccounts {
         own.map_or_else(|| promised_amounts(&self.resources, row), |own| own.promise_left())
     }
 
-    /// Follows the step to a newer cluster state in which these queues differ; returns what changed.
+    /// Follows the step to a newer cluster state in which these queues differ, and takes over the queues above each queue, if
+    /// they are given; returns what changed.
     pub(crate) fn advance(
         &mut self,
         changes: &StateDiff<'_>,
         queues: &[RecordChange<'_, QueueRecord>],
+        ancestors: Option<&QueueAncestors>,
     ) -> AccountChanges {
         self.resources = Arc::clone(changes.new.resources());
         self.rules = JobRules::of(self.rules.compatibility, &self.resources);
@@ -283,10 +276,14 @@ impl QueueAccounts {
         }
         touched.places.sort_unstable();
         touched.places.dedup();
-        if queues
+        let others = ancestors.filter(|ancestors| **ancestors != *self.ancestors);
+        let is_other_set = queues
             .iter()
-            .any(|queue| queue.before.is_none() || queue.after.is_none())
-        {
+            .any(|queue| queue.before.is_none() || queue.after.is_none());
+        if others.is_some() || is_other_set {
+            if let Some(ancestors) = others {
+                self.ancestors = Arc::new(ancestors.clone());
+            }
             self.add_up(changes.new);
         }
         touched

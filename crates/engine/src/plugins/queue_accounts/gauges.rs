@@ -37,7 +37,7 @@ const SHARE: &str = "volcano_queue_share";
 /// Sentence about a metric of a name, with its unit.
 type GaugeHelp = fn(&str) -> String;
 
-/// Adds the gauges of a queue's amounts, those of its account as listings show it, and of its share.
+/// Adds the gauges of a queue's amounts and of its share. `account`: as listings show it.
 pub(crate) fn push_account(gauges: &mut Vec<QueueGauge>, queue: &Arc<str>, account: &PluginAccount, help: GaugeHelp) {
     push_amounts(gauges, queue, account, help);
     gauges.push(gauge(SHARE, queue, None, account.share, help));
@@ -85,15 +85,18 @@ pub(crate) fn gauge(
     }
 }
 
-/// Sentence about a metric, with its unit. `scalars`: that of resources other than cpu and memory.
+/// Sentence about a metric, with its unit. `scalars`: unit of resources other than cpu and memory.
 pub(crate) fn help(name: &str, scalars: &str) -> String {
-    let unit = match name.rsplit('_').next() {
-        Some("cpu") => "milli-cores",
-        Some("bytes") => "bytes of memory",
-        Some("resources") => scalars,
-        _ if name.starts_with("volcano_queue_card_") => "cards",
-        _ => return "Largest ratio of a queue's allocated to its deserved amount over all resources".to_owned(),
-    };
+    match name.rsplit('_').next() {
+        Some("cpu") => amount_help(name, "milli-cores"),
+        Some("bytes") => amount_help(name, "bytes of memory"),
+        Some("resources") => amount_help(name, scalars),
+        _ => "Largest ratio of a queue's allocated to its deserved amount over all resources".to_owned(),
+    }
+}
+
+/// Sentence about a metric of amounts in a unit.
+pub(crate) fn amount_help(name: &str, unit: &str) -> String {
     let what = match name {
         _ if name.contains("real_capacity") => {
             "Amount that the cluster leaves to a queue after the guarantees of others"

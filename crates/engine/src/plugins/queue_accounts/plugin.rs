@@ -61,10 +61,10 @@ pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static 
     /// Limit of what the tasks of a queue may hold.
     fn task_limit(account: &QueueTotals) -> &ResourceVector;
 
-    /// Number of equal tasks that a queue still admits; `None`: any number.
+    /// Number of equal tasks that a queue, and those above it that limit it, still admit; `None`: any number.
     ///
     /// # Errors
-    /// The errors of [`Self::known_account`].
+    /// The plugin does not know the queue, where it asks for its account.
     fn headroom(&self, cluster_state: &ClusterState, queue: &str, task: &TaskRecord) -> Result<Option<u64>, Problem>;
 
     /// Follows the events of tasks of one job. Returns the queues above their own whose accounts changed.
@@ -192,18 +192,14 @@ pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static 
             .ok_or_else(|| missing_state(Self::PLUGIN))
     }
 
-    /// Keeps what a job needs, see [`QueueAccounts::enqueue`], at its time: with the plugin's own vote in the releases whose
-    /// votes reserve, in others after all votes.
+    /// Keeps what a job needs, see [`QueueAccounts::enqueue`].
     ///
     /// # Errors
     /// There is no state of the plugin.
-    fn enqueue(plugin_states: &mut PluginStates, job: &JobRecord, after_votes: bool) -> Result<(), Problem> {
-        let state: Option<&Self> = plugin_states.get(Self::PLUGIN);
-        let state = state.ok_or_else(|| missing_state(Self::PLUGIN))?;
-        if state.compatibility().release().rules().reserves_after_votes == after_votes {
-            plugin_states.update(Self::PLUGIN, |state: &mut Self| state.queue_accounts_mut().enqueue(job));
-        }
-        Ok(())
+    fn enqueue(plugin_states: &mut PluginStates, job: &JobRecord) -> Result<(), Problem> {
+        let enqueue = |state: &mut Self| state.queue_accounts_mut().enqueue(job);
+        let enqueued = plugin_states.update(Self::PLUGIN, enqueue);
+        enqueued.ok_or_else(|| missing_state(Self::PLUGIN))
     }
 }
 
@@ -211,6 +207,14 @@ pub(crate) trait QuotaState: Clone + Debug + HeldMemory + Send + Sync + 'static 
 pub(crate) trait QueueLimiter: Plugin {
     /// State of the plugin.
     type State: QuotaState;
+
+    /// Rules by which the plugin decides.
+    fn compatibility(&self) -> Compatibility;
+
+    /// True if what a job needs is kept after all votes, false if with the plugin's own vote.
+    fn reserves_after_votes(&self) -> bool {
+        self.compatibility().release().rules().reserves_after_votes
+    }
 }
 
 impl<P: QueueLimiter> QuotaPlugin for P {
@@ -223,21 +227,19 @@ impl<P: QueueLimiter> QuotaPlugin for P {
         now: Option<i64>,
         job: &JobRecord,
     ) -> Result<Option<AdmitOpinion>, Problem> {
-        let context = PluginContext {
-            cluster_state,
-            plugin_states,
-            now,
-            after_release: false,
-        };
-        let opinion = self.admit_job(context, job)?;
-        if opinion.as_ref().is_some_and(|opinion| opinion.reasons.is_empty()) {
-            P::State::enqueue(plugin_states, job, false)?;
+        let opinion = self.admit_job(PluginContext::new(cluster_state, plugin_states, now), job)?;
+        let permits = opinion.as_ref().is_some_and(|opinion| opinion.reasons.is_empty());
+        if permits && !self.reserves_after_votes() {
+            P::State::enqueue(plugin_states, job)?;
         }
         Ok(opinion)
     }
 
     fn enqueue_job(&self, plugin_states: &mut PluginStates, _: &ClusterState, job: &JobRecord) -> Result<(), Problem> {
-        P::State::enqueue(plugin_states, job, true)
+        if self.reserves_after_votes() {
+            P::State::enqueue(plugin_states, job)?;
+        }
+        Ok(())
     }
 
     fn release_tentative(&self, plugin_states: &mut PluginStates) -> Result<(), Problem> {

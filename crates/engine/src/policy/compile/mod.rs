@@ -33,7 +33,7 @@ pub struct PolicyHook {
     pub weight: i32,
 }
 
-/// Plugins that are switched on, by kind of decision. A name may appear twice.
+/// Plugins by kind of decision: those that are switched on, where nothing else is said. A name may appear twice.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyHooks {
     /// Filters of nodes, in the order of the tiers.
@@ -403,7 +403,7 @@ impl Policy {
         spec.tiers.iter().map(tier).collect()
     }
 
-    /// Plugins that are switched on, by kind of decision.
+    /// Plugins by kind of decision.
     pub fn hooks(&self) -> &PolicyHooks {
         &self.hooks
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::state::CapacityState;
-use crate::model::{ClusterState, Problem, StateDiff};
+use crate::model::{ClusterState, Problem, SortedTable, StateDiff};
 use crate::plugin_state::PluginStateChange;
 
 impl CapacityState {
@@ -37,6 +37,10 @@ impl CapacityState {
         let (rows, new_rows) = (changes.old.reservations(), changes.new.reservations());
         let changed_rows = rows.differences(new_rows, |a, b| Arc::ptr_eq(a, b) || a == b);
         moved.extend(changed_rows.iter().map(|(job, _, _)| *job));
+        if !queues.is_empty() {
+            // All accounts are summed again below: until then there is none to follow the jobs.
+            self.accounts = SortedTable::default();
+        }
         self.advance_jobs(changes.new, &moved);
         if !queues.is_empty() {
             self.sum_accounts(changes.new);

@@ -51,10 +51,6 @@ impl CapacityState {
 }
 
 impl NodeScorer for KindScorer<'_> {
-    fn parts(&self) -> &[&'static str] {
-        &[""]
-    }
-
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
         let Some(scores) = parts.first_mut() else { return };
         *scores = [0.0; CHUNK_SIZE];

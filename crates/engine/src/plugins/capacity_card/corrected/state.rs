@@ -112,9 +112,8 @@ impl CapacityState {
 
     /// Sums all accounts from the figures of the jobs, and the reservations that no job stands for.
     pub(super) fn sum_accounts(&mut self, cluster_state: &ClusterState) {
-        let opened = self.opening_state.clone();
         self.accounts = SortedTable::default();
-        for (name, queue) in opened.queues().iter() {
+        for (name, queue) in cluster_state.queues().iter() {
             let account = self.empty_account(&queue.record);
             self.accounts.insert(Arc::clone(name), Arc::new(account));
         }
@@ -160,7 +159,7 @@ impl CapacityState {
     ) -> Cow<'a, JobEntry> {
         let is_stored = existing.is_some_and(|existing| {
             let stored = existing.stored.as_ref();
-            stored.is_some_and(|stored| std::ptr::eq(&raw const stored.record, job) || stored.record.same_as(job))
+            stored.is_some_and(|stored| stored.record.same_as(job))
         });
         if let Some(existing) = existing.filter(|existing| is_stored && existing.is_of_stored) {
             return Cow::Borrowed(existing);

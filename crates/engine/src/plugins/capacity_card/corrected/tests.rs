@@ -295,6 +295,11 @@ fn tentative_jobs(state: &CapacityState) -> BTreeSet<Arc<str>> {
     flagged
 }
 
+fn admitted_jobs(state: &CapacityState) -> BTreeSet<Arc<str>> {
+    let admitted = state.jobs.iter().filter(|(_, entry)| entry.admitted);
+    admitted.map(|(job, _)| Arc::clone(job)).collect()
+}
+
 proptest! {
     /// A permit answers as a vote and leaves accounts that equal the sums over all jobs; a copy of the state knows nothing of
     /// it.
@@ -327,7 +332,15 @@ proptest! {
                     if verdict.as_ref().is_ok_and(QuotaVerdict::is_permitted) && !admitted {
                         ends.insert(Arc::clone(&record.name));
                     }
-                    prop_assert_eq!(state.permit(cluster_state, &record), verdict);
+                    prop_assert_eq!(state.permit(cluster_state, &record), verdict.clone());
+                    if let Some(verdict) = verdict.ok().filter(QuotaVerdict::is_permitted) {
+                        let entry = state.jobs.get(&record.name).unwrap();
+                        let chooses = entry.minimum.min.choices().next().is_some();
+                        let stored = (entry.admitted, entry.chosen.clone());
+                        prop_assert_eq!(stored, (true, chooses.then_some(verdict.min_amounts)));
+                        let amounts = verdict.amounts.unwrap_or_else(|| Arc::clone(&entry.amounts));
+                        prop_assert_eq!(&entry.amounts, &amounts);
+                    }
                 }
                 PermitStep::Confirm(job) => {
                     let job = format!("j{job}");
@@ -338,9 +351,11 @@ proptest! {
                     state.revoke_admission(&format!("j{job}"));
                 }
                 PermitStep::EndTentative => {
+                    let remaining: BTreeSet<Arc<str>> = admitted_jobs(&state).difference(&ends).cloned().collect();
                     state.end_tentative();
-                    let admitted = |job: &Arc<str>| state.jobs.get(job).is_some_and(|entry| entry.admitted);
-                    prop_assert!(!std::mem::take(&mut ends).iter().any(admitted));
+                    prop_assert_eq!(admitted_jobs(&state), remaining);
+                    let chosen = |job: &Arc<str>| state.jobs.get(job).is_some_and(|entry| entry.chosen.is_some());
+                    prop_assert!(!std::mem::take(&mut ends).iter().any(chosen));
                 }
             }
             let mut summed = state.clone();

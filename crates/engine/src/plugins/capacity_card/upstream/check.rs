@@ -12,7 +12,8 @@ pub enum QuotaRequester {
     Task,
 }
 
-/// Compares `wanted` thousandths of a card, which `total` already holds if it is a single one. Nothing wanted always fits.
+/// Comparison of `wanted` thousandths of a card, which `total` already holds if it is a single one, with what may be held; see
+/// [`QuotaComparison::rejects`].
 ///
 /// Several cards `A|B`: for a job the sums over all of them are compared; for a task one must fit, tried from left to
 /// right on top of each other.
@@ -43,7 +44,7 @@ pub fn check_card(
             for name in alternatives() {
                 own.add_card(&Arc::from(name), wanted);
                 last = compared(own.card_or_zero(name), capability.card_or_zero(name));
-                if wanted <= 0 || !last.is_short() {
+                if !last.rejects() {
                     break;
                 }
             }

@@ -17,10 +17,6 @@ pub(super) struct CardScorer<'a> {
 }
 
 impl NodeScorer for CardScorer<'_> {
-    fn parts(&self) -> &[&'static str] {
-        &[""]
-    }
-
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
         let Some(scores) = parts.first_mut() else { return };
         *scores = [0.0; CHUNK_SIZE];

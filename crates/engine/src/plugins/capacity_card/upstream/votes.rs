@@ -90,7 +90,7 @@ fn first_rejection(
         (QuotaDimension::Card(card), compared)
     });
     let mut all = plain.into_iter().chain(cards);
-    let (dimension, compared) = all.find(|(_, compared)| compared.requested > 0 && compared.is_short())?;
+    let (dimension, compared) = all.find(|(_, compared)| compared.rejects())?;
     Some(insufficient_upstream(queue, asker, dimension, compared))
 }
 

@@ -154,14 +154,10 @@ pub(crate) fn assert_batch_equals_single<S: PluginState + Clone + PartialEq>(
     state: &ClusterState,
     placed: &[(TaskRecord, TaskRecord)],
 ) -> S {
-    let events = placed.iter().map(|(before, after)| {
-        let moved = TaskTransition::new(before, after, "");
-        if after.status == TaskStatus::Pipelined {
-            PlacementEvent::Pipeline(moved)
-        } else {
-            PlacementEvent::Allocate(moved)
-        }
-    });
+    let transitions = placed
+        .iter()
+        .map(|(before, after)| TaskTransition::new(before, after, ""));
+    let events = transitions.map(PlacementEvent::placed);
     let events: Vec<PlacementEvent<'_>> = events.collect();
     let (mut batch, mut single) = (own.clone(), own.clone());
     let of_batch = batch.apply(&PluginStateChange::Events(state, &events)).unwrap();
