@@ -245,14 +245,33 @@ impl StateError {
     /// Number of the session's last applied change. `None`: the error does not refer to a session, or the number is
     /// unknown.
     pub fn applied_through(&self) -> Option<u64> {
-        if let Self::SequenceGap { applied, .. }
-        | Self::SequenceMismatch { applied, .. }
-        | Self::Aborted { applied }
-        | Self::ChangeRejected { applied, .. } = self
-        {
-            return Some(*applied);
+        match self {
+            Self::SequenceGap { applied, .. }
+            | Self::SequenceMismatch { applied, .. }
+            | Self::Aborted { applied }
+            | Self::ChangeRejected { applied, .. } => Some(*applied),
+            Self::EpochChanged { .. }
+            | Self::NotReached { .. }
+            | Self::SessionExpired { .. }
+            | Self::SessionUnknown { .. }
+            | Self::SessionInline { .. }
+            | Self::JobsRepeated
+            | Self::NothingNamed
+            | Self::ResyncNeeded { .. }
+            | Self::PolicyUnknown { .. }
+            | Self::SourceUnknown { .. }
+            | Self::SourceActive { .. }
+            | Self::ResourceUnknown { .. }
+            | Self::ResourceInUse { .. }
+            | Self::NamesForgotten
+            | Self::ProfileUnknown(_)
+            | Self::BatchInvalid { .. }
+            | Self::QueryRejected { .. }
+            | Self::Store(_)
+            | Self::UnknownOutcome { .. }
+            | Self::Limit { .. }
+            | Self::ShuttingDown => None,
         }
-        None
     }
 }
 

@@ -330,6 +330,19 @@ impl SharedState {
     ) -> Result<T, StateError> {
         self.ask(|reply| WriterCommand::Durable(command(reply))).await
     }
+
+    /// Sends such a command on a thread that may block. Its reply comes to the receiver.
+    fn begin_durable<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(CommandReply<T>) -> DurableCommand,
+    ) -> Result<tokio::sync::oneshot::Receiver<T>, StateError> {
+        let (reply, result) = tokio::sync::oneshot::channel();
+        let sent = self
+            .commands
+            .blocking_send(WriterCommand::Durable(command(reply.into())));
+        sent.map_err(|_| StateError::ShuttingDown)?;
+        Ok(result)
+    }
 }
 
 /// Has the writer read the log when there are news about it. A writer that has commands reads it before it handles them.

@@ -134,7 +134,7 @@ pub(super) type StatusResources<'p> = (&'p ResourceRequirements, &'p ContainerSt
 
 /// Amounts of each container, as `read` takes them from the container and its status, if that has `resources` set. Of init
 /// containers, only the status of sidecars is used.
-pub(super) fn of_containers<T>(
+pub(super) fn each_container<T>(
     pod: &Pod,
     statuses: ContainerStatusSource,
     read: impl Fn(&PodContainer, Option<StatusResources<'_>>) -> T,
@@ -188,7 +188,7 @@ pub(super) fn effective_requests(
 
 /// Requests of each container, according to `statuses`.
 pub(super) fn each_request(pod: &Pod, statuses: ContainerStatusSource) -> ContainerAmounts<ResourceQuantities> {
-    of_containers(pod, statuses, |container, status| {
+    each_container(pod, statuses, |container, status| {
         let spec = container.resources.requests.as_ref();
         match status {
             Some((actual, entry)) => effective_requests(pod, spec, actual.requests.as_ref(), entry.allocated.as_ref()),
@@ -215,7 +215,7 @@ pub(super) fn container_requests(
 
 /// Limits over all containers, without pod level and overhead.
 pub(super) fn container_limits(pod: &Pod, statuses: ContainerStatusSource) -> ResourceQuantities {
-    let limits = of_containers(pod, statuses, |container, status| {
+    let limits = each_container(pod, statuses, |container, status| {
         let spec = container.resources.limits.as_ref();
         let effective = match status {
             Some((actual, _)) => effective_limits(pod, spec, actual.limits.as_ref()),

@@ -1,4 +1,4 @@
-//! Derives effective amounts from pods by the rules of each scheduler. Pure: JSON in, amounts of records out.
+//! Derives effective amounts from pods by the rules of each scheduler. Pure: the JSON of a pod in, amounts or a task record out.
 //!
 //! There are five different derivations: [`kubernetes`](mod@kubernetes), its non-zero requests,
 //! [`volcano`](mod@volcano), [`fit_plus`](mod@fit_plus) and [`card`](mod@card).
@@ -63,8 +63,9 @@ impl RequestDerivation {
     }
 }
 
-/// Fields of a pod's task that depend on amounts and on the scheduler, by the rules of `derivation` and of a release. Amounts
-/// are quantity texts, exact in the scheduler's unit, without the pod itself; lists that are equal to others are absent.
+/// Task record of a pod, with amounts by the rules of `derivation` and of a release, but without its name, uid, job, labels,
+/// annotations and constraints. Amounts are quantity texts, exact in the scheduler's unit, without the pod itself; a list that
+/// would repeat another is absent.
 ///
 /// # Errors
 /// An amount does not fit in 64 bits.

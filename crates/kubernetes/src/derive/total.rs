@@ -35,14 +35,14 @@ impl SummableAmounts for ResourceQuantities {
 
 /// Amounts of the containers of a pod.
 pub(super) struct ContainerAmounts<T> {
-    /// Containers that run after all init containers, each on its own.
+    /// Amounts of each container that starts after the init containers.
     pub(super) containers: Vec<T>,
-    /// Init containers in their order. True: it keeps running beside the following ones.
+    /// Amounts of init containers in their order; true for a sidecar, which keeps running beside the following ones.
     pub(super) inits: Vec<(bool, T)>,
 }
 
 impl<T> ContainerAmounts<T> {
-    /// The same, as `read` counts the amounts of each.
+    /// Amounts of each container as `read` counts them, or the first error.
     pub(super) fn try_map<U, E>(&self, read: impl Fn(&T) -> Result<U, E>) -> Result<ContainerAmounts<U>, E> {
         let containers = self.containers.iter().map(&read);
         let inits = self.inits.iter();

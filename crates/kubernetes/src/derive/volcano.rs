@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::PodRules;
 use super::error::PodError;
-use super::kubernetes::{ContainerStatusSource, each_request, of_containers, pod_level_entries};
+use super::kubernetes::{ContainerStatusSource, each_container, each_request, pod_level_entries};
 use super::pod::{Pod, ResourceQuantities};
 use super::total::SummableAmounts;
 use pumice_engine::model::resource_name::{ResourceKind, amount};
@@ -181,7 +181,7 @@ fn replace_at_pod_level(amounts: &mut VolcanoAmounts, list: Option<&ResourceQuan
 
 /// Limits: of each container the larger of specification and status, whether the resize is feasible or not.
 fn limit(pod: &Pod) -> Result<VolcanoAmounts, PodError> {
-    let limits = of_containers(pod, ContainerStatusSource::OwnList, |container, status| {
+    let limits = each_container(pod, ContainerStatusSource::OwnList, |container, status| {
         let mut limits = container.resources.limits.clone().unwrap_or_default();
         if let Some(actual) = status.and_then(|(actual, _)| actual.limits.as_ref()) {
             limits.raise_to(actual);

@@ -362,12 +362,12 @@ impl ClusterImport {
         record: T,
         list: fn(&mut Self) -> &mut BTreeMap<String, T>,
     ) {
-        self.unreadable.remove(&(kind, name.clone()));
-        let subject = format!("{word} {name}");
+        let key = (kind, name.clone());
+        self.unreadable.remove(&key);
         if list(self).insert(name, record).is_some() {
             self.warnings.push(ImportWarning {
                 code: ErrorCode::RecordDuplicate,
-                subject,
+                subject: format!("{word} {}", key.1),
                 message: "this record stands more than once in the files; the last one counts".to_owned(),
             });
         }

@@ -38,10 +38,10 @@ impl Default for ObjectLimits {
     }
 }
 
-/// Object of the API as far as it is read.
+/// Value of an object of the API, with the fields that are read.
 pub(super) struct JsonObject {
     pub(super) value: Value,
-    /// Problem by which it is refused.
+    /// First problem, by which the object is refused. `None`: it is not refused.
     pub(super) problem: Option<FieldError>,
 }
 

@@ -384,12 +384,12 @@ async fn a_cluster_without_queues_keeps_the_one_that_its_jobs_name() {
     };
     assert_eq!(until(HEALED, is_left_out).await, Ok(()));
     // The list may be on its way yet.
+    let mut whole = source.records();
     let has_both = || {
-        let records = source.records();
-        (records.len() == 2).then_some(()).ok_or_else(|| format!("{records:?}"))
+        whole = source.records();
+        (whole.len() == 2).then_some(()).ok_or_else(|| format!("{whole:?}"))
     };
     assert_eq!(until(HEALED, has_both).await, Ok(()));
-    let whole = source.records();
     tokio::time::sleep(paced(30_000)).await;
     assert_eq!(source.records(), whole);
 }

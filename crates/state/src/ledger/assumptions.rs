@@ -465,7 +465,8 @@ fn restore_reported(own: AssumedPlacement, cluster_state: &mut ClusterState) -> 
         .is_some_and(|reported| restore_task(reported, cluster_state))
 }
 
-/// Restores the record of a task as it was before its placement, with its mark. False if the task is gone.
+/// Restores the record of a task as it was before its placement. Whether it is marked as invalid stays as it is now. False if the
+/// task is gone.
 pub(crate) fn restore_task(before: TaskRecord, cluster_state: &mut ClusterState) -> bool {
     let task = Arc::clone(&before.name);
     let Some(stored) = cluster_state.tasks().get(&task).cloned() else {

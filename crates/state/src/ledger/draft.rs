@@ -276,7 +276,8 @@ impl LedgerDraft {
 
 impl AdmissionLedger {
     /// Appends a draft and all pending repairs to the log as one entry. `others`: writes of other modules that go with it.
-    /// Without any write the log is only asked whether the draft is of its newest head. Returns the draft, whose states are the next.
+    /// Without any write the log is only asked whether the draft is of its newest head. Returns the draft without its
+    /// tombstones: its cluster state and its plugin states are those of the next snapshot.
     ///
     /// # Errors
     /// Others have appended first, or the store failed: nothing of the draft has happened.

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use crate::SharedState;
 use crate::error::StateError;
 use crate::ledger::{ConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus};
@@ -34,13 +32,9 @@ impl SharedState {
 
     /// Confirms jobs on a thread that may block; see [`Self::confirm`].
     pub(crate) fn confirm_blocking(&self, confirm: LedgerConfirm) -> Result<ConfirmOutcome, StateError> {
-        let (reply, result) = oneshot::channel();
-        let request = WriterRequest::new(Box::new(confirm), reply);
-        let command = WriterCommand::Durable(DurableCommand::Confirm(request));
-        self.commands
-            .blocking_send(command)
-            .map_err(|_| StateError::ShuttingDown)?;
-        result.blocking_recv().map_err(|_| StateError::ShuttingDown)?
+        let confirm = |reply| DurableCommand::Confirm(WriterRequest::new(Box::new(confirm), reply));
+        let result = self.begin_durable(confirm)?.blocking_recv();
+        result.map_err(|_| StateError::ShuttingDown)?
     }
 
     /// Time left of the lease of a job's reservation; `None`: the lease is paused, or the job has none.

@@ -27,7 +27,7 @@ pub(crate) struct PolicyText {
 /// Version without a number, on its way to the writer, which gives it one.
 #[derive(Debug)]
 pub(crate) struct PolicyDraft {
-    /// The version as it will be, with the number of another one.
+    /// Version that the draft becomes. Its number does not count: [`Self::to_version`] sets it.
     pub(super) version: PolicyVersion,
     /// Hash of the document and its compatibility.
     pub(super) fingerprint: Arc<str>,

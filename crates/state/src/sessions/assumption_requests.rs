@@ -10,7 +10,7 @@ use super::placed_calls::PlacementCommit;
 use crate::SharedState;
 use crate::error::{StateError, limit_error};
 use crate::policies::policy_in_snapshot;
-use crate::writer::command::{DurableCommand, WriterCommand};
+use crate::writer::command::DurableCommand;
 use crate::writer::request::WriterRequest;
 use pumice_engine::Revision;
 use pumice_engine::cycle::TaskPlacement;
@@ -102,11 +102,8 @@ impl SharedState {
     }
 
     pub(super) fn send_commit(&self, commit: PlacementCommit) -> Result<CommitUnderWay, StateError> {
-        let (reply, outcome) = oneshot::channel();
-        let commit = DurableCommand::Commit(Box::new(WriterRequest::new(commit, reply)));
-        let sent = self.commands.blocking_send(WriterCommand::Durable(commit));
-        sent.map_err(|_| StateError::ShuttingDown)?;
-        Ok(CommitUnderWay(outcome))
+        let commit = |reply| DurableCommand::Commit(Box::new(WriterRequest::new(commit, reply)));
+        self.begin_durable(commit).map(CommitUnderWay)
     }
 
     /// Placements that are held under a name, by task, as the writer has them.

@@ -326,12 +326,7 @@ impl CommitJudge<'_> {
 
     /// Context of all checks. A commit gives no time: it applies what was decided at one.
     fn plugin_context(&self) -> PluginContext<'_> {
-        PluginContext {
-            cluster_state: &self.tentative.cluster_state,
-            plugin_states: &self.tentative.plugin_states,
-            now: None,
-            after_release: false,
-        }
+        PluginContext::new(&self.tentative.cluster_state, &self.tentative.plugin_states, None)
     }
 
     /// Card that the task uses on the node, if the policy admits the task: the named card, or the policy's choice on

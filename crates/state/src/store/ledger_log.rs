@@ -35,13 +35,6 @@ impl LedgerLog {
         }
     }
 
-    /// Store, whose use under a [short lock](pumice_engine::short_lock::ShortLock) fails tests: a slow disk delays only callers
-    /// that wait for it.
-    fn store(&mut self) -> &mut dyn Store {
-        assert_unlocked();
-        &mut *self.store
-    }
-
     /// Durability of entries.
     pub(crate) fn durability(&self) -> Durability {
         self.store.durability()
@@ -76,8 +69,8 @@ impl LedgerLog {
             }
             self.resume()?;
         }
-        let head = self.head;
-        let appended = self.store().append(&head, writes);
+        assert_unlocked();
+        let appended = self.store.append(&self.head, writes);
         self.is_current = appended.is_ok();
         self.head = appended?;
         Ok(())
@@ -91,7 +84,8 @@ impl LedgerLog {
         if !writes.is_empty() {
             return self.append(writes);
         }
-        if self.is_shared && (!self.is_current || self.store().head()? != self.head) {
+        assert_unlocked();
+        if self.is_shared && (!self.is_current || self.store.head()? != self.head) {
             self.is_current = false;
             return Err(StoreError::Stale {
                 place: "the log".to_owned(),
@@ -102,8 +96,8 @@ impl LedgerLog {
 
     /// Finds the head again after a failed write to a log of this process alone.
     fn resume(&mut self) -> Result<(), StoreError> {
-        let known = self.head;
-        if let LogRead::Unacknowledged(head) = self.store().read_after(&known)? {
+        assert_unlocked();
+        if let LogRead::Unacknowledged(head) = self.store.read_after(&self.head)? {
             self.head = head;
         }
         Ok(())
@@ -119,8 +113,8 @@ impl LedgerLog {
             return Ok(None);
         }
         self.is_current = false;
-        let known = self.head;
-        self.store().read_after(&known).map(Some)
+        assert_unlocked();
+        self.store.read_after(&self.head).map(Some)
     }
 
     /// Records that the writer has applied the log up to this head.

@@ -15,7 +15,8 @@ use pumice_engine::short_lock::ShortLock;
 /// Number of leases after which a server that cannot confirm that it has the newest entry says so.
 const SILENT_LEASES: u32 = 3;
 
-/// Head of a log: the number of its last entry, and what all entries add up to.
+/// Head of a log: the number of its last entry, and what all entries add up to. Stored entries have it with these field numbers;
+/// [`Self::encode`] adds a checksum to them.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct LogHead {
     /// Number of the last entry; 0: the log is empty.

@@ -33,6 +33,6 @@ pub(crate) trait SnapshotPublisher: Debug + Send + Sync {
     /// The snapshot that was published last.
     fn newest(&self) -> Arc<Snapshot>;
 
-    /// Makes a snapshot the newest.
+    /// Makes a snapshot the newest. Only the writer calls this.
     fn publish(&self, snapshot: Snapshot);
 }

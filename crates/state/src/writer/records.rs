@@ -94,8 +94,8 @@ impl Writer {
             let bytes = stored_bytes(&self.next.state, kind, name);
             self.source_bytes.remove(owner, bytes);
         }
-        let is_job = kind == RecordKind::Job;
-        let job = is_job.then(|| self.next.state.jobs().get(name).cloned()).flatten();
+        let jobs = (kind == RecordKind::Job).then(|| self.next.state.jobs());
+        let job = jobs.and_then(|jobs| jobs.get(name)).cloned();
         match kind {
             RecordKind::Node => self.next.state.remove_node(name),
             RecordKind::Queue => self.next.state.remove_queue(name),
