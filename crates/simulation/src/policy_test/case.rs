@@ -321,14 +321,13 @@ impl CaseReader {
 
     fn score(&self, node: &YamlNode) -> CaseFileResult<CaseQuery> {
         let mut fields = MapFields::of(node, "`score`")?;
-        let unfiltered = fields.read("unfiltered", yaml::boolean)?;
         let request = pb::ScoreRequest {
             tasks: vec![self.required_task(&mut fields)?],
             candidates: candidates(&mut fields)?,
             plugins: plugins(&mut fields)?,
             resource_fit: resource_fit(&mut fields)?,
             samples: Some(0),
-            with_filter: !unfiltered.unwrap_or(false),
+            with_filter: !fields.read("unfiltered", yaml::boolean)?.unwrap_or(false),
             with_parts: true,
             ..pb::ScoreRequest::default()
         };
@@ -430,12 +429,11 @@ impl CaseReader {
             let candidates = yaml::list(candidates, "`candidates`")?.iter();
             group.candidates = candidates.map(|task| self.task(task)).collect::<CaseFileResult<_>>()?;
         }
-        let irreducible = fields.read("irreducible", yaml::boolean)?;
         let request = pb::SelectVictimsRequest {
             kind: kind.into(),
             groups: vec![group],
             plugins: plugins(&mut fields)?,
-            irreducible: irreducible.unwrap_or(false),
+            irreducible: fields.read("irreducible", yaml::boolean)?.unwrap_or(false),
             ..pb::SelectVictimsRequest::default()
         };
         fields.finish()?;

@@ -16,7 +16,7 @@ const TOLERANCE: f64 = 1e-6;
 /// Key of the expectation that there is no result.
 pub(super) const PROBLEM: &str = "problem";
 
-/// Expected and actual value in words, where a result differs from what is expected.
+/// Comparison of a result with what is expected. Returns both in words if they differ.
 type Comparison = Box<dyn Fn(&CaseResult) -> Option<Mismatch> + Send + Sync>;
 
 /// One expectation and its line.

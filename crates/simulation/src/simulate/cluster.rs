@@ -21,7 +21,7 @@ pub(super) struct SimulatedCluster {
     pub(super) server: LocalServer,
     pub(super) usage: ClusterUsage,
     pub(super) tasks: TaskCounts,
-    pub(super) cpu_only: CpuTaskCounts,
+    cpu_only: CpuTaskCounts,
     pub(super) samples: Vec<TimelineSample>,
     pub(super) unevaluated: UnevaluatedSet,
     /// Seconds after the first arrival.
