@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-/// Error of a watched file: the file, what is wrong with it, and the remedy.
+/// Error of a file that is read at the start and again when it changes: the file, what is wrong with it, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {message}", path.display())]
 pub struct FileError {
-    /// Path as the settings name it.
+    /// Path of the file.
     pub path: PathBuf,
     /// Problem and remedy.
     pub message: String,

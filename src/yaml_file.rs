@@ -38,21 +38,15 @@ pub(crate) fn unknown_key(mark: Mark, name: &str, known: &[&str]) -> FileProblem
 
 /// Entries of a map; nothing is an empty map.
 pub(crate) fn map<'n>(node: &'n YamlNode, what: &str) -> Result<&'n [(YamlNode, YamlNode)], FileProblem> {
-    if let YamlValue::Map(entries) = &node.value {
-        return Ok(entries);
-    }
-    if matches!(node.value, YamlValue::Null) {
-        return Ok(&[]);
-    }
-    let message = format!("{what} is a map, not {}", node.value.kind());
-    Err(problem(node.mark, message))
+    let unset = matches!(node.value, YamlValue::Null).then_some(&[][..]);
+    let entries = node.value.as_pairs().or(unset);
+    entries.ok_or_else(|| problem(node.mark, format!("{what} is a map, not {}", node.value.kind())))
 }
 
 /// Text that is not empty.
 pub(crate) fn text(node: &YamlNode) -> Result<&str, FileProblem> {
-    let YamlValue::String(text) = &node.value else {
-        return Err(problem(node.mark, format!("{} is no text", node.value.kind())));
-    };
+    let text = node.value.as_text();
+    let text = text.ok_or_else(|| problem(node.mark, format!("{} is no text", node.value.kind())))?;
     if text.is_empty() {
         return Err(problem(node.mark, "it is empty"));
     }

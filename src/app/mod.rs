@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 use crate::access::AccessKeeper;
 use crate::audit::AuditLog;
 use crate::config::ServerConfig;
-use crate::file_looks::FileError;
+pub use crate::file_looks::FileError;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
 use crate::server::{
@@ -83,10 +83,10 @@ pub enum ServeError {
     Policy(PolicyError),
     /// The files of TLS cannot be used.
     #[error("TLS: {0}")]
-    Tls(FileError),
+    Tls(#[source] FileError),
     /// The files of identities cannot be used.
     #[error("identities: {0}")]
-    Access(FileError),
+    Access(#[source] FileError),
     /// The audit log cannot be opened.
     #[error("cannot open the audit log {}: {source}", path.display())]
     Audit {

@@ -55,7 +55,7 @@ struct RefusedBudget {
 }
 
 impl RefusedBudget {
-    /// Budget of the first moment.
+    /// Full budget, as at the start.
     const FULL: Self = Self {
         left: REFUSED_BURST,
         since: Duration::ZERO,

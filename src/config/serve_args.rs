@@ -244,8 +244,7 @@ fn read_file(path: &Path, problems: &mut Vec<SettingProblem>) -> SettingLayer {
         let name = text_of(&key.value).unwrap_or_default();
         let Some(setting) = settings().find(|setting| setting.name == name) else {
             let names: Vec<&str> = settings().map(|setting| setting.name).collect();
-            let meant = suggestion::nearest_name(&name, &names).map(|near| format!("; did you mean `{near}`?"));
-            let message = format!("no such setting{}", meant.unwrap_or_default());
+            let message = format!("no such setting{}", suggestion::hint(&name, &names));
             problems.push(problem(key.mark, &name, message));
             continue;
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tonic::Request;
 
-use pumice_engine::decide::{self, NodeQuery};
+use pumice_engine::decide::{self, NodeQuery, Parallelism};
 use pumice_engine::model::Problem;
 use pumice_engine::plugin::PluginContext;
 use pumice_engine::plugins;
@@ -47,10 +47,10 @@ decisions! {
 /// Evaluates a query of tasks on nodes by a function of the engine, on as many cores as are free. Records the decision in
 /// metrics, with the hooks that took part.
 fn query_nodes<T>(
-    Evaluation { edge, context, .. }: Evaluation<'_>,
+    Evaluation { edge, context, stop }: Evaluation<'_>,
     query: &NodeQuery,
     (rpc, hooks): (&'static str, &[PolicyHook]),
-    ask: impl FnOnce(PluginContext<'_>, usize) -> Result<Option<T>, Problem>,
+    ask: impl FnOnce(PluginContext<'_>, Parallelism<'_>) -> Result<Option<T>, Problem>,
 ) -> RpcResult<T> {
     let start = (!query.tasks.is_empty()).then(Instant::now);
     let derived = context.plugin_states_for(&query.plugins);
@@ -59,7 +59,9 @@ fn query_nodes<T>(
         .len()
         .saturating_mul(query::node_count(query, context.cluster_state()));
     let cores = edge.workers.queries.lease_cores(pairs);
-    let items = ask(context.prepare_context(&derived), cores.core_count())?.ok_or_else(cancelled)?;
+    let is_cancelled = || stop.is_cancelled();
+    let execution = context.parallelism(edge, cores.core_count(), &is_cancelled);
+    let items = ask(context.prepare_context(&derived), execution)?.ok_or_else(cancelled)?;
     let Some(start) = start else { return Ok(items) };
     let asked: Vec<&str> = if query.plugins.is_empty() {
         hooks.iter().map(|hook| &*hook.name).collect()
@@ -90,13 +92,11 @@ impl DecisionCall for pb::FilterRequest {
     }
 
     fn decide(self, evaluation: Evaluation<'_>) -> RpcResult<Self::Response> {
-        let Evaluation { edge, context, stop } = evaluation;
+        let Evaluation { edge, context, .. } = evaluation;
         let (query, encoding) = query::read_filter(self, context.query_basis(edge))?;
         let policy = &context.policy.policy;
         let hooks = ("Filter", policy.hooks().filters.as_slice());
-        let items = query_nodes(evaluation, &query, hooks, |prepared, threads| {
-            let is_cancelled = || stop.is_cancelled();
-            let execution = context.parallelism(edge, threads, &is_cancelled);
+        let items = query_nodes(evaluation, &query, hooks, |prepared, execution| {
             decide::filter_with(prepared, policy, &query, execution)
         })?;
         let result = result::filter_result(&query, items, context.evaluated_state(&query.plugins), encoding);
@@ -134,13 +134,11 @@ impl DecisionCall for pb::ScoreRequest {
     }
 
     fn decide(self, evaluation: Evaluation<'_>) -> RpcResult<Self::Response> {
-        let Evaluation { edge, context, stop } = evaluation;
+        let Evaluation { edge, context, .. } = evaluation;
         let (query, encoding) = query::read_score(self, context.query_basis(edge))?;
         let policy = &context.policy.policy;
         let hooks = ("Score", policy.hooks().scorers.as_slice());
-        let items = query_nodes(evaluation, &query.node_query, hooks, |prepared, threads| {
-            let is_cancelled = || stop.is_cancelled();
-            let execution = context.parallelism(edge, threads, &is_cancelled);
+        let items = query_nodes(evaluation, &query.node_query, hooks, |prepared, execution| {
             decide::score_with(prepared, policy, &query, execution)
         })?;
         let kind = if query.with_filter {

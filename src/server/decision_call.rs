@@ -39,7 +39,7 @@ pub(super) enum CallWork {
 }
 
 impl CallWork {
-    /// Maximum number of task-node pairs in the response, and true if the call is evaluated on the async thread that read it.
+    /// Maximum number of task-node pairs in the response, and true if they are few enough for the async thread.
     fn size(self, context: &EvaluationContext) -> (usize, bool) {
         let CallWork::Pairs { tasks, width, ahead } = self else {
             return (0, false);

@@ -126,12 +126,7 @@ impl EvaluationContext {
 
     /// Context that filters and scores read.
     pub(super) fn prepare_context<'a>(&'a self, derived: &'a PluginStates) -> PluginContext<'a> {
-        PluginContext {
-            cluster_state: self.cluster_state(),
-            plugin_states: derived,
-            now: self.now,
-            after_release: false,
-        }
+        PluginContext::new(self.cluster_state(), derived, self.now)
     }
 
     /// Verdicts of earlier queries on the same lineage of states; `None`: a cluster that came with its request has none.

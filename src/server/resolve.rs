@@ -31,13 +31,15 @@ const MAX_ASYNC_CHANGES: usize = 64;
 /// Share of a caller's deadline that is reserved for the response itself, in percent.
 const RESPONSE_SHARE: u32 = 10;
 
-/// What a query reads that changes the cycle of a session.
+/// Arguments of a query that changes the cycle of a session, beside the cycle.
 pub(super) struct SessionQuery<'q> {
     pub(super) edge: &'q ServerContext,
     pub(super) session: &'q str,
     pub(super) policy: &'q PolicyInForce,
     /// What the query changed.
     pub(super) outcome: &'q mut ChangeOutcome,
+    /// Epoch of this process.
+    epoch: u64,
     /// Table that the request's slots refer to.
     table: Option<&'q pb::NodeTableVersion>,
     /// Time of the decision; `None`: the request gives none.
@@ -51,7 +53,7 @@ impl SessionQuery<'_> {
         QueryBasis {
             nodes: NodeSetReader {
                 table: self.table,
-                ..NodeSetReader::new(state, self.edge.state.snapshot().revision.epoch)
+                ..NodeSetReader::new(state, self.epoch)
             },
             compatibility: self.policy.policy.compatibility(),
             now: self.now,
@@ -82,6 +84,7 @@ impl ServerContext {
             return Err(CallError::new(ErrorCode::SessionMissing, message));
         };
         let (edge, name) = (Arc::clone(self), step.session.clone());
+        let epoch = self.state.snapshot().revision.epoch;
         let change = move |stop: &CancellationToken| {
             let SessionRef {
                 session,
@@ -95,6 +98,7 @@ impl ServerContext {
                         session: &session,
                         policy,
                         outcome,
+                        epoch,
                         table: table.as_ref(),
                         now,
                         stop,

@@ -16,8 +16,8 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     Some(kibibytes * 1_024)
 }
 
-/// User time and system time in ticks, threads, start in ticks since boot, and bytes of address space; absent where the
-/// kernel gives none.
+/// Numbers of `/proc/self/stat`: user time and system time in ticks, threads, start in ticks since boot, and bytes of address
+/// space. `None`: the kernel gives none.
 pub(super) fn stat_fields() -> [Option<u64>; 5] {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat

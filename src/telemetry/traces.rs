@@ -27,7 +27,7 @@ const TRACER_NAME: &str = "pumice";
 pub struct TraceExporter(Option<SdkTracerProvider>);
 
 impl CollectorTls<'_> {
-    /// Exporter that reaches this endpoint so.
+    /// Exporter to this endpoint, with this TLS.
     fn reaching<B: WithExportConfig + WithTonicConfig>(&self, exporter: B, endpoint: &str) -> Result<B, String> {
         let exporter = exporter.with_endpoint(endpoint);
         Ok(match self.config()? {

@@ -19,16 +19,16 @@ use super::wire::read_known;
 /// Number of rejected nodes shown per rejection if the request gives none.
 pub(crate) const DEFAULT_SAMPLES: u32 = 3;
 
-/// Basis of a query: state, compatibility, time and options by which its request is read.
+/// Basis on which a request is read into a query: nodes, compatibility, time and options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueryBasis<'a> {
-    /// State that has its nodes and tasks.
+    /// Reader of node sets, with the state that has the request's nodes and tasks.
     pub(crate) nodes: NodeSetReader<'a>,
-    /// Compatibility of the policy that evaluates it.
+    /// Compatibility of the policy that evaluates the query.
     pub(crate) compatibility: Compatibility,
     /// Time of the decision; `None`: the request gives none.
     pub(crate) now: Option<i64>,
-    /// Options for reading its records.
+    /// Options for reading the request's records.
     pub(crate) options: &'a ReadOptions,
 }
 

@@ -42,18 +42,12 @@ pub(crate) fn read_victims(request: pb::SelectVictimsRequest, basis: QueryBasis<
     };
     let candidates: usize = groups.iter().map(|group| group.candidates.len()).sum();
     let (cluster_state, limits) = (basis.nodes.state, &basis.options.limits);
-    let sizes = [
-        ("groups", groups.len(), limits.victim_groups, "victim_groups"),
-        (
-            "candidates of all groups",
-            candidates,
-            limits.victim_candidates,
-            "victim_candidates",
-        ),
-    ];
-    for (what, size, limit, name) in sizes {
-        check_limit(size, name, limit, || format!("{size} {what}"))?;
-    }
+    let count = groups.len();
+    check_limit(count, "victim_groups", limits.victim_groups, || {
+        format!("{count} groups")
+    })?;
+    let message = || format!("{candidates} candidates of all groups");
+    check_limit(candidates, "victim_candidates", limits.victim_candidates, message)?;
     let mut names = QueryResourceNames::new(cluster_state.resources(), limits.query_resources);
     let mut reader = WireReader::new(&mut names, basis.options, basis.compatibility);
     let groups = groups

@@ -136,7 +136,7 @@ wire_enums! {
     }
 }
 
-/// Reads a value of an enumeration.
+/// Reads an enumeration of a request, by the number on the wire. `field`: its place in the request.
 ///
 /// # Errors
 /// This server does not know the number.

@@ -361,12 +361,7 @@ fn is_admitted_without_holds(snapshot: &Snapshot, policy: &str, task: &str) -> b
         state.put_task(without_node(&held.record), &held.source);
     }
     let plugin_states = policy.policy.compute_plugin_states(&state);
-    let context = PluginContext {
-        cluster_state: &state,
-        plugin_states: &plugin_states,
-        now: None,
-        after_release: false,
-    };
+    let context = PluginContext::new(&state, &plugin_states, None);
     decide::admit_task(context, &policy.policy, &without_node(&stored.record))
         .is_ok_and(|admission| admission.permitted)
 }

@@ -85,14 +85,14 @@ impl ExtenderFront {
         })
     }
 
-    /// Response to a request with this result. Records the request in metrics.
+    /// Response to a request that `work` answers. Records the request and its time in metrics.
     async fn respond(
         &self,
         metric: &'static str,
-        result: impl Future<Output = Result<(&'static str, Vec<u8>), HttpError>>,
+        work: impl Future<Output = Result<(&'static str, Vec<u8>), HttpError>>,
     ) -> Response {
         let start = Instant::now();
-        let (code, response) = match result.await {
+        let (code, response) = match work.await {
             Ok((code, json)) => (
                 code,
                 ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
