@@ -15,8 +15,13 @@ mod what_if;
 
 use serde_json::Value;
 
-use crate::support::EmbeddedServer;
 use crate::support::process::{ends, err, out, pumice};
+use crate::support::{EmbeddedServer, TestDirectory};
+
+/// Path of a file that is written into a directory.
+fn written(directory: &TestDirectory, name: &str, text: &str) -> String {
+    directory.file(name, text).to_str().unwrap().to_owned()
+}
 
 /// Runs `pumice … -o json`, which must succeed.
 fn json(server: &EmbeddedServer, arguments: &[&str]) -> Value {

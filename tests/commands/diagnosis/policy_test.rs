@@ -4,32 +4,10 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::{ends, err, out, pumice};
+use super::{ends, err, out, pumice, written};
+use crate::support::TestDirectory;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/tests");
-
-/// Folder that is removed with the test.
-struct PolicyTestFolder(PathBuf);
-
-impl PolicyTestFolder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("pumice-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        let path = self.0.join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for PolicyTestFolder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
 
 #[test]
 fn every_example_policy_has_cases_and_they_hold() {
@@ -83,9 +61,9 @@ cases:
 
 #[test]
 fn a_failed_case_reports_line_expected_and_got() {
-    let folder = PolicyTestFolder::new("cases");
-    let file = folder.write("cases.yaml", CASES);
-    let report = folder.0.join("report.xml");
+    let folder = TestDirectory::named("cases");
+    let file = written(&folder, "cases.yaml", CASES);
+    let report = folder.path().join("report.xml");
     let said = ends(None, &["policy", "test", &file, "--junit", report.to_str().unwrap()], 1);
     assert!(said.contains(&format!("ok    {file}: holds")), "{said}");
     assert!(said.contains(&format!("FAIL  {file}:14: does not hold")), "{said}");
@@ -119,7 +97,7 @@ fn a_failed_case_reports_line_expected_and_got() {
 
 #[test]
 fn a_file_with_unknown_content_is_rejected_with_its_line() {
-    let folder = PolicyTestFolder::new("faults");
+    let folder = TestDirectory::named("faults");
     for (from, to, line, message) in [
         (
             "cases:\n",
@@ -162,32 +140,37 @@ fn a_file_with_unknown_content_is_rejected_with_its_line() {
         ("document: |", "policy: nowhere.yaml\nx: |", 1, "nowhere.yaml"),
     ] {
         assert!(CASES.contains(from), "{from}");
-        let file = folder.write("faults.yaml", &CASES.replacen(from, to, 1));
+        let file = written(&folder, "faults.yaml", &CASES.replacen(from, to, 1));
         let said = ends(None, &["policy", "test", &file], 1);
         assert!(said.contains(&format!("FAIL  {file}:{line}: the file")), "{to}: {said}");
         assert!(said.contains(message), "{to}: {said}");
     }
     // A policy that would be rejected fails its cases, with the diagnostic.
-    let file = folder.write("refused.yaml", &CASES.replacen("actions: allocate", "actions: 7", 1));
+    let refused = CASES.replacen("actions: allocate", "actions: 7", 1);
+    let file = written(&folder, "refused.yaml", &refused);
     let said = ends(None, &["policy", "test", &file], 1);
     assert!(said.contains("POLICY_REJECTED"), "{said}");
     // In a folder, files without cases are skipped and reported.
-    folder.write("policy.yaml", "actions: allocate\n");
-    folder.write("refused.yaml", CASES);
-    std::fs::remove_file(folder.0.join("faults.yaml")).unwrap();
-    let said = ends(None, &["policy", "test", folder.0.to_str().unwrap()], 1);
+    folder.file("policy.yaml", "actions: allocate\n");
+    folder.file("refused.yaml", CASES);
+    std::fs::remove_file(folder.path().join("faults.yaml")).unwrap();
+    let said = ends(None, &["policy", "test", folder.path().to_str().unwrap()], 1);
     assert!(said.contains("1 file without `cases` passed over"), "{said}");
     assert!(said.contains("1 passed, 1 failed"), "{said}");
 }
 
 #[test]
 fn a_case_may_expect_that_its_policy_is_rejected() {
-    let folder = PolicyTestFolder::new("rejected");
+    let folder = TestDirectory::named("rejected");
     let cases = CASES.replacen("expect: {best: a}", "expect: {problem: POLICY_REJECTED}", 1);
-    let file = folder.write("rejected.yaml", &cases.replacen("actions: allocate", "actions: 7", 1));
+    let file = written(
+        &folder,
+        "rejected.yaml",
+        &cases.replacen("actions: allocate", "actions: 7", 1),
+    );
     let said = ends(None, &["policy", "test", &file, "--run", ": holds$"], 0);
     assert!(said.contains("1 passed, 0 failed"), "{said}");
-    let file = folder.write("accepted.yaml", &cases);
+    let file = written(&folder, "accepted.yaml", &cases);
     let said = ends(None, &["policy", "test", &file, "--run", ": holds$"], 1);
     assert!(
         said.contains("expected  POLICY_REJECTED") && said.contains("got       none"),
@@ -197,12 +180,12 @@ fn a_case_may_expect_that_its_policy_is_rejected() {
 
 #[test]
 fn an_action_that_a_cycle_passes_over_is_named() {
-    let folder = PolicyTestFolder::new("passed-over");
+    let folder = TestDirectory::named("passed-over");
     let document = "actions: \"allocate, gangpreempt\"\n  tiers: [{plugins: [{name: gang}]}]\n";
     let file = format!(
         "document: |\n  {document}cluster: {{}}\ncases:\n- {{name: holds, cycle: {{}}, expect: {{evicted: [], phases: {{}}}}}}\n"
     );
-    let file = folder.write("cases.yaml", &file);
+    let file = written(&folder, "cases.yaml", &file);
     let output = pumice(None, &["policy", "test", &file]);
     assert_eq!(output.status.code(), Some(0), "{}{}", out(&output), err(&output));
     assert!(

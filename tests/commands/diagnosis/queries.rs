@@ -6,7 +6,7 @@ use pumice::server::pb;
 use serde_json::Value;
 
 use super::explain::{CARDS, PLAIN, card_job, card_node, card_queue, code, gang, sentence, server};
-use super::{ends, json};
+use super::{ends, json, written};
 use crate::support::EmbeddedServer;
 use crate::support::TestDirectory;
 use crate::support::process::{err, out, pumice};
@@ -24,12 +24,6 @@ fn waiting_job(name: &str, queue: &str, phase: pb::JobPhase) -> (pb::Job, pb::Ta
         gang(name, queue, phase, 1),
         task(&format!("{name}-0"), name, &[("cpu", "2")]),
     )
-}
-
-fn written(folder: &TestDirectory, name: &str, text: &str) -> String {
-    let file = folder.path().join(name);
-    std::fs::write(&file, text).unwrap();
-    file.to_str().unwrap().to_owned()
 }
 
 fn node_file(name: &str, cpu: u32) -> String {
