@@ -63,7 +63,9 @@ count() {
   n="$(times "$path")"
   folder="$folder/$path"
   mkdir -p "$folder"
-  echo "$path $(($(instructions "$path" "$n") / n))"
+  once="$(instructions "$path" "$n")"
+  [ "${once:-0}" -gt 0 ] || { echo "$path: no instruction was counted inside counts::measured" >&2; return 1; }
+  echo "$path $((once / n))"
   case "$path" in
   call_*)
     once="$(allocations "$path" "$n")"
