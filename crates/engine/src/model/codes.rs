@@ -55,6 +55,12 @@ macro_rules! codes {
 }
 
 impl ErrorCode {
+    /// Code of a name on the wire; `None`: a later version's.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let mut all = Self::SECTIONS.iter().flat_map(|(_, codes)| codes.iter().copied());
+        all.find(|code| code.name() == name)
+    }
+
     /// Name on the wire, such as `JOB_UNKNOWN`.
     pub const fn name(self) -> &'static str {
         self.texts().0

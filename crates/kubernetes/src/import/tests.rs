@@ -87,7 +87,7 @@ fn a_container_asks_for_what_it_is_limited_to() {
     assert_eq!(requests(own, "{limits: {cpu: 3}, requests: null}"), both("3", "1"));
     let import = read(&[&pod("{limits: {cpu: many}}", "{}")]);
     assert_eq!(
-        import.rejected()[0].error.field,
+        import.rejected[0].error.field,
         r#"spec.containers[0].resources.limits["cpu"]"#
     );
 }
@@ -124,9 +124,8 @@ fn queues_and_pod_groups_are_read() {
 #[test]
 fn unused_fields_are_noted() {
     let import = read(&[JSON, "{kind: ConfigMap, apiVersion: v1, metadata: {name: c}}"]);
-    assert!(import.rejected().is_empty());
-    let notes = import.notes();
-    let notes: Vec<&str> = notes.keys().map(String::as_str).collect();
+    assert!(import.rejected.is_empty());
+    let notes: Vec<&str> = import.notes.keys().map(String::as_str).collect();
     assert_eq!(notes, ["ConfigMap (v1): this kind is not read"]);
 }
 
@@ -152,7 +151,7 @@ fn placement_rules_and_taints_are_read() {
 
 #[test]
 fn yaml_and_json_of_one_cluster_are_one_cluster() {
-    assert_eq!(read(&[YAML]).into_cluster(), read(&[JSON]).into_cluster());
+    assert_eq!(read(&[YAML]).finish().cluster, read(&[JSON]).finish().cluster);
 }
 
 #[test]
@@ -195,7 +194,7 @@ fn unusable_objects_are_rejected_alone() {
         {"kind":"Node","apiVersion":"v1","metadata":{"name":"b"}}]}"#]);
     assert_eq!(import.nodes.keys().collect::<Vec<_>>(), ["b"]);
     let refused: Vec<String> = import
-        .rejected()
+        .rejected
         .iter()
         .map(|one| format!("{} {}", one.object, one.error.field))
         .collect();
@@ -249,9 +248,9 @@ fn openb_files_are_read() {
     );
     assert_eq!(share.annotations["volcano.sh/card.name"], "V100M16|V100M32");
     assert_eq!(share.creation_time.unwrap().seconds, 427_061);
-    assert_eq!(import.rejected()[0].object, "line 5");
-    assert_eq!(import.rejected()[0].error.field, "cpu_milli");
-    assert_eq!(import.notes().len(), 2);
+    assert_eq!(import.rejected[0].object, "line 5");
+    assert_eq!(import.rejected[0].error.field, "cpu_milli");
+    assert_eq!(import.notes.len(), 2);
 }
 
 #[test]
@@ -284,9 +283,9 @@ fn priority_classes_give_the_priorities_of_pods_and_pod_groups() {
     ]
     .concat();
     let priorities = |text: &str| {
-        let import = read(&[text]);
-        let warned: Vec<String> = import
-            .warnings()
+        let imported = read(&[text]).finish();
+        let warned: Vec<String> = imported
+            .warnings
             .into_iter()
             .map(|warning| format!("{} {}", warning.code, warning.subject))
             .collect();
@@ -297,7 +296,7 @@ fn priority_classes_give_the_priorities_of_pods_and_pod_groups() {
                 "PRIORITY_CLASS_UNKNOWN task default/unknown"
             ]
         );
-        let cluster = import.into_cluster();
+        let cluster = imported.cluster;
         let tasks = cluster.tasks.iter().map(|task| (task.name.clone(), task.priority));
         let jobs = cluster.jobs.iter().map(|job| (job.name.clone(), job.priority));
         let by_name = |all: Vec<(String, i32)>| -> Vec<String> {
@@ -329,7 +328,7 @@ fn pods_of_a_volcano_job_inherit_its_priority_class() {
                 same, replicas: 1, template: {spec: {containers: []}}}]}}\n---\n{apiVersion: scheduling.k8s.io/v1, kind: \
                 PriorityClass, metadata: {name: high}, value: 9}\n---\n{apiVersion: scheduling.k8s.io/v1, kind: \
                 PriorityClass, metadata: {name: low}, value: 2}\n";
-    let cluster = read(&[text]).into_cluster();
+    let cluster = read(&[text]).finish().cluster;
     assert_eq!(cluster.jobs[0].priority, 9);
     let tasks: Vec<_> = cluster
         .tasks
@@ -344,7 +343,8 @@ fn fields_that_upstream_has_are_not_taken_for_misspelt_ones() {
     for text in [JSON, YAML, NODES, TASKS] {
         assert_eq!(
             read(&[text])
-                .warnings()
+                .finish()
+                .warnings
                 .iter()
                 .filter(|one| one.code == ErrorCode::FieldNotRead)
                 .count(),
@@ -352,7 +352,7 @@ fn fields_that_upstream_has_are_not_taken_for_misspelt_ones() {
         );
     }
     let other = "{apiVersion: rabbitmq.com/v1beta1, kind: Queue, metadata: {name: q}, spec: {capabilities: 1}}";
-    assert_eq!(read(&[other]).warnings(), []);
+    assert_eq!(read(&[other]).finish().warnings, []);
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn fields_of_gangs_are_read() {
            minTaskMember: {worker: 2}, subGroupPolicy: [{name: ranks, subGroupSize: 2, minSubGroups: 1, labelSelector: \
            {matchExpressions: [{key: app, operator: DoesNotExist}]}, matchLabelKeys: [grp, rank]}, {name: rest, \
            labelSelector: {matchLabels: {grp: x}}, matchLabelKeys: [grp]}]}}\n";
-    let cluster = read(&[&text]).into_cluster();
+    let cluster = read(&[&text]).finish().cluster;
     let groups: Vec<&str> = cluster.tasks.iter().map(|task| task.sub_group.as_str()).collect();
     assert_eq!(groups, ["ranks/x-0", "rest/x", "rest/x", "rest/x"]);
     assert_eq!(cluster.tasks[0].role, "worker", "the empty annotation does not count");
@@ -402,7 +402,7 @@ fn tasks_of_a_volcano_job_are_roles_with_minimums() {
     let text = "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: j}, spec: {tasks: [{name: ps, replicas: \
                 2, minAvailable: 1, template: {spec: {containers: []}}}, {name: worker, replicas: 1, template: {spec: \
                 {containers: []}}}]}}";
-    let cluster = read(&[text]).into_cluster();
+    let cluster = read(&[text]).finish().cluster;
     let least: Vec<(&str, i32)> = cluster.jobs[0]
         .min_task_member
         .iter()
@@ -411,4 +411,142 @@ fn tasks_of_a_volcano_job_are_roles_with_minimums() {
     assert_eq!(least, [("ps", 1), ("worker", 1)]);
     let roles: Vec<&str> = cluster.tasks.iter().map(|task| task.role.as_str()).collect();
     assert_eq!(roles, ["ps", "ps", "worker"]);
+}
+
+/// Job of two pods with the uid `u`, in a phase.
+fn volcano_job(phase: &str) -> String {
+    format!(
+        "{{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {{name: j, namespace: x, uid: u}}, spec: {{schedulerName: \
+         volcano, tasks: [{{name: w, replicas: 2, template: {{spec: {{containers: []}}}}}}]}}, status: {{state: {{phase: \
+         {phase}}}}}}}\n---\n"
+    )
+}
+
+fn pod_of_group(name: &str, annotations: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: x, annotations: {{{annotations}}}}}, spec: \
+         {{schedulerName: volcano, nodeName: n1, containers: []}}, status: {{phase: Running}}}}\n---\n"
+    )
+}
+
+/// Jobs and tasks with their jobs of a dump, in both orders of its objects.
+fn names(objects: &[String]) -> (Vec<String>, Vec<(String, String)>) {
+    let read_in = |objects: &mut dyn Iterator<Item = &String>| {
+        let text: String = objects.map(String::as_str).collect();
+        let imported = read(&[&text]).finish();
+        assert_eq!((imported.rejected.len(), imported.warnings.len()), (0, 0));
+        let jobs = imported.cluster.jobs.into_iter().map(|job| job.name).collect();
+        let tasks = imported.cluster.tasks.into_iter();
+        (jobs, tasks.map(|task| (task.name, task.job)).collect())
+    };
+    let forward = read_in(&mut objects.iter());
+    assert_eq!(forward, read_in(&mut objects.iter().rev()));
+    forward
+}
+
+#[test]
+fn observed_pods_and_pod_groups_outrank_those_that_a_volcano_job_would_get() {
+    let group = |name: &str, owner: &str| {
+        format!(
+            "{{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {{name: {name}, namespace: x{owner}}}, spec: \
+             {{minMember: 2}}}}\n---\n"
+        )
+    };
+    let owner = ", ownerReferences: [{kind: Job, apiVersion: batch.volcano.sh/v1alpha1, name: j}]";
+    let pod = pod_of_group("j-w-0", "scheduling.k8s.io/group-name: j-u");
+    let task = |name: &str, job: &str| (name.to_owned(), job.to_owned());
+    for group in [group("j-u", ""), group("other", owner)] {
+        let (jobs, tasks) = names(&[volcano_job("Running"), group.clone(), pod.clone()]);
+        assert_eq!((jobs.len(), tasks), (1, vec![task("x/j-w-0", "x/j-u")]), "{group}");
+        assert_eq!(names(&[volcano_job("Pending"), group]).1, []);
+    }
+    // The pods stand alone: their group is the Job's.
+    let named = pod_of_group("j-w-0", "scheduling.k8s.io/group-name: made, volcano.sh/job-name: j");
+    for (pod, of) in [(pod, "x/j-u"), (named, "x/made")] {
+        let (jobs, tasks) = names(&[volcano_job("Running"), pod]);
+        assert_eq!((jobs, tasks), (vec![of.to_owned()], vec![task("x/j-w-0", of)]));
+    }
+    let (jobs, tasks) = names(&[volcano_job("Pending")]);
+    assert_eq!(
+        (jobs, tasks),
+        (
+            vec!["x/j".to_owned()],
+            vec![task("x/j-w-0", "x/j"), task("x/j-w-1", "x/j")]
+        )
+    );
+    for phase in ["Completed", "Failed", "Aborted", "Terminated", "Completing"] {
+        assert_eq!(names(&[volcano_job(phase)]), (Vec::new(), Vec::new()), "{phase}");
+    }
+}
+
+#[test]
+fn a_role_that_waits_for_others_says_so() {
+    let text = "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: j}, spec: {tasks: [{name: a, replicas: 1, \
+                template: {spec: {containers: []}}}, {name: b, replicas: 1, dependsOn: {name: [a]}, template: {spec: \
+                {containers: []}}}]}}";
+    let tasks = read(&[text]).finish().cluster.tasks;
+    let unevaluated: Vec<&[String]> = tasks.iter().map(|task| &*task.unevaluated_fields).collect();
+    assert_eq!(unevaluated, [&[][..], &["dependsOn".to_owned()][..]]);
+}
+
+#[test]
+fn pods_without_a_group_get_that_of_their_controller() {
+    let bare = |name: &str, scheduler: &str, metadata: &str, spec: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: x{metadata}}}, spec: {{schedulerName: {scheduler}, \
+             containers: [{{name: c, resources: {{requests: {{cpu: 2}}}}}}]{spec}}}}}\n---\n"
+        )
+    };
+    let owner = ", ownerReferences: [{kind: ReplicaSet, apiVersion: apps/v1, name: r, uid: r-1, controller: true}]";
+    let text = bare(
+        "alone",
+        "volcano",
+        ", uid: u-1, annotations: {scheduling.volcano.sh/queue-name: q}",
+        "",
+    ) + &bare("by-hand", "volcano", "", ", priorityClassName: system-node-critical")
+        + &bare("kube", "default-scheduler", "", "")
+        + &bare("of-set-0", "volcano", owner, ", nodeName: n1")
+        + &bare("of-set-1", "volcano", owner, "");
+    let cluster = read(&[&text]).finish().cluster;
+    let tasks: Vec<&str> = cluster.tasks.iter().map(|task| task.job.as_str()).collect();
+    assert_eq!(
+        tasks,
+        [
+            "x/podgroup-u-1",
+            "x/podgroup-by-hand",
+            "",
+            "x/podgroup-r-1",
+            "x/podgroup-r-1"
+        ]
+    );
+    let job = |job: &pb::Job| {
+        assert_eq!(
+            (job.min_member, item(job.min_resources.as_ref(), "cpu")),
+            (1, Some("2"))
+        );
+        (job.name.clone(), job.queue.clone(), job.priority, job.phase())
+    };
+    assert_eq!(
+        cluster.jobs.iter().map(job).collect::<Vec<_>>(),
+        [
+            (
+                "x/podgroup-by-hand".to_owned(),
+                "default".to_owned(),
+                2_000_001_000,
+                pb::JobPhase::Pending
+            ),
+            (
+                "x/podgroup-r-1".to_owned(),
+                "default".to_owned(),
+                0,
+                pb::JobPhase::Running
+            ),
+            ("x/podgroup-u-1".to_owned(), "q".to_owned(), 0, pb::JobPhase::Pending),
+        ]
+    );
+    // The group that the controller has made already counts.
+    let made = "{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {name: podgroup-u-1, namespace: x}, spec: \
+                {minMember: 3, queue: other}}";
+    let cluster = read(&[&text, made]).finish().cluster;
+    assert_eq!((cluster.jobs[2].min_member, &*cluster.jobs[2].queue), (3, "other"));
 }
