@@ -39,7 +39,7 @@ PART = re.compile(r"<!-- (?:[\w ]+: (?:written by .*|begin)|matrix|changes|compa
 TABLE = re.compile(r"<!-- (?:codes: .*|rejections) -->")
 
 LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)]*)\)")
-TOKEN = re.compile(r"`[^`]+`|[A-Za-z][A-Za-z'’-]*|[0-9][0-9.,]*")
+TOKEN = re.compile(r"`[^`]+`|[A-Za-z0-9]+(?:['’.,-][A-Za-z0-9]+)*")
 WORD = re.compile(r"`[^`]+`|[A-Za-z][A-Za-z'’-]*")
 
 
