@@ -35,6 +35,7 @@ RULES = 5
 # Pages that are written by the rules already. Other pages follow.
 PAGES = (
     "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
