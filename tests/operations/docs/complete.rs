@@ -275,6 +275,32 @@ fn every_command_and_exit_code_is_in_the_page_of_the_command_line() {
     }
 }
 
+/// Rows of the table of commands: each command with its summary.
+fn command_rows(command: &clap::Command, path: &str, table: &mut String) {
+    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+        let path = format!("{path} {}", below.get_name());
+        let summary = below.get_about().map(ToString::to_string).unwrap_or_default();
+        writeln!(table, "| `{path}` | {} |", summary.replace('|', "\\|")).unwrap();
+        command_rows(below, &path, table);
+    }
+}
+
+#[test]
+fn the_table_of_commands_is_current() {
+    let name = "docs/reference/cli.md";
+    let text = page(name);
+    let (begin, end) = ("<!-- commands: generated -->\n", "<!-- commands: end -->");
+    let (head, rest) = text.split_once(begin).unwrap();
+    let (shown, tail) = rest.split_once(end).unwrap();
+    let mut table = "| Command | Action |\n|---|---|\n".to_owned();
+    command_rows(&pumice::cli::command_line(), "pumice", &mut table);
+    if std::env::var_os("PUMICE_BLESS").is_some() {
+        std::fs::write(root().join(name), format!("{head}{begin}{table}{end}{tail}")).unwrap();
+        return;
+    }
+    assert_eq!(shown, table, "PUMICE_BLESS=1 rewrites it");
+}
+
 /// Sources of a plugin's arguments and annotations, by the heading of its section.
 const ARGUMENTS: &[(&str, &[&str])] = &[
     (
