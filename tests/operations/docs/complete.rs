@@ -449,7 +449,7 @@ fn every_key_of_every_plugin_is_fully_described_in_the_reference() {
 #[test]
 fn the_first_screen_has_the_values_of_the_simulation() {
     let (measured, drawing, readme) = (
-        page("docs/tasks/simulate.md"),
+        page("docs/internals/openb.md"),
         page("docs/policies.svg"),
         page("README.md"),
     );
