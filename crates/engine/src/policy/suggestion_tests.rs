@@ -180,7 +180,10 @@ fn a_document_in_another_wrapping_or_with_tabs_says_what_to_give() {
         report.errors().map(ToString::to_string).collect()
     };
     let values = errors("custom:\n  scheduler_config_override: |\n    actions: allocate\n");
-    assert!(values.contains("give the text below `custom.scheduler_config_override`"), "{values}");
+    assert!(
+        values.contains("give the text below `custom.scheduler_config_override`"),
+        "{values}"
+    );
     let tabs = errors("actions: allocate\ntiers:\n- plugins:\n\t- name: gang\n");
     assert!(tabs.contains("a tab cannot indent; write spaces"), "{tabs}");
 }

@@ -2,9 +2,12 @@
 //!
 //! The importer reads Node and Pod (`v1`), Volcano's Queue and PodGroup (`scheduling.volcano.sh`) and Job
 //! (`batch.volcano.sh`), and slices and claims of devices (`resource.k8s.io`). Objects may be single, in lists of any
-//! kind, or in several documents. [`ImportedCluster::notes`] reports all ignored parts.
+//! kind, or in several documents. [`ImportedRecords::notes`] reports all ignored parts.
 
-mod object_fields;
+mod field_check;
+mod field_tables;
+#[cfg(test)]
+mod job_tests;
 mod openb;
 mod outcome;
 mod own_groups;
@@ -19,9 +22,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 pub use crate::object::{AmountRules, FieldError, RecordIdentity};
-pub use object_fields::field_tables;
+pub use field_tables::field_tables;
 pub use openb::{GPU_MILLI_RESOURCE, GPU_RESOURCE, PODS_PER_NODE};
-pub use outcome::{ImportError, ImportWarning, ImportedCluster, RejectedObject};
+pub use outcome::{ImportError, ImportWarning, ImportedRecords, RejectedObject};
 
 use crate::claims::ClaimedDevices;
 use crate::object::{self, ObjectKind, ObjectRecord, PodController, PodOwners, fields, object_kind, object_title};
@@ -51,7 +54,7 @@ pub struct ClusterImport {
     claims: ClaimedDevices,
     own_groups: own_groups::OwnPodGroups,
     volcano_jobs: vcjob::VolcanoJobs,
-    field_check: object_fields::FieldCheck,
+    field_check: field_check::FieldCheck,
     warnings: Vec<ImportWarning>,
 }
 
@@ -68,7 +71,7 @@ impl ClusterImport {
     /// Reads one more file; `file` is its name in messages.
     ///
     /// # Errors
-    /// The text has none of the formats. Single objects that cannot be used are in [`ImportedCluster::rejected`].
+    /// The text has none of the formats. Single objects that cannot be used are in [`ImportedRecords::rejected`].
     pub fn read(&mut self, file: &str, text: &str) -> Result<(), ImportError> {
         if let Some(table) = openb::recognise(text) {
             return self.csv(table, text).map_err(|source| ImportError::Csv {
@@ -96,7 +99,7 @@ impl ClusterImport {
     /// Ends the reading: makes the records that no object is, such as pods of Jobs of Volcano that have none yet, and relates all
     /// records to each other.
     #[must_use]
-    pub fn finish(mut self) -> ImportedCluster {
+    pub fn finish(mut self) -> ImportedRecords {
         self.put_volcano_jobs();
         for (name, group) in std::mem::take(&mut self.own_groups).into_jobs() {
             self.jobs.entry(name).or_insert(group);
@@ -124,7 +127,7 @@ impl ClusterImport {
                 self.owners.complete(task, controller.as_ref());
             }
         }
-        ImportedCluster {
+        ImportedRecords {
             cluster,
             rejected: self.rejected,
             unreadable: self.unreadable.into_values().collect(),
@@ -225,13 +228,13 @@ impl ClusterImport {
         let known = object_kind(version, kind);
         let outcome = match known {
             Some(known) => {
-                let findings = self.field_check.object(known, object);
-                self.report_fields(kind, object, findings);
+                let diagnostics = self.field_check.object(known, object);
+                self.report_fields(kind, object, diagnostics);
                 self.put_object(known, object)
             }
             None if is_job => {
-                let findings = self.field_check.volcano_job(object);
-                self.report_fields(kind, object, findings);
+                let diagnostics = self.field_check.volcano_job(object);
+                self.report_fields(kind, object, diagnostics);
                 self.volcano_jobs.add(object);
                 Ok(())
             }
@@ -261,15 +264,15 @@ impl ClusterImport {
         self.rejected.push(RejectedObject { object, error, record });
     }
 
-    fn report_fields(&mut self, kind: &str, object: &Value, findings: object_fields::FieldFindings) {
-        for message in findings.unknown {
+    fn report_fields(&mut self, kind: &str, object: &Value, diagnostics: field_check::FieldDiagnostics) {
+        for message in diagnostics.unknown {
             self.warnings.push(ImportWarning {
                 code: ErrorCode::FieldNotRead,
                 subject: object_title(kind, object),
                 message,
             });
         }
-        for sentence in findings.unevaluated {
+        for sentence in diagnostics.unevaluated {
             self.note(&format!("{kind}: {sentence}"));
         }
     }

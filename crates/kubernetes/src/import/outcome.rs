@@ -8,7 +8,7 @@ use pumice_protocol::v1 as pb;
 
 /// Records of all files of an import, and what became of the objects that are not among them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ImportedCluster {
+pub struct ImportedRecords {
     /// All records, sorted by name.
     pub cluster: pb::Cluster,
     /// Objects that were rejected, in the order of the files.

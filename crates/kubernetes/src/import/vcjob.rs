@@ -115,7 +115,7 @@ enum MissingParts {
 /// Job, and what it adds to the records.
 #[derive(Debug)]
 pub(super) struct VolcanoJob {
-    /// The Job.
+    /// Job as the files have it.
     pub(super) object: Value,
     parts: MissingParts,
 }
@@ -132,7 +132,7 @@ pub(super) struct SplitJob {
 /// Pod of a Job.
 #[derive(Debug)]
 pub(super) struct DerivedPod {
-    /// The pod.
+    /// Pod as the controller would create it.
     pub(super) object: Value,
     /// Field of its role that no record has and that delays it; `None`: there is none.
     pub(super) unevaluated: Option<&'static str>,

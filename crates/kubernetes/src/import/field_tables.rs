@@ -2,16 +2,11 @@
 //! `spec.capabilities` of a queue, is probably misspelt: the API server would reject or drop it. Fields are those of Kubernetes
 //! v1.37 (`api/core/v1`) and Volcano ed72c7c81 (`staging/src/volcano.sh/apis`).
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde_json::{Map, Value};
-
 use crate::object::ObjectKind;
-use pumice_engine::policy::suggestion::nearest_name;
 
 /// What Pumice does with a field.
 #[derive(Debug, Clone, Copy)]
-enum FieldUse {
+pub(super) enum FieldUse {
     /// The record has it.
     Read,
     /// The record has parts of the value, or of each item of a list.
@@ -27,7 +22,7 @@ enum FieldUse {
 use FieldUse::{Annotations, Irrelevant, NotEvaluated, Parts, Read};
 
 /// Fields with one use.
-type FieldGroup = (FieldUse, &'static [&'static str]);
+pub(super) type FieldGroup = (FieldUse, &'static [&'static str]);
 
 const TOP: FieldGroup = (Read, &["apiVersion", "kind"]);
 const METADATA: FieldGroup = (
@@ -284,7 +279,7 @@ const POD_GROUP: &[FieldGroup] = &[
     ),
 ];
 const FOR_JOB_CONTROLLER: FieldUse = Irrelevant("it is for Volcano's job controller");
-const VOLCANO_JOB: &[FieldGroup] = &[
+pub(super) const VOLCANO_JOB: &[FieldGroup] = &[
     TOP,
     METADATA,
     STATUS,
@@ -331,7 +326,7 @@ const PRIORITY_CLASS: &[FieldGroup] = &[
     (Irrelevant("it is for people"), &["description"]),
 ];
 /// Annotations that an import or a plugin reads.
-const ANNOTATIONS: &[&str] = &[
+pub(super) const ANNOTATIONS: &[&str] = &[
     "scheduling.k8s.io/group-name",
     "scheduling.volcano.sh/group-name",
     "scheduling.volcano.sh/queue-name",
@@ -355,7 +350,7 @@ const ANNOTATIONS: &[&str] = &[
 ];
 
 /// Fields of a kind; `None`: they are not checked.
-fn fields_of(kind: ObjectKind) -> Option<&'static [FieldGroup]> {
+pub(super) fn fields_of(kind: ObjectKind) -> Option<&'static [FieldGroup]> {
     match kind {
         ObjectKind::Node => Some(NODE),
         ObjectKind::Pod => Some(POD),
@@ -417,98 +412,11 @@ fn add_rows(fields: &[FieldGroup], path: &str, page: &mut String) {
     }
 }
 
-/// Sentences about the fields of one object.
-#[derive(Debug, Default)]
-pub(super) struct FieldFindings {
-    /// Fields and annotations that are probably misspelt: a sentence each.
-    pub(super) unknown: BTreeSet<String>,
-    /// Fields that are not evaluated, with the effect.
-    pub(super) unevaluated: BTreeSet<String>,
-}
-
-/// Compares fields of objects with the tables. Each annotation is compared once, however many objects have it.
-#[derive(Debug, Default)]
-pub(super) struct FieldCheck {
-    /// Nearest known annotation, by the unknown one.
-    near_annotations: BTreeMap<String, Option<&'static str>>,
-}
-
-impl FieldCheck {
-    /// Findings about the fields of an object of a kind.
-    pub(super) fn object(&mut self, kind: ObjectKind, object: &Value) -> FieldFindings {
-        fields_of(kind).map_or_else(FieldFindings::default, |fields| self.find(fields, object))
-    }
-
-    /// Findings about the fields of a Job of Volcano.
-    pub(super) fn volcano_job(&mut self, object: &Value) -> FieldFindings {
-        self.find(VOLCANO_JOB, object)
-    }
-
-    fn find(&mut self, fields: &'static [FieldGroup], object: &Value) -> FieldFindings {
-        let mut findings = FieldFindings::default();
-        self.add(fields, "", object, &mut findings);
-        findings
-    }
-
-    /// Adds the findings about the fields of a value, or of each item of a list.
-    fn add(&mut self, fields: &'static [FieldGroup], path: &str, value: &Value, findings: &mut FieldFindings) {
-        for item in value.as_array().into_iter().flatten() {
-            self.add(fields, &format!("{path}[]"), item, findings);
-        }
-        for (key, value) in value.as_object().into_iter().flatten() {
-            let field = || {
-                if path.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{path}.{key}")
-                }
-            };
-            match fields.iter().find(|(_, names)| names.contains(&key.as_str())) {
-                Some((Read | Irrelevant(_), _)) => {}
-                Some((Parts(parts), _)) => self.add(parts, &field(), value, findings),
-                Some((Annotations, _)) => self.add_annotations(&field(), value, findings),
-                Some((NotEvaluated(effect), _)) => {
-                    findings
-                        .unevaluated
-                        .insert(format!("`{}` is not evaluated: {effect}", field()));
-                }
-                None => {
-                    let known: Vec<&str> = fields.iter().flat_map(|(_, names)| names.iter().copied()).collect();
-                    findings
-                        .unknown
-                        .insert(unknown_field(&field(), nearest_name(key, &known)));
-                }
-            }
-        }
-    }
-
-    /// Adds the annotations that are nearly known ones. All others are other programs'.
-    fn add_annotations(&mut self, path: &str, annotations: &Value, findings: &mut FieldFindings) {
-        let keys = annotations.as_object().into_iter().flat_map(Map::keys);
-        for key in keys.filter(|key| !ANNOTATIONS.contains(&key.as_str())) {
-            let near = self.near_annotations.entry(key.clone());
-            let near = near.or_insert_with(|| nearest_name(key, ANNOTATIONS));
-            if near.is_some() {
-                findings.unknown.insert(unknown_field(&format!("{path}[{key}]"), *near));
-            }
-        }
-    }
-}
-
-fn unknown_field(path: &str, near: Option<&str>) -> String {
-    match near {
-        Some(near) => format!("field `{path}` is not read; did you mean `{near}`?"),
-        None => format!("field `{path}` is not read: no such field is known"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use serde_json::json;
-
-    use super::*;
+    use super::ANNOTATIONS;
     use pumice_engine::plugins::REGISTRY;
 
     #[test]
@@ -525,54 +433,5 @@ mod tests {
         for annotation in of_plugins {
             assert!(known.contains(annotation), "{annotation}");
         }
-    }
-
-    #[test]
-    fn every_unknown_field_is_named_with_its_path_and_the_likely_word() {
-        let unknown = |kind, object: Value| {
-            let findings = FieldCheck::default().object(kind, &object);
-            findings.unknown.into_iter().collect::<Vec<_>>().join("; ")
-        };
-        let queue = |spec: Value| unknown(ObjectKind::Queue, json!({"spec": spec}));
-        assert_eq!(
-            queue(json!({"guarantee": {"cpu": 50}})),
-            "field `spec.guarantee.cpu` is not read: no such field is known"
-        );
-        assert_eq!(
-            queue(json!({"capabilities": {"cpu": 50}})),
-            "field `spec.capabilities` is not read; did you mean `capability`?"
-        );
-        assert!(
-            queue(json!({"affinity": {"nodeGroupAffinity": {"required": ["a"]}}}))
-                .contains("nodeGroupAffinity.required`")
-        );
-        let spread = json!([{"maxSkew": 1, "matchLabels": {"a": "b"}, "labelSelector": {"matchLabel": {}}}]);
-        let pod = unknown(ObjectKind::Pod, json!({"spec": {"topologySpreadConstraints": spread}}));
-        assert!(
-            pod.contains("`spec.topologySpreadConstraints[].matchLabels` is not read"),
-            "{pod}"
-        );
-        assert!(
-            pod.contains("labelSelector.matchLabel` is not read; did you mean `matchLabels`?"),
-            "{pod}"
-        );
-        let node = json!({"metadata": {"labels": {"any": "x"}, "annotations": {"any": "x"}}, "status": {"any": 1}});
-        assert_eq!(unknown(ObjectKind::Node, node), "");
-    }
-
-    #[test]
-    fn fields_that_are_not_evaluated_are_named_with_their_effect() {
-        let job = json!({"spec": {"networkTopology": {"mode": "hard"}, "tasks": [{"partitionPolicy": {}}]}});
-        let findings = FieldCheck::default().volcano_job(&job);
-        let effects: Vec<String> = findings.unevaluated.into_iter().collect();
-        assert_eq!(effects.len(), 2, "{effects:?}");
-        assert!(
-            effects[0].starts_with("`spec.networkTopology` is not evaluated: "),
-            "{effects:?}"
-        );
-        assert!(
-            effects[1].starts_with("`spec.tasks[].partitionPolicy` is not evaluated: "),
-            "{effects:?}"
-        );
     }
 }
