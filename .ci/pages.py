@@ -5,7 +5,7 @@
     .ci/pages.py --at COMMIT   the same of a commit
     .ci/pages.py --runs [PATH...]   print each run of words that these pages share with another page
 
-`.ci/prose.py` compares the sums with its bounds. Left out are the change log, licences, generated parts, blocks of code
+`.ci/prose.py` compares the sums with its bounds. The aim is 60 % of the words at the base outside internals, and 80 % of all. Left out are the change log, licences, generated parts, blocks of code
 and the addresses of links. Code in a line is one word.
 """
 
