@@ -26,8 +26,10 @@ BASE_WORDS = 69081
 
 # Pages by program, and pages that are not of the project.
 GENERATED = ("docs/settings.md",)
+# Pages that a program writes from their first heading below the title on.
+GENERATED_BELOW = ("docs/reference/objects.md",)
 LEFT_OUT = ("CHANGELOG.md", "THIRD-PARTY-LICENSES", "tests/", ".github/")
-INTERNALS = "docs/internals/"
+INTERNALS = ("docs/internals/", "docs/architecture.md")
 STARTS = ("README.md", "docs/README.md")
 
 CLICKS = 2
@@ -58,6 +60,8 @@ class Page:
 
 def read(path: str, text: str) -> Page:
     """A page without blocks of code and generated parts; cells, items and paragraphs are passages."""
+    if path in GENERATED_BELOW:
+        text = text.split("\n## ", 1)[0]
     passages: list[tuple[int, str]] = []
     links: set[str] = set()
     fence, part, in_table, is_open = "", False, False, False

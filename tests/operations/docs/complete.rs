@@ -102,6 +102,19 @@ fn the_tables_of_codes_are_current() {
 }
 
 #[test]
+fn the_tables_of_objects_are_current() {
+    const PATH: &str = "docs/reference/objects.md";
+    let page = page(PATH);
+    let (head, _) = page.split_once("## ").unwrap();
+    let current = format!("{head}{}", pumice_kubernetes::import::field_tables());
+    if std::env::var_os("PUMICE_BLESS").is_some() {
+        std::fs::write(root().join(PATH), current).unwrap();
+        return;
+    }
+    assert!(page == current, "PUMICE_BLESS=1 rewrites {PATH}");
+}
+
+#[test]
 fn every_code_is_written_once_and_used() {
     let names: BTreeSet<&str> = codes().map(ErrorCode::name).collect();
     assert_eq!(names.len(), codes().count());

@@ -25,8 +25,9 @@ fn import(files: &[(&str, &str)]) -> pb::Cluster {
     for (name, text) in files {
         import.read(name, text).unwrap();
     }
-    assert!(import.rejected().is_empty(), "{:?}", import.rejected());
-    import.into_cluster()
+    let imported = import.finish();
+    assert_eq!(imported.rejected, []);
+    imported.cluster
 }
 
 fn served(cluster: pb::Cluster) -> EmbeddedServer {
