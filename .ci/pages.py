@@ -5,7 +5,7 @@
     .ci/pages.py --at COMMIT   the same of a commit
     .ci/pages.py --runs [PATH...]   print each run of words that these pages share with another page
 
-`.ci/prose.py` compares the sums with its bounds. Left out are the change log, licences, generated parts, blocks of code
+`.ci/prose.py` compares the sums with its bounds. The aim is 60 % of the words at the base outside internals, and 80 % of all. Left out are the change log, licences, generated parts, blocks of code
 and the addresses of links. Code in a line is one word.
 """
 
@@ -26,8 +26,10 @@ BASE_WORDS = 69081
 
 # Pages by program, and pages that are not of the project.
 GENERATED = ("docs/settings.md",)
+# Pages that a program writes from their first heading below the title on.
+GENERATED_BELOW = ("docs/reference/objects.md",)
 LEFT_OUT = ("CHANGELOG.md", "THIRD-PARTY-LICENSES", "tests/", ".github/")
-INTERNALS = "docs/internals/"
+INTERNALS = ("docs/internals/", "docs/architecture.md")
 STARTS = ("README.md", "docs/README.md")
 
 CLICKS = 2
@@ -58,6 +60,8 @@ class Page:
 
 def read(path: str, text: str) -> Page:
     """A page without blocks of code and generated parts; cells, items and paragraphs are passages."""
+    if path in GENERATED_BELOW:
+        text = text.split("\n## ", 1)[0]
     passages: list[tuple[int, str]] = []
     links: set[str] = set()
     fence, part, in_table, is_open = "", False, False, False

@@ -114,11 +114,13 @@ GOALS = {
     "old-names": 0,
     "tuple-parameters": 0,
     "echoing-documentation": 0,
-    "words-outside-internals": math.floor(0.6 * pages.BASE_WORDS),
-    "words-of-all-pages": math.floor(0.8 * pages.BASE_WORDS),
+    "words-outside-internals": 0,
+    "words-of-all-pages": 0,
     "repeated-runs": 0,
     "distant-pages": 0,
 }
+# A commit that documents a feature may raise these bounds: it shows in the bounds' difference.
+MAY_GROW = ("words-outside-internals", "words-of-all-pages")
 # Bounds per 1,000 words that are above their goal have this much room, because a deletion elsewhere raises what is left.
 SLACK = 1.03
 
@@ -414,7 +416,7 @@ def raised(bounds: dict[tuple[str, str], float]) -> list[str]:
         if rules != RULES:
             continue
         for key, bound in earlier.items():
-            if key not in bounds or is_better(key[1], bound, bounds[key]):
+            if key[1] not in MAY_GROW and (key not in bounds or is_better(key[1], bound, bounds[key])):
                 found.append(f"{' '.join(key)}: {bound:g} in {commit[:8]}, and now {bounds.get(key)}")
     return sorted(set(found))
 
@@ -480,15 +482,17 @@ def round_up(measure: str, value: float) -> float:
 
 def record(measured: dict[tuple[str, str], float], bounds: dict[tuple[str, str], float]) -> None:
     """Writes bounds that are as strict as the measures, and never laxer than before."""
-    lines = ["# Bounds of .ci/prose.py: kind, measure, bound. They only fall, and for-example only rises: --record writes them.", f"rules {RULES}"]
+    lines = ["# Bounds of .ci/prose.py: kind, measure, bound. They only fall, for-example only rises, and words may grow with a feature: --record writes them.", f"rules {RULES}"]
     for key, value in measured.items():
         goal = GOALS[key[1]] if key[0] not in SUMMED else 0
         slack = value / SLACK if key[1] == "for-example" else value * SLACK
         if key[0] in {"README", "code", *SUMMED}:
             bound = max(value, goal)
+        elif key[1] in MAY_GROW:
+            bound = math.ceil(slack)
         else:
             bound = goal if is_better(key[1], value, goal) else round_up(key[1], slack)
-        if key in bounds and is_better(key[1], bounds[key], bound):
+        if key[1] not in MAY_GROW and key in bounds and is_better(key[1], bounds[key], bound):
             bound = bounds[key]
         lines.append(f"{key[0]:<14} {key[1]:<24} {bound:g}")
     BOUNDS.write_text("\n".join(lines) + "\n", encoding="utf-8")
