@@ -86,7 +86,7 @@ fn import(texts: &[(String, String)], amount_rules: AmountRules) -> Result<Impor
     for (file, text) in texts {
         import.read(file, text)?;
     }
-    let imported = import.finish();
+    let imported = import.finish_with_own_groups();
     let rejected = imported.rejected.iter();
     Ok(ImportedFiles {
         unnamed: rejected.clone().filter(|one| one.record.is_none()).count(),

@@ -52,18 +52,13 @@ impl RequestDerivation {
         }
     }
 
-    /// Derivation for `spec.schedulerName` of the pod.
+    /// Derivation for `spec.schedulerName` of the pod. The default scheduler and Koordinator's schedulers, such as
+    /// `koord-scheduler`, use the rules of Kubernetes; all others use the rules of Volcano.
     pub fn of(pod: &Pod) -> Self {
-        Self::of_scheduler(pod.scheduler_name.as_deref().unwrap_or_default())
-    }
-
-    /// Derivation for the name of a scheduler. The default scheduler and Koordinator's schedulers, such as `koord-scheduler`, use the
-    /// rules of Kubernetes; all others use the rules of Volcano. An empty name is the default scheduler.
-    pub fn of_scheduler(name: &str) -> Self {
-        match name {
-            "" | "default-scheduler" => Self::Kubernetes,
-            name if name.starts_with("koord") => Self::Kubernetes,
-            _ => Self::Volcano,
+        match pod.scheduler_name.as_deref() {
+            None | Some("default-scheduler") => Self::Kubernetes,
+            Some(name) if name.starts_with("koord") => Self::Kubernetes,
+            Some(_) => Self::Volcano,
         }
     }
 }

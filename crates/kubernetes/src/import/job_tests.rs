@@ -97,7 +97,7 @@ fn pods_without_a_group_get_that_of_their_controller() {
         + &bare("kube", "default-scheduler", "", "")
         + &bare("of-set-0", "volcano", owner, ", nodeName: n1")
         + &bare("of-set-1", "volcano", owner, "");
-    let cluster = read(&[&text]).finish().cluster;
+    let cluster = read(&[&text]).finish_with_own_groups().cluster;
     let tasks: Vec<&str> = cluster.tasks.iter().map(|task| task.job.as_str()).collect();
     assert_eq!(
         tasks,
@@ -137,6 +137,6 @@ fn pods_without_a_group_get_that_of_their_controller() {
     // The group that the controller has made already counts.
     let made = "{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {name: podgroup-u-1, namespace: x}, spec: \
                 {minMember: 3, queue: other}}";
-    let cluster = read(&[&text, made]).finish().cluster;
+    let cluster = read(&[&text, made]).finish_with_own_groups().cluster;
     assert_eq!((cluster.jobs[2].min_member, &*cluster.jobs[2].queue), (3, "other"));
 }

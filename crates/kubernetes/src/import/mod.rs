@@ -96,14 +96,19 @@ impl ClusterImport {
         Ok(())
     }
 
+    /// Ends the reading like [`ClusterImport::finish`], and puts pods of Volcano that name no group into the one that its controller
+    /// would make.
+    #[must_use]
+    pub fn finish_with_own_groups(mut self) -> ImportedRecords {
+        std::mem::take(&mut self.own_groups).apply(&mut self.jobs, &mut self.tasks);
+        self.finish()
+    }
+
     /// Ends the reading: makes the records that no object is, such as pods of Jobs of Volcano that have none yet, and relates all
     /// records to each other.
     #[must_use]
     pub fn finish(mut self) -> ImportedRecords {
         self.put_volcano_jobs();
-        for (name, group) in std::mem::take(&mut self.own_groups).into_jobs() {
-            self.jobs.entry(name).or_insert(group);
-        }
         let classes = self.priority_classes.values();
         self.warnings
             .extend(relations::warnings(classes, self.jobs.values(), self.tasks.values()));
@@ -288,8 +293,8 @@ impl ClusterImport {
                 self.volcano_jobs.observe_group(object);
                 self.put_record((pb::RecordKind::Job, "job"), job.name.clone(), job, |own| &mut own.jobs);
             }
-            ObjectRecord::Task(mut task, controller, claims) => {
-                self.own_groups.assign(&mut task, object, self.amount_rules)?;
+            ObjectRecord::Task(task, controller, claims) => {
+                self.own_groups.note(&task, object)?;
                 self.volcano_jobs.observe_pod(&task);
                 for note in object::pod_notes(object) {
                     self.note(note);

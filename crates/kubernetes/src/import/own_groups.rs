@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::derive::RequestDerivation;
+use crate::object::DEFAULT_QUEUE;
 use crate::object::fields::{FieldError, boolean, list, text};
-use crate::object::{AmountRules, DEFAULT_QUEUE};
 use pumice_protocol::v1 as pb;
+
+/// Scheduler whose pods the controller groups, if it is not told others.
+const SCHEDULER: &str = "volcano";
 
 /// Annotation of a pod that names the queue of its group.
 const QUEUE_ANNOTATION: &str = "scheduling.volcano.sh/queue-name";
@@ -22,21 +24,19 @@ const INHERITED_ANNOTATIONS: [&str; 5] = [
     "volcano.sh/jdb-max-unavailable",
 ];
 
-/// Groups by name, of the pods read so far.
+/// Groups of the pods read so far.
 #[derive(Debug, Default)]
 pub(super) struct OwnPodGroups {
     groups: BTreeMap<String, pb::Job>,
+    /// Name of the group by task.
+    members: BTreeMap<String, String>,
 }
 
 impl OwnPodGroups {
-    /// Puts a pod that names no group into the group that its controller would make: one for all pods of a workload, or one for
-    /// the pod alone. Pods of kube-scheduler get none.
-    pub(super) fn assign(&mut self, task: &mut pb::Task, pod: &Value, rules: AmountRules) -> Result<(), FieldError> {
-        let scheduler = text(pod, "spec.schedulerName")?;
-        let derivation = rules
-            .derivation
-            .unwrap_or_else(|| RequestDerivation::of_scheduler(&scheduler));
-        if !task.job.is_empty() || derivation != RequestDerivation::Volcano {
+    /// Notes the group that the controller would make of a pod that names none: one for all pods of a workload, or one for the pod
+    /// alone. Pods of other schedulers get none.
+    pub(super) fn note(&mut self, task: &pb::Task, pod: &Value) -> Result<(), FieldError> {
+        if !task.job.is_empty() || text(pod, "spec.schedulerName")? != SCHEDULER {
             return Ok(());
         }
         let (namespace, pod_name) = task.name.split_once('/').unwrap_or(("default", &task.name));
@@ -44,7 +44,8 @@ impl OwnPodGroups {
         let own = if task.uid.is_empty() { pod_name } else { &task.uid };
         let owner = controller_uid(pod)?;
         let name = format!("{namespace}/podgroup-{}", owner.as_deref().unwrap_or(own));
-        let group = self.groups.entry(name.clone()).or_insert_with(|| {
+        self.members.insert(task.name.clone(), name.clone());
+        let group = self.groups.entry(name).or_insert_with_key(|name| {
             let queue = task.annotations.get(QUEUE_ANNOTATION).filter(|queue| !queue.is_empty());
             let inherited = INHERITED_ANNOTATIONS.iter().filter_map(|key| {
                 let value = task.annotations.get(*key)?;
@@ -66,13 +67,19 @@ impl OwnPodGroups {
         if !task.node.is_empty() {
             group.set_phase(pb::JobPhase::Running);
         }
-        task.job = name;
         Ok(())
     }
 
-    /// Groups of all pods.
-    pub(super) fn into_jobs(self) -> impl Iterator<Item = (String, pb::Job)> {
-        self.groups.into_iter()
+    /// Puts the groups into the jobs, and their names into the tasks.
+    pub(super) fn apply(self, jobs: &mut BTreeMap<String, pb::Job>, tasks: &mut BTreeMap<String, pb::Task>) {
+        for (task, group) in self.members {
+            if let Some(task) = tasks.get_mut(&task).filter(|task| task.job.is_empty()) {
+                task.job = group;
+            }
+        }
+        for (name, group) in self.groups {
+            jobs.entry(name).or_insert(group);
+        }
     }
 }
 
