@@ -17,7 +17,7 @@ fn named(task: &str) -> pb::Task {
 #[test]
 fn serving_takes_from_training_by_owners_and_annotations() {
     let server = served_by(import(&[("cluster.yaml", CLUSTER)]), POLICY);
-    let running = ["bert-0", "sweep-0", "sweep-1", "sweep-2"].map(|name| named(&format!("default/{name}")));
+    let running = ["bert-0", "bert-1", "sweep-0", "sweep-1"].map(|name| named(&format!("default/{name}")));
     let ask = |preemptor: pb::Task| {
         let group = pb::VictimGroup {
             preemptor: Some(preemptor),
@@ -39,7 +39,9 @@ fn serving_takes_from_training_by_owners_and_annotations() {
             .items
             .remove(0);
         assert_eq!(item.problem, None);
-        (item.victims, item.fits_after)
+        let mut victims = item.victims;
+        victims.sort_unstable();
+        (victims, item.fits_after)
     };
     // Four cards are asked for, and each of the four holds two.
     assert_eq!(ask(named("default/chat-0")), (vec![0, 1, 2, 3], Some(2)));
