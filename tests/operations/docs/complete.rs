@@ -355,7 +355,11 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ("gpu-random", &["gpu_random.rs"]),
     (
         "capacity-card",
-        &["capacity_card/config.rs", "capacity_card/annotations.rs"],
+        &[
+            "capacity_card/config.rs",
+            "capacity_card/annotations.rs",
+            "capacity_card/service_types.rs",
+        ],
     ),
 ];
 

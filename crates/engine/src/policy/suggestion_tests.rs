@@ -40,6 +40,8 @@ tiers:
       mixedCards: true
       nodeOrderByQuota: true
       cardVictims: false
+      overCommitFactor: 2
+      allowServiceTypeByPodOwnerReferences: false
       nodeOrderWeight: 2
   - name: predicates
 configurations:

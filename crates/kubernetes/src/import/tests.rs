@@ -411,4 +411,5 @@ fn tasks_of_a_volcano_job_are_roles_with_minimums() {
     assert_eq!(least, [("ps", 1), ("worker", 1)]);
     let roles: Vec<&str> = cluster.tasks.iter().map(|task| task.role.as_str()).collect();
     assert_eq!(roles, ["ps", "ps", "worker"]);
+    assert!(cluster.tasks.iter().all(|task| task.owner_kind == "Job"));
 }

@@ -249,5 +249,9 @@ fn pod(
             spec.entry(field).or_insert_with(|| json!(value));
         }
     }
-    json!({"metadata": {"name": name, "namespace": namespace, "annotations": annotations}, "spec": spec})
+    let owners = json!([{"kind": "Job"}]);
+    json!({
+        "metadata": {"name": name, "namespace": namespace, "annotations": annotations, "ownerReferences": owners},
+        "spec": spec,
+    })
 }
