@@ -1,5 +1,5 @@
 //! Fields of the objects that an import reads, and what Pumice does with each. A field that is not in these tables, such as
-//! `spec.capabilities` of a queue, is probably misspelt: the API server would reject or drop it. Fields are those of Kubernetes
+//! `spec.capabilities` of a queue, is probably misspelt: the API server would reject or drop it. The fields come from Kubernetes
 //! v1.37 (`api/core/v1`) and Volcano ed72c7c81 (`staging/src/volcano.sh/apis`).
 
 use crate::object::ObjectKind;
@@ -343,6 +343,7 @@ pub(super) const ANNOTATIONS: &[&str] = &[
     "volcano.sh/preemptable",
     "volcano.sh/resource-strategy-scoring-type",
     "volcano.sh/resource-strategy-weight",
+    "volcano.sh/service.type",
     "volcano.sh/sla-waiting-time",
     "volcano.sh/task-priority",
     "volcano.sh/task-spec",

@@ -1,4 +1,4 @@
-//! Jobs of Volcano. Pod groups and pods that the files show outrank those that can be derived: a Job beside them adds nothing, a Job
+//! Jobs of Volcano. Pod groups and pods that the files show outrank derived ones: a Job beside them adds nothing, a Job
 //! whose pods stand alone adds their pod group, and any other one the pod group and the pods that its controller would make.
 
 use std::collections::{BTreeMap, BTreeSet};
