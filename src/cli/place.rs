@@ -12,7 +12,7 @@ use pumice_console::output::{self, TextTable};
 use pumice_console::policy_args::PolicyArgs;
 use pumice_console::what_if::WhatIfArgs;
 use pumice_console::{
-    ClientArgs, CommandError, OutputFormat, args, import_files, node_query, remedies, task, unknown_name,
+    ClientArgs, CommandError, OutputFormat, args, import_files, listings, node_query, remedies, task, unknown_name,
 };
 use pumice_diagnosis::capacity::shape::GangShape;
 use pumice_kubernetes::import::AmountRules;
@@ -96,7 +96,7 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
         names: names.to_vec(),
         ..pb::NodeSet::default()
     };
-    let request = pb::PlaceRequest {
+    let mut request = pb::PlaceRequest {
         against: Some(args.policy.evaluation_ref()),
         job,
         groups: groups.clone(),
@@ -114,6 +114,14 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
         imported
             .report_unknown(&mut target.connection, &ProgramServices)
             .await?;
+    }
+    if groups
+        .iter()
+        .flat_map(|group| &group.task)
+        .all(|task| task.job.is_empty())
+        && args.shape.is_none()
+    {
+        request.job = job_in_queue(request.job, &mut target.connection).await?;
     }
     let outcome = query(&args, request, &groups, &mut target.connection).await;
     unknown_name::suggest(&mut target.connection, outcome).await
@@ -151,6 +159,17 @@ async fn query(
     )))
 }
 
+/// Job that Volcano makes of a pod, if the server has its queue. Without it no quota applies, as under a policy of kube-scheduler.
+async fn job_in_queue(
+    job: Option<pb::Job>,
+    connection: &mut ClientConnection,
+) -> Result<Option<pb::Job>, CommandError> {
+    let Some(job) = job else { return Ok(None) };
+    let queues = listings::rows(connection, pb::ListQueuesRequest::default()).await?;
+    let mut names = queues.iter().filter_map(|status| Some(&status.queue.as_ref()?.name));
+    Ok(names.any(|name| *name == job.queue).then_some(job))
+}
+
 /// Job of a file, if the file has it, and its pods, equal ones together.
 fn gang_of(
     args: &PlaceArgs,
@@ -162,8 +181,16 @@ fn gang_of(
     if tasks.is_empty() {
         return Err(CommandError::message(format!("error: {name}: no pod in this file")));
     }
-    if let Some(task) = tasks.iter().find(|task| task.job.is_empty()) {
-        let message = format!("error: {name}: {}: the pod names no PodGroup", task.name);
+    let without_group = tasks.iter().find(|task| task.job.is_empty());
+    if let Some(task) = without_group {
+        // Volcano makes a PodGroup of each such pod.
+        if let [_] = tasks.as_slice() {
+            return Ok((Some(task::job_of_one(task)), task::task_groups(tasks, args.count)));
+        }
+        let message = format!(
+            "error: {name}: {}: the pod names no PodGroup, and is a job of its own; one job is placed at a time",
+            task.name
+        );
         return Err(CommandError::message(message));
     }
     let of: Vec<&String> = tasks.iter().map(|task| &task.job).collect();

@@ -175,7 +175,9 @@ impl CommitCall {
             ..Parallelism::SEQUENTIAL
         };
         let placed = decide::place_cancellable(&state.cluster_state, policy, origin, &query, execution)?;
-        let Some(placing) = placed else { return Ok(None) };
+        let Some(mut placing) = placed else { return Ok(None) };
+        placing.min_count = placing.min_count.max(least);
+        placing.placed &= placing.placed_count >= least;
         let evaluated = EvaluatedState::new(&state.cluster_state, policy, &[]);
         Ok(Some(PlacementChoice {
             placed: (placing.placed && placing.placed_count > 0).then(|| PlacedCall {

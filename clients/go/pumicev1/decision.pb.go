@@ -1225,7 +1225,7 @@ type PlaceRequest struct {
 	// group as possible and continues after an incomplete group.
 	Groups []*TaskGroup `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"`
 	// Minimum number of tasks to place. If fewer fit, the server places no task.
-	// Absent: the job's min_member minus the tasks that already hold resources; for
+	// Absent: the job's min_member minus the tasks that started or have succeeded; for
 	// a job without min_member, all tasks. For example, min_member 8 with 3 running
 	// tasks gives 5.
 	MinAvailable *uint32 `protobuf:"varint,4,opt,name=min_available,json=minAvailable,proto3,oneof" json:"min_available,omitempty"`

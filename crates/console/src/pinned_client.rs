@@ -7,7 +7,8 @@ use tonic::Code;
 use crate::listings::RecordListing;
 use crate::not_evaluated::UnevaluatedSet;
 use crate::policy_args::against;
-use crate::{CommandError, listings};
+use crate::{CommandError, listings, what_if};
+use pb::evaluation_ref::Target;
 use pumice_engine::policy::{CompileOptions, compile};
 use pumice_protocol::ClientConnection;
 use pumice_protocol::v1 as pb;
@@ -21,8 +22,12 @@ pub struct PinnedClient {
     connection: ClientConnection,
     latest: pb::LatestRef,
     session: Option<String>,
+    /// Copy of the state that is asked instead of the server's; `None`: the server's.
+    copy: Option<Box<pb::InlineSnapshot>>,
     /// Number of changes applied in the session.
     applied_changes: u64,
+    /// Time of the decisions, for plugins that compare with it; `None`: none is given.
+    pub now: Option<prost_types::Timestamp>,
     /// Metadata of the session, or without one of the first response.
     pub metadata: Option<pb::ResponseMetadata>,
     /// Constraints that the results do not take into account.
@@ -31,10 +36,12 @@ pub struct PinnedClient {
     pub with: Vec<String>,
     filter_plugins: Vec<String>,
     admit_plugins: Vec<String>,
+    /// Active document of the policy, once it was asked for.
+    document: Option<String>,
 }
 
 /// Records of the server, by name.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct KnownRecords {
     /// Nodes, in the order of their names.
     pub nodes: Vec<pb::NodeStatus>,
@@ -75,12 +82,43 @@ impl PinnedClient {
             connection,
             latest: snapshot,
             session,
+            copy: None,
             applied_changes: 0,
+            now: None,
             metadata,
             unevaluated: UnevaluatedSet::default(),
             with: Vec::new(),
             filter_plugins: filters,
             admit_plugins: admitters,
+            document: None,
+        })
+    }
+
+    /// Client that puts its queries to a copy of records, under the same policy and at the same time. Records of `changed`
+    /// replace those of the same name, or are added. `None`: the server does not show the policy or its reservations.
+    pub async fn on_copy(&mut self, known: &KnownRecords, changed: pb::Cluster) -> Option<Self> {
+        let policy_document = self.policy_document().await?;
+        let reserved = what_if::reserved_jobs(self.connection.clone()).await.ok()?;
+        let mut cluster = what_if::copied_cluster(known.clone(), &reserved);
+        what_if::lay_over(&mut cluster, changed);
+        Some(Self {
+            connection: self.connection.clone(),
+            latest: self.latest.clone(),
+            session: None,
+            copy: Some(Box::new(pb::InlineSnapshot {
+                cluster: Some(cluster),
+                policy_document,
+                profile: self.latest.profile.clone(),
+                ..pb::InlineSnapshot::default()
+            })),
+            applied_changes: 0,
+            now: self.now,
+            metadata: None,
+            unevaluated: UnevaluatedSet::default(),
+            with: Vec::new(),
+            filter_plugins: Vec::new(),
+            admit_plugins: Vec::new(),
+            document: None,
         })
     }
 
@@ -92,16 +130,25 @@ impl PinnedClient {
         }
     }
 
-    /// Actions in the active document of the policy. `None`: the server has no such document.
+    /// Active document of the policy with all defaults. `None`: the server does not show it.
+    async fn policy_document(&mut self) -> Option<String> {
+        if self.document.is_none() {
+            let request = pb::GetPolicyRequest {
+                name: self.metadata.as_ref()?.policy.clone(),
+                version: self.metadata.as_ref()?.policy_version,
+            };
+            let reply = self.connection.policies.get_policy(request).await.ok()?.into_inner();
+            self.document = Some(reply.policy?.effective_document);
+        }
+        self.document.clone()
+    }
+
+    /// Actions in the active document of the policy. `None`: it is not a document of Volcano, or the server does not show it.
     pub async fn policy_actions(&mut self) -> Option<Vec<String>> {
-        let request = pb::GetPolicyRequest {
-            name: self.metadata.as_ref()?.policy.clone(),
-            version: self.metadata.as_ref()?.policy_version,
-        };
-        let reply = self.connection.policies.get_policy(request).await.ok()?.into_inner();
-        let document = reply.policy?.effective_document;
+        let document = self.policy_document().await?;
         let compiled = compile(&document, &CompileOptions::default()).ok()?;
-        Some(compiled.policy.spec().actions.clone())
+        let actions = compiled.policy.spec().actions.clone();
+        (!actions.is_empty()).then_some(actions)
     }
 
     /// True if placements can be simulated.
@@ -110,16 +157,18 @@ impl PinnedClient {
     }
 
     fn evaluation_ref(&self) -> pb::EvaluationRef {
-        let Some(session) = &self.session else {
-            return against(self.latest.clone());
-        };
-        let session = pb::SessionRef {
-            id: session.clone(),
-            after: self.applied_changes,
-            ..pb::SessionRef::default()
+        let target = match (&self.copy, &self.session) {
+            (Some(copy), _) => Target::Inline(copy.clone()),
+            (None, Some(session)) => Target::Session(pb::SessionRef {
+                id: session.clone(),
+                after: self.applied_changes,
+                ..pb::SessionRef::default()
+            }),
+            (None, None) => Target::Latest(self.latest.clone()),
         };
         pb::EvaluationRef {
-            target: Some(pb::evaluation_ref::Target::Session(session)),
+            target: Some(target),
+            now: self.now,
             ..pb::EvaluationRef::default()
         }
     }
@@ -229,37 +278,49 @@ impl PinnedClient {
             job: String::new(),
             ..task.clone()
         };
-        let group = pb::TaskGroup {
-            task: Some(alone),
-            ..pb::TaskGroup::default()
-        };
-        let result = self.place(vec![group], 0, pb::PlaceEffect::Preview).await?;
-        first_item(result.groups, "Place")
-    }
-
-    /// Place of tasks on idle resources. With the effect on the session, the queries after it see it if at least `min_count` found a
-    /// place.
-    pub async fn place(
-        &mut self,
-        groups: Vec<pb::TaskGroup>,
-        min_count: usize,
-        effect: pb::PlaceEffect,
-    ) -> Result<pb::PlaceResult, CommandError> {
         let request = pb::PlaceRequest {
-            against: Some(self.evaluation_ref()),
-            groups,
-            min_available: Some(u32::try_from(min_count).unwrap_or(u32::MAX)),
-            effect: effect.into(),
+            groups: vec![pb::TaskGroup {
+                task: Some(alone),
+                ..pb::TaskGroup::default()
+            }],
+            min_available: Some(0),
             idle_only: true,
-            samples: Some(0),
             ..pb::PlaceRequest::default()
         };
-        if effect == pb::PlaceEffect::Session {
+        first_item(self.place(request).await?.groups, "Place")
+    }
+
+    /// Result of Place in the pinned state. With the effect on the session, the queries after it see a placement of enough
+    /// tasks.
+    pub async fn place(&mut self, request: pb::PlaceRequest) -> Result<pb::PlaceResult, CommandError> {
+        let request = pb::PlaceRequest {
+            against: Some(self.evaluation_ref()),
+            samples: Some(0),
+            ..request
+        };
+        if request.effect() == pb::PlaceEffect::Session {
             self.applied_changes = self.applied_changes.saturating_add(1);
         }
         let reply = self.connection.decisions.place(request).await?.into_inner();
         self.unevaluated.add_metadata(reply.metadata.as_ref());
         Ok(reply.result.unwrap_or_default())
+    }
+
+    /// Victims among candidates, one item per group.
+    pub async fn victims(
+        &mut self,
+        kind: pb::VictimKind,
+        groups: Vec<pb::VictimGroup>,
+    ) -> Result<Vec<pb::VictimItem>, CommandError> {
+        let request = pb::SelectVictimsRequest {
+            against: Some(self.evaluation_ref()),
+            kind: kind.into(),
+            groups,
+            ..pb::SelectVictimsRequest::default()
+        };
+        let reply = self.connection.decisions.select_victims(request).await?.into_inner();
+        self.unevaluated.add_metadata(reply.metadata.as_ref());
+        Ok(reply.result.unwrap_or_default().items)
     }
 
     /// Verdicts of Admit, each after the permits before it. The server keeps nothing of them.
@@ -300,12 +361,14 @@ impl PinnedClient {
         Ok(votes)
     }
 
-    /// Ranks of all queues and of `jobs`, in the order of service.
-    pub async fn order(&mut self, jobs: Vec<String>) -> Result<pb::OrderResult, CommandError> {
+    /// Ranks of all queues, of `jobs` and of `tasks`, in the order of service.
+    pub async fn order(&mut self, jobs: Vec<String>, tasks: Vec<String>) -> Result<pb::OrderResult, CommandError> {
+        let set = |names: Vec<String>| (!names.is_empty()).then_some(pb::NameSet { names });
         let request = pb::OrderRequest {
             against: Some(self.evaluation_ref()),
             queues: Some(pb::NameSet::default()),
-            jobs: (!jobs.is_empty()).then_some(pb::NameSet { names: jobs }),
+            jobs: set(jobs),
+            tasks: set(tasks),
             ..pb::OrderRequest::default()
         };
         let reply = self.connection.decisions.order(request).await?.into_inner();

@@ -9,7 +9,11 @@ use crate::args::pair;
 use crate::constraint_args::ConstraintArgs;
 use crate::{CommandError, files, resource_key};
 use pumice_kubernetes::import::{AmountRules, ClusterImport};
+use pumice_kubernetes::object::DEFAULT_QUEUE;
 use pumice_protocol::v1 as pb;
+
+/// Annotation of a pod without a PodGroup with the queue of the one that Volcano makes.
+const QUEUE_ANNOTATION: &str = "scheduling.volcano.sh/queue-name";
 
 /// Task of a query: resource requests and constraints, the name of a stored task, or a file with pods.
 #[derive(Debug, Args)]
@@ -88,6 +92,24 @@ pub fn pods(file: &Path, counting: AmountRules) -> Result<Vec<pb::Task>, Command
         return Err(CommandError::file_error(file, &"no pod in this file"));
     }
     Ok(tasks)
+}
+
+/// Job that Volcano makes of a pod without a PodGroup: of this pod alone, in the queue that its annotation names, or in
+/// `default`. It is enqueued, as its pod is there already.
+pub fn job_of_one(task: &pb::Task) -> pb::Job {
+    let queue = task
+        .annotations
+        .get(QUEUE_ANNOTATION)
+        .map_or(DEFAULT_QUEUE, String::as_str);
+    pb::Job {
+        name: task.name.clone(),
+        queue: queue.to_owned(),
+        priority: task.priority,
+        creation_time: task.creation_time,
+        phase: pb::JobPhase::Inqueue.into(),
+        min_member: 1,
+        ..pb::Job::default()
+    }
 }
 
 /// Tasks as groups to place, in their order. Neighbours that differ in name and age only form one group; `count` is the

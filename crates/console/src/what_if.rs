@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cluster_record::{ClusterRecord, record_counts};
-use crate::pinned_client::PinnedClient;
+use crate::pinned_client::{KnownRecords, PinnedClient};
 use crate::policy_args::PolicyArgs;
 use crate::{ClientArgs, CommandError, LocalServer, LocalServices, full_sync, import_files, listings, output};
 use pumice_kubernetes::import::AmountRules;
@@ -91,15 +91,19 @@ async fn active_document(connection: &mut ClientConnection, policy: &PolicyArgs)
     Ok(reply.policy.unwrap_or_default().effective_document)
 }
 
-/// Copies the records of one state of the server. A node or queue whose newest record was rejected accepts nothing new:
-/// its last good record is copied as cordoned or closed. A waiting job with a reservation is copied as admitted, and
-/// the copy reserves its resources.
+/// Copies the records of one state of the server.
 async fn copy_records(connection: ClientConnection, policy: &PolicyArgs) -> Result<pb::Cluster, CommandError> {
     let reserved = reserved_jobs(connection.clone()).await?;
     let mut client = PinnedClient::open(connection, policy.latest_ref()).await?;
     let known = client.fetch_records().await;
     client.close().await;
-    let known = known?;
+    Ok(copied_cluster(known?, &reserved))
+}
+
+/// Records that a copy of the state is made of. A node or queue whose newest record was rejected accepts nothing new: its last
+/// good record is copied as cordoned or closed. A waiting job with a reservation is copied as admitted, and the copy
+/// reserves its resources. `reserved`: names of these jobs.
+pub(crate) fn copied_cluster(known: KnownRecords, reserved: &BTreeSet<String>) -> pb::Cluster {
     let node = |status: pb::NodeStatus| {
         let mut node = status.node?;
         node.unschedulable |= !status.invalid.is_empty();
@@ -120,24 +124,24 @@ async fn copy_records(connection: ClientConnection, policy: &PolicyArgs) -> Resu
         }
         Some(job)
     };
-    Ok(pb::Cluster {
+    pb::Cluster {
         nodes: known.nodes.into_iter().filter_map(node).collect(),
         queues: known.queues.into_values().filter_map(queue).collect(),
         jobs: known.jobs.into_values().filter_map(job).collect(),
         tasks: known.tasks.into_values().filter_map(|stored| stored.task).collect(),
         namespaces: known.namespaces,
         ..pb::Cluster::default()
-    })
+    }
 }
 
 /// Names of the jobs with a reservation.
-async fn reserved_jobs(mut connection: ClientConnection) -> Result<BTreeSet<String>, CommandError> {
+pub(crate) async fn reserved_jobs(mut connection: ClientConnection) -> Result<BTreeSet<String>, CommandError> {
     let rows = listings::rows(&mut connection, pb::ListReservationsRequest::default()).await?;
     Ok(rows.into_iter().map(|row| row.job).collect())
 }
 
 /// Replaces each record by the record of the same name in `overlay`, and adds the other records of `overlay`.
-fn lay_over(cluster: &mut pb::Cluster, mut overlay: pb::Cluster) {
+pub(crate) fn lay_over(cluster: &mut pb::Cluster, mut overlay: pb::Cluster) {
     fn replace<R: ClusterRecord>(cluster: &mut pb::Cluster, overlay: &mut pb::Cluster) {
         let others = std::mem::take(R::list_mut(overlay));
         let replaced: BTreeSet<&str> = others.iter().map(R::name).collect();

@@ -3,9 +3,9 @@
 use pumice::server::pb;
 use serde_json::Value;
 
-use super::{ends, json};
-use crate::support::EmbeddedServer;
+use super::{ends, json, written};
 use crate::support::records::{amounts, delta, full_sync, job, node, queue, task, task_on_node};
+use crate::support::{EmbeddedServer, TestDirectory};
 
 pub(super) const CARDS: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: capacity-card\n  - name: drf\n  - name: resource-strategy-fit\n";
 pub(super) const PLAIN: &str = "actions: \"allocate\"\ntiers:\n- plugins:\n  - name: drf\n  - name: binpack\n";
@@ -196,7 +196,7 @@ fn nodes_that_lack_cpu_are_counted_and_the_nearest_is_named() {
     assert_eq!(code(&report), "NO_NODE");
     let class = &report["taskClasses"][0];
     assert_eq!((class["fitNow"].as_u64(), class["nodes"].as_u64()), (Some(0), Some(11)));
-    // 48 − 20: the only node that evictions could help.
+    // 48 − 20: the only node that is large enough.
     assert_eq!(class["nearestNodes"][0]["node"], "n-big");
     assert_eq!(class["nearestNodes"][0]["shortages"][0]["idle"], 28.0);
     let counts: Vec<(u64, &str, bool)> = class["rejections"]
@@ -217,7 +217,7 @@ fn nodes_that_lack_cpu_are_counted_and_the_nearest_is_named() {
         [
             (9, "InsufficientResource", false),
             (1, "NodeNotReady", false),
-            (1, "InsufficientResource", true)
+            (1, "InsufficientResource", false)
         ]
     );
     let hints = report["verdict"]["hints"].to_string();
@@ -225,7 +225,8 @@ fn nodes_that_lack_cpu_are_counted_and_the_nearest_is_named() {
         hints.contains("asking for at most 28 cores of cpu it would have room on n-big"),
         "{hints}"
     );
-    assert!(hints.contains("preemption may help on 1 node"), "{hints}");
+    // The task without a job is nobody's victim, and the policy has no action that evicts.
+    assert!(!hints.contains("preemption"), "{hints}");
 }
 
 #[test]
@@ -398,12 +399,10 @@ fn missing_free_capacity_and_capacity_being_released_are_distinguished() {
         },
     );
     let report = json(&server, &["explain", "job", "a/gang"]);
-    assert_eq!(code(&report), "GANG");
-    assert!(
-        sentence(&report)
-            .starts_with("job a/gang waits: 3 tasks must start together, and only 2 of the 3 tried find a place now"),
-        "{}",
-        sentence(&report)
+    assert_eq!(code(&report), "RELEASING");
+    assert_eq!(
+        sentence(&report),
+        "job a/gang waits: 3 tasks must start together; 2 find a place now, and 3 once what is being released is gone"
     );
     let report = json(&server, &["explain", "job", "a/big"]);
     assert_eq!(code(&report), "RELEASING");
@@ -453,4 +452,35 @@ fn a_pod_in_a_file_is_explained_as_if_it_waited() {
         "{}",
         sentence(&report)
     );
+}
+
+/// Pod without a PodGroup that asks for four cores.
+const BARE: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  schedulerName: volcano\n  containers:\n  - name: c\n    resources: {requests: {cpu: 4, memory: 1Gi}}\n";
+
+#[test]
+fn a_pod_without_a_pod_group_gets_one_verdict_from_all_commands() {
+    let policy = "actions: \"enqueue, allocate\"\ntiers:\n- plugins: [{name: gang}]\n- plugins: [{name: proportion}, {name: predicates}, {name: nodeorder}]\n";
+    let folder = TestDirectory::named("explain-bare");
+    let file = written(&folder, "pod.yaml", BARE);
+    for (capability, verdict, exit_code) in [("8", "PLACEABLE", 0), ("2", "QUOTA", 1)] {
+        let default = pb::Queue {
+            capability: Some(amounts(&[("cpu", capability)])),
+            state: pb::QueueState::Open.into(),
+            ..queue("default")
+        };
+        let server = server(
+            policy,
+            pb::Cluster {
+                nodes: vec![node("n-1", &[("cpu", "16"), ("memory", "64Gi")])],
+                queues: vec![default],
+                tasks: vec![task("shop/web", "", &[("cpu", "4"), ("memory", "1Gi")])],
+                ..pb::Cluster::default()
+            },
+        );
+        for asked in [["explain", "task", "shop/web"], ["explain", "-f", &file]] {
+            let report = json(&server, &asked);
+            assert_eq!(code(&report), verdict, "{capability}: {report:#}");
+        }
+        ends(Some(&server), &["place", "-f", &file], exit_code);
+    }
 }

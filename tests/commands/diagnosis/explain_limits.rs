@@ -71,7 +71,7 @@ fn what_was_not_tried_is_not_claimed() {
     );
     assert_eq!(
         report["notes"][0],
-        "its placement was counted, not tried: no session was free"
+        "the jobs before it were not placed first: no session was free"
     );
     assert_eq!(report["metadata"]["policy"], "default");
     assert_ne!(report["metadata"]["revision"], 0);

@@ -176,6 +176,13 @@ fn place_shows_where_a_file_would_go() {
         "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: []}}\n",
     )
     .unwrap();
+    // The server has no queue `default`, in which Volcano would make its PodGroup.
+    let (code, _, complaint) = pumice(&server, &["place", "-f", alone.to_str().unwrap()]);
+    assert_eq!(code, Some(1));
+    assert!(complaint.contains("the tasks name no job"), "{complaint}");
+    let two = "---\n{apiVersion: v1, kind: Pod, metadata: {name: q}, spec: {containers: []}}\n";
+    let both = std::fs::read_to_string(&alone).unwrap() + two;
+    std::fs::write(&alone, both).unwrap();
     let (code, _, complaint) = pumice(&server, &["place", "-f", alone.to_str().unwrap()]);
     std::fs::remove_file(alone).unwrap();
     assert_eq!(code, Some(1));

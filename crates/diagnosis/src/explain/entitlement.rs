@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::report::{ExplainReport, LentAmount, LentHolder};
+use super::hint::Hint;
+use super::report::{EvictionReport, ExplainReport, LentAmount, LentHolder};
 use super::units::{account_unit, to_measurement};
 use pumice_console::output;
 use pumice_console::pinned_client::KnownRecords;
@@ -14,9 +15,10 @@ const NAMED: usize = 3;
 const RECLAIM: &str = "reclaim";
 
 /// Amounts by resource.
-type AmountsByName<'a> = BTreeMap<&'a str, f64>;
+pub(super) type AmountsByName<'a> = BTreeMap<&'a str, f64>;
 
-fn by_name(amounts: &[pb::Amount]) -> AmountsByName<'_> {
+/// Amounts in units for people, by resource.
+pub(super) fn by_name(amounts: &[pb::Amount]) -> AmountsByName<'_> {
     let values = amounts.iter();
     values
         .map(|amount| (amount.resource.as_str(), to_measurement(amount).value))
@@ -70,20 +72,25 @@ fn amount_beyond(status: &pb::QueueStatus, plugin: &str, resource: &str) -> Opti
     (beyond > 0.0 && is_reclaimable).then_some(beyond)
 }
 
-/// Hints for a subject that finds no room: what its queue deserves of what is short, who has it, and whether the policy takes it
+/// Hints for a subject that finds no room: what its queue deserves of what is short, who has it, and whether an action takes it
 /// back.
-pub(super) fn hints(report: &ExplainReport) -> Vec<String> {
+pub(super) fn hints(report: &ExplainReport) -> Vec<Hint> {
     let Some(queue) = &report.queue else {
         return Vec::new();
     };
     let rejections = report.task_classes.iter().flat_map(|class| &class.rejections);
-    let short: Vec<&str> = rejections.map(|one| one.reason.resource.as_str()).collect();
+    let admissions = report.task_classes.iter().filter_map(|class| class.admission.as_ref());
+    let of_queue = admissions.flat_map(|admission| &admission.reasons);
+    let reasons = rejections.map(|one| &one.reason).chain(of_queue);
+    let short: Vec<&str> = reasons.map(|reason| reason.resource.as_str()).collect();
     let lent = queue.lent.iter().filter(|lent| short.contains(&lent.resource.as_str()));
-    lent.map(|lent| hint(&queue.name, lent, report.actions.as_deref()))
+    let evictions = report.task_classes.iter().flat_map(|class| &class.evictions);
+    let reclaims: Vec<&EvictionReport> = evictions.filter(|eviction| eviction.action == RECLAIM).collect();
+    lent.map(|lent| hint(&queue.name, lent, reclaims.first().copied()).into())
         .collect()
 }
 
-fn hint(queue: &str, lent: &LentAmount, actions: Option<&[String]>) -> String {
+fn hint(queue: &str, lent: &LentAmount, reclaim: Option<&EvictionReport>) -> String {
     let LentAmount {
         resource,
         unit,
@@ -106,10 +113,8 @@ fn hint(queue: &str, lent: &LentAmount, actions: Option<&[String]>) -> String {
         shown(*deserves),
         named.join(", ")
     );
-    match actions {
-        Some(actions) if actions.iter().any(|action| action == RECLAIM) => {
-            format!("{held}; the action `{RECLAIM}` takes that back")
-        }
+    match reclaim {
+        Some(reclaim) if reclaim.in_policy => format!("{held}; the action `{RECLAIM}` takes that back"),
         Some(_) => format!("{held}; add `{RECLAIM}` to the actions of the policy to take that back"),
         None => held,
     }

@@ -1,10 +1,9 @@
 //! Free capacity of each node, to find the nodes that are nearest to fitting a task.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::report::{NearestNode, ResourceShortage};
-use crate::to_count;
 use pumice_engine::model::MIN_AMOUNT;
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::{ResourceKind, amount, format_amount};
@@ -73,6 +72,32 @@ impl ClusterIdleCapacity {
         near.into_iter().take(NEAREST).map(|(.., near)| near).collect()
     }
 
+    /// Number of nodes.
+    pub(super) fn node_count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    /// True if a node has some of a resource.
+    pub(super) fn has_resource(&self, name: &str) -> bool {
+        self.0.iter().any(|node| amount_of(&node.allocatable, name) > 0.0)
+    }
+
+    /// Sum of a resource over all nodes, in units for people.
+    pub(super) fn total(&self, name: &str) -> f64 {
+        let sum = self.0.iter().map(|node| amount_of(&node.allocatable, name)).sum();
+        Measurement::of_resource("", name, sum).value
+    }
+
+    /// Names of the resources of nodes, sorted.
+    pub(super) fn resource_names(&self) -> Vec<String> {
+        let names = self.0.iter().flat_map(|node| &node.allocatable);
+        let some: BTreeSet<&String> = names
+            .filter(|(_, amount)| **amount > 0.0)
+            .map(|(name, _)| name)
+            .collect();
+        some.into_iter().cloned().collect()
+    }
+
     /// Requests that exceed every node of the cluster, even an empty one, with the largest node's amount.
     pub(super) fn beyond_every_node(&self, requests: &AmountsByResource) -> Vec<ResourceShortage> {
         let beyond = requests.iter().filter_map(|(name, needed)| {
@@ -82,18 +107,6 @@ impl ClusterIdleCapacity {
         });
         beyond.collect()
     }
-
-    /// Number of tasks of such a request that these nodes hold, by their idle capacity alone.
-    pub(super) fn fitting_copies(&self, among: &[String], requests: &AmountsByResource) -> u64 {
-        let copies = self.among(among).map(|capacity| {
-            let per = requests.iter().filter(|(_, needed)| **needed > 0.0);
-            let per = per.map(|(name, needed)| ((amount_of(&capacity.idle, name) + MIN_AMOUNT) / needed).floor());
-            let copies = per.fold(f64::INFINITY, f64::min).max(0.0);
-            // A task that requests nothing fits any number of times.
-            to_count(copies.min(f64::from(u32::MAX)))
-        });
-        copies.fold(0, u64::saturating_add)
-    }
 }
 
 /// Requests of a task, including one pod.
@@ -102,6 +115,13 @@ pub(super) fn requests(task: &pb::Task) -> AmountsByResource {
     requests.retain(|name, _| ResourceKind::of(name).counted_by_volcano());
     *requests.entry("pods".to_owned()).or_default() += 1.0;
     requests
+}
+
+/// True if a task requests no amount of any resource.
+pub(super) fn asks_nothing(task: &pb::Task) -> bool {
+    requests(task)
+        .iter()
+        .all(|(name, amount)| name == "pods" || *amount <= 0.0)
 }
 
 /// Sum of the requests of tasks, as quantities.
@@ -180,7 +200,8 @@ fn amount_of(amounts: &AmountsByResource, name: &str) -> f64 {
     amounts.get(name).copied().unwrap_or(0.0)
 }
 
-fn parse_amounts(list: Option<&pb::ResourceList>) -> AmountsByResource {
+/// Amounts of a list, in the engine's units.
+pub(super) fn parse_amounts(list: Option<&pb::ResourceList>) -> AmountsByResource {
     let items = list.into_iter().flat_map(|list| &list.items);
     let read = |(name, text): (&String, &String)| {
         let quantity = Quantity::parse(text).ok()?;

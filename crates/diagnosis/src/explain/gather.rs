@@ -2,21 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::entitlement;
 use super::free_capacity::{self, ClusterIdleCapacity};
-use super::phrases;
 use super::report::{
-    AdmissionReport, ExplainMetadata, ExplainReport, GangReport, OrderKeyRow, OrderReport, QueueAccountRow,
-    QueueOrderKeyRow, QueueReport, ResourceHolder, TaskClassReport,
+    AdmissionReport, ExplainMetadata, ExplainReport, ExplainVerdict, GangReport, QueueAccountRow, QueueReport,
+    ResourceHolder, TaskClassReport,
 };
 use super::target::{self, ExplainTarget, ResolvedTarget};
-use super::task_classes::{self, EqualTasks};
 use super::trial::{self, WaitingJob};
 use super::units::{account_unit, to_measurement};
-use super::verdict;
+use super::verdict_parts::VerdictInput;
+use super::{endless, entitlement, evictions, hint, quota, task_classes, turn, verdict};
 use pumice_console::CommandError;
 use pumice_console::pinned_client::{KnownRecords, PinnedClient};
-use pumice_engine::decide::order_key_meanings;
+use pumice_engine::plugin::Measurement;
 use pumice_protocol::v1 as pb;
 
 /// Number of evaluated task classes of one job.
@@ -31,21 +29,24 @@ pub(super) async fn explain(
     top: u32,
 ) -> Result<ExplainReport, CommandError> {
     let known = client.fetch_records().await?;
-    explain_known(client, &known, wanted, top).await
+    explain_known(client, &known, wanted, top, usize::MAX).await
 }
 
-/// Report on a job or task among these records.
+/// Report on a job or task among these records, with at most this many hints.
 pub(super) async fn explain_known(
     client: &mut PinnedClient,
     known: &KnownRecords,
     wanted: ExplainTarget,
     top: u32,
+    most_hints: usize,
 ) -> Result<ExplainReport, CommandError> {
-    let focus = target::resolve_target(known, wanted)?;
+    let actions = client.policy_actions().await;
+    let focus = target::resolve_target(known, wanted, actions.is_some())?;
     let mut report = ExplainReport {
         subject: focus.subject.clone(),
         metadata: report_metadata(client, known),
         invalid_records: focus.invalid.clone(),
+        actions,
         ..ExplainReport::default()
     };
     report
@@ -55,30 +56,47 @@ pub(super) async fn explain_known(
     let warnings = client.metadata.iter().flat_map(|metadata| &metadata.warnings);
     report.notes.extend(warnings.map(|warning| warning.message.clone()));
     report.queue = known.queues.get(&focus.subject.queue).map(queue_report);
+    let rooms = ClusterIdleCapacity::of(&known.nodes, true);
     let waits = !focus.waiting.is_empty() || (focus.subject.tasks == 0 && focus.subject.phase == "pending");
-    if waits {
+    let attempted = if waits {
         if let Some(queue) = report.queue.as_mut() {
             queue.lent = entitlement::lent_amounts(known, &queue.name);
-            if !queue.lent.is_empty() {
-                report.actions = client.policy_actions().await;
-            }
         }
-        add_decisions(client, known, &focus, top, &mut report).await?;
-    }
+        add_decisions(client, known, &rooms, &focus, top, &mut report).await?
+    } else {
+        None
+    };
     report.not_evaluated = client.unevaluated.rows();
-    report.verdict = verdict::build_verdict(&report, &focus);
+    let (verdict, hints) = verdict::build_verdict(VerdictInput {
+        report: &report,
+        focus: &focus,
+        known,
+        rooms: &rooms,
+        attempted: attempted.as_ref(),
+    });
+    report.verdict = ExplainVerdict {
+        hints: hint::helping_hints(client, known, hints, most_hints).await,
+        ..verdict
+    };
     Ok(report)
 }
 
+/// Adds the decisions on a subject that waits. Returns the tasks that Place was asked about.
 async fn add_decisions(
     client: &mut PinnedClient,
     known: &KnownRecords,
+    rooms: &ClusterIdleCapacity,
     focus: &ResolvedTarget,
     top: u32,
     report: &mut ExplainReport,
-) -> Result<(), CommandError> {
-    let has_queue = report.queue.is_some();
-    if let Some(job) = focus.job.as_ref().filter(|_| has_queue) {
+) -> Result<Option<WaitingJob>, CommandError> {
+    let in_queue = report.queue.is_some() && focus.job.is_some();
+    let is_ordered = in_queue && focus.job_stored;
+    if let Some(job) = focus
+        .job
+        .as_ref()
+        .filter(|_| in_queue && focus.subject.phase == "pending")
+    {
         let whom = if focus.job_stored {
             pb::Job {
                 name: job.name.clone(),
@@ -87,10 +105,8 @@ async fn add_decisions(
         } else {
             job.clone()
         };
-        if focus.subject.phase == "pending" {
-            let subject = pb::admit_subject::Subject::Job(whom);
-            report.admission = Some(task_classes::admission_report(client, subject).await?);
-        }
+        let subject = pb::admit_subject::Subject::Job(whom);
+        report.admission = Some(task_classes::admission_report(client, subject).await?);
     }
     let kinds = task_classes::group_equal_tasks(&focus.waiting, focus.tasks_stored);
     if kinds.len() > CLASSES_JUDGED {
@@ -99,30 +115,32 @@ async fn add_decisions(
             kinds.len()
         ));
     }
-    let in_queue = has_queue && focus.job_stored;
     for kind in kinds.iter().take(CLASSES_JUDGED) {
-        let class = task_classes::class_report(client, kind, &known.nodes, top, in_queue).await?;
+        let class = task_classes::class_report(client, kind, rooms, top, is_ordered).await?;
         report.task_classes.push(class);
     }
-    let waiting = target::waiting_jobs(known);
-    let ahead = if in_queue {
-        let (order, ahead) = order_report(client, known, focus, &waiting).await?;
-        report.order = Some(order);
-        ahead
-    } else {
-        Vec::new()
-    };
+    let mut own = attempted_tasks(focus, in_queue);
+    let mut ahead = Vec::new();
+    if is_ordered {
+        let waiting = target::waiting_jobs(known);
+        ahead = turn::add_turn(client, known, focus, &waiting, report).await?;
+        if focus.tasks_stored {
+            turn::sort_tasks(client, &mut own, &mut ahead).await?;
+        }
+    }
     if let Some(queue) = report.queue.as_mut() {
         queue.holders = top_holders(known, &queue.name, report.admission.as_ref(), &report.task_classes);
     }
-    report.gang = gang_report(client, known, focus, &kinds, &ahead, report).await;
-    if let Some(gang) = report.gang.as_mut() {
-        gang.placeable_later = placeable_upper_bound(known, &kinds, &report.task_classes, true);
+    let is_judged = report.task_classes.iter().all(|class| class.problem.is_none());
+    if is_judged && !own.tasks.is_empty() {
+        report.gang = Some(gang_report(client, focus, &own, &ahead, report).await?);
     }
-    if in_queue {
-        report.gang_admission = gang_admission(client, focus, report).await?;
+    if is_ordered {
+        add_gang_admission(client, focus, report).await?;
     }
-    Ok(())
+    evictions::add_evictions(client, known, focus, &kinds, report).await?;
+    endless::mark_endless(client, known, rooms, report).await?;
+    Ok(Some(own))
 }
 
 fn report_metadata(client: &PinnedClient, known: &KnownRecords) -> ExplainMetadata {
@@ -190,7 +208,7 @@ fn account_rows(account: &pb::Account) -> Vec<QueueAccountRow> {
     rows.into_values().collect()
 }
 
-/// Jobs of a queue that hold most of the resource that is short.
+/// Jobs of a queue, and of those below it if its quota is that of one above, that hold most of the resource that is short.
 fn top_holders(
     known: &KnownRecords,
     queue: &str,
@@ -207,23 +225,34 @@ fn top_holders(
     let Some((short, with_reserved)) = refused.find(|(reason, _)| !reason.resource.is_empty()) else {
         return Vec::new();
     };
+    let limiting = quota::reason_queue(short).unwrap_or(queue);
     let held = |status: &pb::JobStatus| {
-        let job = status.job.as_ref().filter(|job| job.queue == queue)?;
-        let account = status.accounts.iter().find(|account| account.plugin == short.plugin)?;
+        let job = status
+            .job
+            .as_ref()
+            .filter(|job| is_under(known, &job.queue, limiting))?;
+        let account = status.accounts.iter().find(|account| account.plugin == short.plugin);
         let amount = |amounts: &[pb::Amount]| {
             // A choice such as `A|B` is held as either card, or kept back as the choice.
             let of_choice = |name: &str| name == short.resource || short.resource.split('|').any(|card| card == name);
             let held = amounts.iter().filter(|amount| of_choice(&amount.resource));
             held.map(|amount| to_measurement(amount).value).sum::<f64>()
         };
-        let reserved = if with_reserved { amount(&account.inqueue) } else { 0.0 };
-        let held = amount(&account.allocated) + reserved;
+        let allocated = amount(account.map_or(&status.allocated, |account| &account.allocated));
+        let reserved = if with_reserved {
+            let admitted = account.map_or(0.0, |account| amount(&account.inqueue));
+            admitted.max(reserved_amount(job, &short.resource, allocated))
+        } else {
+            0.0
+        };
+        let held = allocated + reserved;
         (held > 0.0).then(|| ResourceHolder {
             job: job.name.clone(),
             resource: short.resource.clone(),
             amount: held,
             reserved,
             unit: account_unit(&short.resource),
+            never_starts: None,
         })
     };
     let mut holders: Vec<ResourceHolder> = known.jobs.values().filter_map(held).collect();
@@ -232,166 +261,111 @@ fn top_holders(
     holders
 }
 
-/// Order keys of two jobs of a queue, plugin by plugin.
-fn order_keys(own: Option<&&pb::Rank>, first: Option<&&pb::Rank>) -> Vec<OrderKeyRow> {
-    let keys = |rank: Option<&&pb::Rank>| rank.map(|rank| rank.keys.clone()).unwrap_or_default();
-    let key = |(own, first): (pb::OrderKey, pb::OrderKey)| OrderKeyRow {
-        own_text: phrases::key_text(order_key_meanings(&own.plugin).jobs, &own.values),
-        first_in_queue_text: phrases::key_text(order_key_meanings(&first.plugin).jobs, &first.values),
-        plugin: own.plugin,
-        own: own.values,
-        first_in_queue: first.values,
+/// True if a queue is another one, or below it.
+fn is_under(known: &KnownRecords, queue: &str, above: &str) -> bool {
+    let parent = |name: &&str| {
+        let record = known.queues.get(*name)?.queue.as_ref()?;
+        (!record.parent.is_empty()).then_some(record.parent.as_str())
     };
-    keys(own).into_iter().zip(keys(first)).map(key).collect()
+    // Parents of invalid trees may form a circle.
+    std::iter::successors(Some(queue), parent)
+        .take(known.queues.len().max(1))
+        .any(|name| name == above)
 }
 
-/// Order keys of a queue and of the first queue before it in which jobs wait, plugin by plugin.
-fn queue_keys(ranks: &[pb::Rank], own: &str, first: &str) -> Vec<QueueOrderKeyRow> {
-    let keys = |name: &str| {
-        let rank = ranks.iter().find(|rank| rank.name == name && rank.problem.is_none());
-        rank.map(|rank| rank.keys.clone()).unwrap_or_default()
-    };
-    let key = |(own, first): (pb::OrderKey, pb::OrderKey)| QueueOrderKeyRow {
-        own_text: phrases::key_text(order_key_meanings(&own.plugin).queues, &own.values),
-        first_queue_text: phrases::key_text(order_key_meanings(&first.plugin).queues, &first.values),
-        plugin: own.plugin,
-        own: own.values,
-        first_queue: first.values,
-    };
-    keys(own).into_iter().zip(keys(first)).map(key).collect()
+/// Amount that an enqueued job may still allocate of its minimum, in units for people.
+fn reserved_amount(job: &pb::Job, resource: &str, allocated: f64) -> f64 {
+    let least = free_capacity::parse_amounts(job.min_resources.as_ref());
+    let least = least
+        .get(resource)
+        .copied()
+        .filter(|_| job.phase() == pb::JobPhase::Inqueue);
+    let least = Measurement::of_resource("", resource, least.unwrap_or(0.0)).value;
+    (least - allocated).max(0.0)
 }
 
-/// Place of a name among ranks; `None`: it has no rank.
-fn place_of<'r>(ranks: impl IntoIterator<Item = &'r pb::Rank>, name: &str) -> Option<usize> {
-    let mut ranks = ranks.into_iter();
-    ranks.position(|rank| rank.name == name && rank.problem.is_none())
-}
-
-/// Position of the job, and the jobs before it, first served first.
-async fn order_report(
-    client: &mut PinnedClient,
-    known: &KnownRecords,
-    focus: &ResolvedTarget,
-    waiting: &BTreeMap<String, WaitingJob>,
-) -> Result<(OrderReport, Vec<WaitingJob>), CommandError> {
-    let job = focus.job.as_ref().map(|job| job.name.clone()).unwrap_or_default();
-    let mut names: Vec<String> = waiting.keys().cloned().collect();
-    if !names.contains(&job) {
-        names.push(job.clone());
-    }
-    let result = client.order(names).await?;
-    let queue_of = |name: &str| {
-        let record = known.jobs.get(name).and_then(|status| status.job.as_ref());
-        record.map(|record| record.queue.as_str()).unwrap_or_default()
-    };
-    let own = focus.subject.queue.as_str();
-    let queue_place = place_of(&result.queues, own).map_or(0, |place| place as u64 + 1);
-    let before = usize::try_from(queue_place.saturating_sub(1)).unwrap_or(0);
-    let has_jobs = |queue: &str| waiting.keys().any(|job| queue_of(job) == queue);
-    let queues_ahead: Vec<String> = result
-        .queues
-        .iter()
-        .take(before)
-        .map(|rank| rank.name.clone())
-        .filter(|queue| has_jobs(queue))
-        .collect();
-    let of_queue = |queue: &str| -> Vec<&pb::Rank> {
-        result
-            .jobs
+/// Tasks of the subject that a scheduler would try now, with the job that Place is asked about.
+fn attempted_tasks(focus: &ResolvedTarget, in_queue: bool) -> WaitingJob {
+    let job = focus.job.as_ref().filter(|_| in_queue);
+    WaitingJob {
+        job: job.map(|job| job.name.clone()).unwrap_or_default(),
+        queue: focus.subject.queue.clone(),
+        not_enqueued: focus.subject.phase == "pending" && in_queue,
+        tasks: focus
+            .waiting
             .iter()
-            .filter(|rank| queue_of(&rank.name) == queue)
-            .collect()
-    };
-    let in_queue = of_queue(own);
-    let job_place = place_of(in_queue.iter().copied(), &job);
-    let jobs_ahead: Vec<&pb::Rank> = in_queue.iter().take(job_place.unwrap_or(0)).copied().collect();
-    let before_in_queues = queues_ahead.iter().flat_map(|queue| of_queue(queue));
-    let ahead = before_in_queues.chain(jobs_ahead.iter().copied());
-    let ahead = ahead.filter_map(|rank| waiting.get(&rank.name).cloned()).collect();
-    let order = OrderReport {
-        queue_keys: queue_keys(&result.queues, own, queues_ahead.first().map_or(own, String::as_str)),
-        queue_position: queue_place,
-        queues: result.queues.len() as u64,
-        queues_ahead,
-        job_position: job_place.map_or(0, |place| place as u64 + 1),
-        jobs: in_queue.len() as u64,
-        jobs_ahead: jobs_ahead.iter().take(NAMED).map(|rank| rank.name.clone()).collect(),
-        jobs_ahead_count: jobs_ahead.len() as u64,
-        keys: order_keys(in_queue.iter().find(|rank| rank.name == job), in_queue.first()),
-    };
-    Ok((order, ahead))
+            .filter(|task| target::is_open(task))
+            .cloned()
+            .collect(),
+        tasks_stored: focus.tasks_stored,
+        has_minimum: job.is_some_and(|job| job.min_member > 0),
+        hypothetical: job.filter(|_| !focus.job_stored).cloned(),
+    }
 }
 
-/// Number of tasks that can be placed together. It is simulated in the session; without a free session it is estimated
-/// class by class.
+/// Number of tasks that Place puts on nodes: of the job alone, and in a session after the jobs before it.
 async fn gang_report(
     client: &mut PinnedClient,
-    known: &KnownRecords,
     focus: &ResolvedTarget,
-    kinds: &[EqualTasks],
+    own: &WaitingJob,
     ahead: &[WaitingJob],
     report: &mut ExplainReport,
-) -> Option<GangReport> {
+) -> Result<GangReport, CommandError> {
     let subject = &focus.subject;
-    let tasks: Vec<pb::Task> = focus.waiting.iter().filter(|task| !task.gated).cloned().collect();
-    if tasks.is_empty() || report.task_classes.iter().any(|class| class.problem.is_some()) {
-        return None;
-    }
-    let needed = if subject.job.is_empty() && subject.kind != "job" {
+    let job = focus.job.as_ref().filter(|_| !own.job.is_empty());
+    let (mut gang, alone) = trial::try_alone(client, own, job, &focus.started_members).await?;
+    gang.min_count = if subject.job.is_empty() && subject.kind != "job" {
         1
     } else {
         subject.min_member.max(1)
     };
-    let held = subject
-        .placed
-        .saturating_add(subject.pipelined)
-        .saturating_add(subject.succeeded);
-    let in_queue = report.queue.is_some() && focus.job_stored;
-    let own = WaitingJob {
-        job: if in_queue {
-            focus.job.as_ref().map(|job| job.name.clone()).unwrap_or_default()
-        } else {
-            String::new()
-        },
-        queue: subject.queue.clone(),
-        not_enqueued: subject.phase == "pending" && in_queue,
-        min_count: usize::try_from(needed.saturating_sub(held).max(1)).unwrap_or(usize::MAX),
-        tasks,
-    };
-    if !client.has_session() {
-        report
-            .notes
-            .push("its placement was counted, not tried: no session was free".to_owned());
-    } else if focus.tasks_stored {
-        match trial::try_gang(client, &own, ahead, needed, held).await {
-            Ok(gang) => {
-                let why = trial::too_many_ahead(ahead).filter(|_| gang.placeable >= own.min_count as u64);
-                report.notes.extend(why);
-                return Some(gang);
-            }
+    let held = subject.placed.saturating_add(subject.pipelined);
+    gang.placed_count = held.saturating_add(subject.succeeded);
+    // The queue of a job that the server does not have was asked by Place alone.
+    let by_queue = alone.blockers.iter().filter(|blocker| blocker.count == 0);
+    let by_queue: Vec<&pb::Reason> = by_queue.filter_map(|blocker| blocker.reason.as_ref()).collect();
+    if let Some(class) = report.task_classes.first_mut()
+        && own.hypothetical.is_some()
+        && gang.placeable == 0
+        && !by_queue.is_empty()
+    {
+        class.admission = Some(AdmissionReport {
+            reasons: by_queue
+                .iter()
+                .map(|reason| task_classes::rejection_reason(reason, &reason.measurements))
+                .collect(),
+            ..AdmissionReport::default()
+        });
+    }
+    if !gang.starts || ahead.is_empty() {
+        return Ok(gang);
+    }
+    if let Some(why) = trial::too_many_ahead(ahead) {
+        report.notes.push(why);
+    } else if client.has_session() {
+        match trial::try_after_ahead(client, own, ahead).await {
+            Ok(after) => gang.after_earlier_jobs = Some(after),
             Err(failure) => report
                 .notes
-                .push(format!("its placement could not be tried: {failure}")),
+                .push(format!("the jobs before it could not be placed first: {failure}")),
         }
+    } else {
+        report
+            .notes
+            .push("the jobs before it were not placed first: no session was free".to_owned());
     }
-    Some(GangReport {
-        min_count: needed,
-        placed_count: held,
-        placeable: placeable_upper_bound(known, kinds, &report.task_classes, false),
-        attempted: own.tasks.len() as u64,
-        method: "counted",
-        ..GangReport::default()
-    })
+    Ok(gang)
 }
 
-/// Rejection of the tasks that must start together as if they were one task, where the queue admits each but not all of them.
-async fn gang_admission(
+/// Adds the rejection of the tasks that must start together as if they were one task, where the queue admits each but not all of
+/// them.
+async fn add_gang_admission(
     client: &mut PinnedClient,
     focus: &ResolvedTarget,
-    report: &ExplainReport,
-) -> Result<Option<AdmissionReport>, CommandError> {
+    report: &mut ExplainReport,
+) -> Result<(), CommandError> {
     let (Some(gang), Some(job)) = (&report.gang, &focus.job) else {
-        return Ok(None);
+        return Ok(());
     };
     let needed = gang.min_count.saturating_sub(gang.placed_count);
     let admitted = report.task_classes.iter().map(TaskClassReport::admitted_count);
@@ -399,39 +373,22 @@ async fn gang_admission(
     let all_judged = report.task_classes.iter().map(|class| class.count).sum::<u64>() >= focus.waiting.len() as u64;
     let enough = admitted.fold(0, u64::saturating_add) >= needed;
     if needed < 2 || enough || !all_judged || !report.task_classes.iter().all(permits) {
-        return Ok(None);
+        return Ok(());
     }
-    let tasks = focus.waiting.iter().filter(|task| !task.gated);
+    let tasks = focus.waiting.iter().filter(|task| target::is_open(task));
     let tasks: Vec<&pb::Task> = tasks.take(usize::try_from(needed).unwrap_or(usize::MAX)).collect();
-    let Some(first) = tasks.first() else { return Ok(None) };
+    let Some(first) = tasks.first() else { return Ok(()) };
     let together = pb::Task {
         job: job.name.clone(),
         requests: Some(free_capacity::sum_of_requests(&tasks)),
         annotations: first.annotations.clone(),
         ..pb::Task::default()
     };
-    let admission = task_classes::admission_report(client, pb::admit_subject::Subject::Task(together)).await?;
-    Ok(Some(admission).filter(|admission| !admission.permitted && admission.problem.is_none()))
-}
-
-/// Upper bound on the waiting tasks that have free capacity, as the sum over task classes. `later`: after all releasing
-/// tasks have ended.
-fn placeable_upper_bound(known: &KnownRecords, kinds: &[EqualTasks], classes: &[TaskClassReport], later: bool) -> u64 {
-    let rooms = ClusterIdleCapacity::of(&known.nodes, later);
-    let of_kind = |(kind, class): (&EqualTasks, &TaskClassReport)| {
-        let requests = kind.tasks.first().map(free_capacity::requests).unwrap_or_default();
-        let names = if later {
-            &class.fit_later_names
-        } else {
-            &class.fit_now_names
-        };
-        let headroom = class.admission.as_ref().and_then(|admission| admission.headroom);
-        // Releasing tasks give their quota back to the queue.
-        let headroom = headroom.filter(|_| !later);
-        rooms
-            .fitting_copies(names, &requests)
-            .min(headroom.unwrap_or(u64::MAX))
-            .min(class.count.saturating_sub(class.gated))
-    };
-    kinds.iter().zip(classes).map(of_kind).fold(0, u64::saturating_add)
+    let subject = pb::admit_subject::Subject::Task(together.clone());
+    let admission = task_classes::admission_report(client, subject).await?;
+    if !admission.permitted && admission.problem.is_none() {
+        report.gang_admission = Some(admission);
+        report.gang_subject = Some(together);
+    }
+    Ok(())
 }

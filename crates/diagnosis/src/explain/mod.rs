@@ -1,23 +1,33 @@
 //! `pumice explain`: the reason that a job or task waits, with measurements and remedies.
 
+#[cfg(test)]
+mod agreement_tests;
+mod endless;
 mod entitlement;
+mod evictions;
 mod free_capacity;
+mod gang;
 mod gather;
+mod hint;
 #[cfg(test)]
 mod impossible_tests;
 mod pending;
 mod phrases;
 mod quota;
+mod quota_changes;
 mod report;
 mod show;
 mod target;
 pub mod task_classes;
 mod trial;
+mod turn;
+mod turn_verdict;
 mod units;
 mod verdict;
 mod verdict_parts;
 
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
@@ -100,9 +110,18 @@ pub async fn run(args: ExplainArgs, services: &dyn LocalServices) -> Result<(), 
 async fn query(args: &ExplainArgs, wanted: ExplainTarget, target: &QueryTarget) -> Result<ExplainReport, CommandError> {
     let mut client = PinnedClient::open(target.connection.clone(), args.policy.latest_ref()).await?;
     client.with.clone_from(&target.with);
+    client.now = present_time();
     let report = gather::explain(&mut client, wanted, args.top).await;
     client.close().await;
     report
+}
+
+/// Time in whole seconds, which the queries are told: a server decides by the time that it is given. `None`: the clock stands
+/// before 1970.
+fn present_time() -> Option<prost_types::Timestamp> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let seconds = i64::try_from(now.as_secs()).ok()?;
+    Some(prost_types::Timestamp { seconds, nanos: 0 })
 }
 
 fn file_target(file: &std::path::Path, cluster: pb::Cluster) -> Result<ExplainTarget, CommandError> {

@@ -28,6 +28,7 @@ pub async fn explain_pending(
     tasks: &[String],
 ) -> Result<BTreeMap<String, PendingVerdict>, CommandError> {
     let mut client = PinnedClient::open(connection, pb::LatestRef::default()).await?;
+    client.now = super::present_time();
     let found = explain_known(&mut client, tasks).await;
     client.close().await;
     found
@@ -56,7 +57,7 @@ async fn explain_known(
             if by_subject.len() == EXPLAINED {
                 continue;
             }
-            let report = gather::explain_known(client, &known, wanted, 1).await?;
+            let report = gather::explain_known(client, &known, wanted, 1, 1).await?;
             let verdict = report.verdict;
             let sentence = match verdict.hints.first() {
                 Some(hint) => format!("{}; {hint}", verdict.summary),

@@ -1,8 +1,8 @@
 //! Clauses with numbers, amounts and names.
 
 use super::report::{
-    GangAfterEarlierJobs, GangReport, RejectionReason, RejectionRow, RequestedDevices, ResourceHolder, TaskClassReport,
-    TaskDevices,
+    EvictionReport, GangAfterEarlierJobs, GangReport, RejectionReason, RejectionRow, RequestedDevices, ResourceHolder,
+    ResourceShortage, ShortMembers, TaskClassReport, TaskDevices,
 };
 use pumice_console::output::{self, with_unit};
 use pumice_engine::plugin::OrderKeyPart;
@@ -50,6 +50,8 @@ pub(super) struct QuotaUsage {
     pub(super) left: f64,
     pub(super) missing: f64,
     pub(super) ceiling: f64,
+    /// Amount that the queue would hold and reserve with the request.
+    pub(super) total: f64,
     pub(super) unit: String,
     /// True if the ceiling is what the queue deserves, which may grow when other queues ask for less.
     pub(super) is_deserved: bool,
@@ -99,6 +101,7 @@ pub(super) fn quota_usage(reason: &RejectionReason) -> Option<QuotaUsage> {
         left: (ceiling.value - (total.value - asked.value)).max(0.0),
         missing: (total.value - ceiling.value).max(0.0),
         ceiling: ceiling.value,
+        total: total.value,
         unit: asked.unit.clone(),
     })
 }
@@ -120,7 +123,12 @@ pub(super) fn quota_left(quota: &QuotaUsage, resource: &str) -> String {
         ),
         unit => {
             let (left, ceiling) = (output::number(left), output::number(ceiling));
-            format!("{left} of {ceiling} {resource} {unit} left")
+            let unit = if unit.is_empty() {
+                String::new()
+            } else {
+                format!(" {unit}")
+            };
+            format!("{left} of {ceiling} {resource}{unit} left")
         }
     }
 }
@@ -139,6 +147,46 @@ pub(super) fn holder_text(holder: &ResourceHolder) -> String {
         ", not allocated yet".to_owned()
     };
     format!("{} ({held}{reserved})", holder.job)
+}
+
+/// Tasks of a role or groups of a policy: `2 tasks of role ps`, `3 groups of worker`.
+pub(super) fn members(short: &ShortMembers, number: u64) -> String {
+    let of = if short.kind == "task" { "role " } else { "" };
+    format!("{} of {of}{}", count_of(number, short.kind), short.name)
+}
+
+/// Evictions that make room: "preemption may help on 1 node: `preempt` evicts 1 task on n-1 (a/b-0)".
+pub(super) fn eviction(eviction: &EvictionReport) -> String {
+    let shown = output::first_names(&eviction.tasks, 3);
+    let tasks = count_of(eviction.tasks.len() as u64, "task");
+    let (action, node) = (eviction.action, &eviction.node);
+    let evicts = format!("`{action}` evicts {tasks} on {node} ({shown})");
+    let nodes = count_of(eviction.node_count, "node");
+    if action == "preempt" {
+        return format!("preemption may help on {nodes}: {evicts}");
+    }
+    match eviction.node_count {
+        1 => format!("{evicts} for it"),
+        _ => format!("{evicts} for it, or on one of {nodes}"),
+    }
+}
+
+/// Request that is larger than every node: `it asks for 2 cards of x, and the largest node has 1 card`.
+pub(super) fn beyond_nodes(beyond: &ResourceShortage) -> String {
+    let resource = &beyond.resource;
+    if beyond.allocatable <= 0.0 {
+        return format!("no node has {resource}");
+    }
+    let asked = with_unit(beyond.requested, beyond.unit);
+    let largest = with_unit(beyond.allocatable, beyond.unit);
+    format!("it asks for {asked} of {resource} on one node, and the largest node has {largest}")
+}
+
+/// A wait without an end, behind a job that never starts.
+pub(super) fn endless_wait(name: &str, job: &str, reason: &str) -> String {
+    format!(
+        "job {job} never starts: {reason}; {name} waits until job {job} is deleted or changed, or nodes come that take it"
+    )
 }
 
 /// `jobs a/x, a/y are before it`.

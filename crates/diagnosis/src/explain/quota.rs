@@ -1,14 +1,27 @@
 //! Rejections by a queue in sentences: what its quota has left, what would change it, and whether it can ever fit.
 
+use super::hint::{Hint, HintTrial};
 use super::phrases;
+use super::quota_changes::{self, QuotaCase};
 use super::report::{AdmissionReport, ExplainReport, RejectionReason, TaskClassReport, VerdictCode};
-use super::verdict_parts::{VerdictParts, verdict_parts};
-use pumice_console::{output, remedies};
+use super::verdict_parts::{VerdictInput, VerdictParts, verdict_parts};
+use pb::admit_subject::Subject;
+use pumice_console::{output, remedies, unknown_name};
 use pumice_engine::model::RejectionCode;
+use pumice_protocol::v1 as pb;
 
-/// Rejection by the queue, with measurements where the reason has them. `who` asks: `it`, or each of the tasks.
-pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who: &str) -> VerdictParts {
-    let own = &report.subject.queue;
+/// Rejection by the queue, with measurements where the reason has them. `who` asks: `it`, or each of the tasks. `subject`: what
+/// Admit was asked about, if it can be asked again with a smaller request.
+pub(super) fn rejection(
+    input: VerdictInput<'_>,
+    admission: &AdmissionReport,
+    who: &str,
+    subject: Option<&Subject>,
+) -> VerdictParts {
+    let own = &input.report.subject.queue;
+    if let Some(parts) = subject.and_then(|subject| no_such_resource(input, admission, who, subject)) {
+        return parts;
+    }
     let Some(reason) = most_telling(&admission.reasons) else {
         let hint = "ask again without other plugins, or look at the votes below".to_owned();
         return verdict_parts(VerdictCode::Quota, format!("queue {own} does not admit {who}"), [hint]);
@@ -38,24 +51,85 @@ pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who
     let mut parts = verdict_parts(
         VerdictCode::Quota,
         format!("queue {queue} has {left}{of_deserved}, and {who} asks for {asked}"),
-        [],
+        [quota_hint(reason, &quota, queue)],
     );
-    parts.hints.push(quota_hint(reason, &quota, queue));
     parts.impossible = phrases::unreadable_quota(reason).is_none() && quota.never_fits();
-    if quota.left > 0.0 {
-        let left = output::with_unit(quota.left, &quota.unit);
-        let resource = &reason.resource;
-        parts.hints.push(format!(
-            "this quota would admit a request of at most {left} of {resource}"
-        ));
-    }
-    let holders = report.queue.iter().flat_map(|queue| &queue.holders);
-    let holders: Vec<String> = holders.map(phrases::holder_text).collect();
-    if !holders.is_empty() && !parts.impossible {
-        parts.hints.push(format!("most is held by {}", holders.join(", ")));
-    }
-    parts.hints.push(remedies::of_code(&reason.code).to_owned());
+    let case = QuotaCase {
+        queue,
+        reason,
+        quota: &quota,
+        subject,
+    };
+    add_changes(input, admission, &case, &mut parts);
     parts
+}
+
+/// Adds what changes the verdict: smaller requests, the end of others, and other quotas.
+fn add_changes(input: VerdictInput<'_>, admission: &AdmissionReport, case: &QuotaCase<'_>, parts: &mut VerdictParts) {
+    let (reason, quota) = (case.reason, case.quota);
+    parts.hints.extend(quota_changes::other_guarantees(input, case));
+    if quota.left > 0.0
+        && let Some(smaller) = case
+            .subject
+            .and_then(|subject| quota_changes::smaller(subject, &reason.resource, quota.left))
+    {
+        let left = output::with_unit(quota.left, &quota.unit);
+        let text = format!(
+            "this quota would admit a request of at most {left} of {}",
+            reason.resource
+        );
+        parts
+            .hints
+            .push(Hint::tried(text, HintTrial::Permits(smaller, pb::Cluster::default())));
+    }
+    let holders = input.report.queue.iter().flat_map(|queue| &queue.holders);
+    let texts: Vec<String> = holders.clone().map(phrases::holder_text).collect();
+    if !texts.is_empty() && !parts.impossible {
+        parts.hints.push(format!("most is held by {}", texts.join(", ")).into());
+        let name = &input.report.subject.name;
+        let endless =
+            holders.filter_map(|holder| Some(phrases::endless_wait(name, &holder.job, holder.never_starts.as_ref()?)));
+        parts.hints.extend(endless.map(Hint::from));
+    }
+    match quota_changes::changes(input, admission, case) {
+        Some(changes) => parts.hints.extend(changes),
+        None => {
+            let remedy = remedies::of_code(&reason.code);
+            // A request beyond the whole quota does not fit when jobs of the queue end.
+            let beyond_waiting = remedy.strip_prefix("wait until jobs of the queue end, ");
+            let remedy = beyond_waiting.filter(|_| parts.impossible).unwrap_or(remedy);
+            parts.hints.push(remedy.to_owned().into());
+        }
+    }
+}
+
+/// Rejection for a resource that no node has, and of which the queue has no quota of its own.
+fn no_such_resource(
+    input: VerdictInput<'_>,
+    admission: &AdmissionReport,
+    who: &str,
+    subject: &Subject,
+) -> Option<VerdictParts> {
+    let items = quota_changes::requested(subject)?;
+    let has_quota = |name: &str| {
+        let rows = input.report.queue.iter().flat_map(|queue| &queue.account);
+        rows.into_iter()
+            .any(|row| row.resource == name && row.capability.is_some())
+    };
+    let mut reasons = admission.reasons.iter();
+    let (resource, asked) = reasons.find_map(|reason| {
+        let (name, asked) = items.get_key_value(&reason.resource)?;
+        (!input.rooms.has_resource(name) && !has_quota(name)).then_some((name, asked))
+    })?;
+    let known = input.rooms.resource_names();
+    let meant =
+        unknown_name::nearest(resource, &known).map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
+    let hint = format!("it never fits: add a node that has {resource}, or ask for none of it{meant}");
+    let sentence = format!("no node has {resource}, and {who} asks for {asked}");
+    Some(VerdictParts {
+        impossible: true,
+        ..verdict_parts(VerdictCode::NoNode, sentence, [hint])
+    })
 }
 
 /// Change of the quota or of what others hold that lets the request pass.
@@ -104,7 +178,7 @@ fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str
 }
 
 /// Queue that a reason of capacity-card names: the job's own, or one above it.
-fn reason_queue(reason: &RejectionReason) -> Option<&str> {
+pub(super) fn reason_queue(reason: &RejectionReason) -> Option<&str> {
     let (_, rest) = reason.message.split_once("Queue <")?;
     Some(rest.split_once('>')?.0)
 }
@@ -139,21 +213,23 @@ fn cluster_promises(reason: &RejectionReason, promises: &phrases::PromiseUsage, 
 }
 
 /// Rejection of tasks that must start together, although the queue would admit each task alone.
-pub(super) fn gang_rejection(report: &ExplainReport, admission: &AdmissionReport) -> VerdictParts {
-    let classes = report.task_classes.iter();
+pub(super) fn gang_rejection(input: VerdictInput<'_>, admission: &AdmissionReport) -> VerdictParts {
+    let classes = input.report.task_classes.iter();
     let admitted = classes
         .map(TaskClassReport::admitted_count)
         .fold(0, u64::saturating_add);
-    let gang = report.gang.clone().unwrap_or_default();
+    let gang = input.report.gang.clone().unwrap_or_default();
     let needed = gang.min_count.saturating_sub(gang.placed_count);
     let who = format!("the gang of {}", phrases::count_of(needed, "task"));
-    let mut parts = rejection(report, admission, &who);
+    let together = input.report.gang_subject.clone().map(Subject::Task);
+    let mut parts = rejection(input, admission, &who, together.as_ref());
     let takes_several = |reason: &RejectionReason| reason.resource.contains('|');
     if parts.impossible && most_telling(&admission.reasons).is_some_and(takes_several) {
         // Admit counted all tasks as cards of one kind, and each task takes its own.
         parts.impossible = false;
         if let Some(hint) = parts.hints.first_mut() {
-            "it fits when jobs of its queue give back enough cards of one kind for each of its tasks".clone_into(hint);
+            "it fits when jobs of its queue give back enough cards of one kind for each of its tasks"
+                .clone_into(&mut hint.text);
         }
     }
     let least = gang.placed_count.saturating_add(admitted);
@@ -162,7 +238,7 @@ pub(super) fn gang_rejection(report: &ExplainReport, admission: &AdmissionReport
         let hint = format!(
             "its queue admits {now} of its tasks now: the quota would let it start with a minMember of at most {least}"
         );
-        parts.hints.push(hint);
+        parts.hints.push(hint.into());
     }
     parts
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use pumice_console::not_evaluated::UnevaluatedRow;
+use pumice_protocol::v1 as pb;
 
 /// Explanation of one job or task.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -25,12 +26,17 @@ pub(super) struct ExplainReport {
     pub(super) actions: Option<Vec<String>>,
     /// Position among the waiting jobs.
     pub(super) order: Option<OrderReport>,
+    /// State of the job by the plugins of the policy. Absent: none has an opinion.
+    pub(super) job_state: Option<JobStateReport>,
     /// Waiting tasks, equal ones together.
     pub(super) task_classes: Vec<TaskClassReport>,
     /// Number of tasks that find a place together.
     pub(super) gang: Option<GangReport>,
     /// Rejection of the tasks that must start together, as if they were one, where the queue admits each of them but not all.
     pub(super) gang_admission: Option<AdmissionReport>,
+    /// That one task.
+    #[serde(skip)]
+    pub(super) gang_subject: Option<pb::Task>,
     /// Records of the job, its tasks, its queue and nodes whose newest version was refused.
     pub(super) invalid_records: Vec<InvalidRecord>,
     /// Constraints that this explanation does not take into account.
@@ -110,8 +116,10 @@ pub(super) struct ExplainSubject {
     pub(super) tasks: u64,
     /// Number of tasks that wait for a node.
     pub(super) pending: u64,
-    /// Number of waiting tasks with a scheduling gate.
+    /// Number of waiting tasks with a scheduling gate that the scheduler does not take off.
     pub(super) gated: u64,
+    /// Number of waiting tasks with Volcano's own gate alone, which its scheduler takes off when the queue admits the task.
+    pub(super) queue_gated: u64,
     /// Number of tasks that have a node.
     pub(super) placed: u64,
     /// Number of tasks that wait for capacity that a node is releasing.
@@ -235,6 +243,8 @@ pub(super) struct ResourceHolder {
     /// Part of the amount that is not allocated yet.
     pub(super) reserved: f64,
     pub(super) unit: &'static str,
+    /// Reason that a job with a reserved amount never starts, however many other tasks end. Absent: it may start.
+    pub(super) never_starts: Option<String>,
 }
 
 /// Verdict of Admit.
@@ -268,7 +278,8 @@ pub(super) struct RejectionReason {
     pub(super) code: String,
     pub(super) message: String,
     pub(super) resource: String,
-    /// True: preemption may help.
+    /// True: preemption may help. Of a node's reason under a policy of Volcano: SelectVictims finds tasks whose eviction makes
+    /// room on such a node, and the policy has the action that evicts them.
     pub(super) preemption_may_help: bool,
     pub(super) measurements: Vec<ReasonMeasurement>,
 }
@@ -348,9 +359,6 @@ pub(super) struct TaskClassReport {
     pub(super) fit_now: u64,
     /// Number of nodes that take a task now, or once releasing tasks are gone.
     pub(super) fit_later: u64,
-    /// Nodes that take a task now, by name.
-    #[serde(skip)]
-    pub(super) fit_now_names: Vec<String>,
     /// Nodes that take a task now or later, by name.
     #[serde(skip)]
     pub(super) fit_later_names: Vec<String>,
@@ -365,6 +373,8 @@ pub(super) struct TaskClassReport {
     pub(super) beyond_every_node: Vec<ResourceShortage>,
     /// Nodes that take the task, best first.
     pub(super) best_nodes: Vec<ScoredNode>,
+    /// Evictions that make room for the task. Empty: none does, or SelectVictims was not asked.
+    pub(super) evictions: Vec<EvictionReport>,
     /// Verdict of Admit on one of the tasks.
     pub(super) admission: Option<AdmissionReport>,
 }
@@ -378,6 +388,9 @@ pub(super) struct RejectionRow {
     pub(super) reason: RejectionReason,
     /// Rejected node that is nearest to fitting, or the first by name.
     pub(super) node: String,
+    /// Rejected nodes, sorted by name.
+    #[serde(skip)]
+    pub(super) nodes: Vec<String>,
 }
 
 /// Number of nodes that one plugin rejects.
@@ -436,16 +449,67 @@ pub(super) struct GangReport {
     pub(super) placed_count: u64,
     /// Number of attempted tasks that find a place one after the other.
     pub(super) placeable: u64,
-    /// Upper bound on the waiting tasks that have capacity once releasing tasks are gone.
+    /// Number of attempted tasks that find a place once releasing tasks are gone.
     pub(super) placeable_later: u64,
     /// Number of waiting tasks that were attempted.
     pub(super) attempted: u64,
-    /// `placed in a session` or `counted`: an upper bound.
+    /// True: Place would place the job now.
+    pub(super) starts: bool,
+    /// True: Place would place the job once releasing tasks are gone.
+    pub(super) starts_later: bool,
+    /// How the number was found: `placed`.
     pub(super) method: &'static str,
+    /// Roles and groups of the job that would still lack tasks.
+    pub(super) short_members: Vec<ShortMembers>,
+    /// Problem of a request that Place cannot evaluate.
+    pub(super) problem: Option<String>,
     /// Reason that keeps the next task: a quota or the nodes.
     pub(super) blocked_by: Option<String>,
     /// Result after earlier jobs were placed. Absent: no job is earlier, or it was not tried.
     pub(super) after_earlier_jobs: Option<GangAfterEarlierJobs>,
+}
+
+/// Role, or groups of a job, of which too few tasks find a place.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ShortMembers {
+    /// `task` of a role, or `group`.
+    pub(super) kind: &'static str,
+    /// Name of the role or of the group policy.
+    pub(super) name: String,
+    /// Number of tasks or groups that must still start.
+    pub(super) needed: u64,
+    /// Number of those that find a place.
+    pub(super) found: u64,
+}
+
+/// State of a job by the plugins of the policy.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct JobStateReport {
+    /// False: a plugin objects, and no scheduler serves the job.
+    pub(super) valid: bool,
+    /// Sentence of the first objection. Empty: valid.
+    pub(super) message: String,
+    /// True: the job may evict others to get its tasks.
+    pub(super) starving: bool,
+}
+
+/// Evictions that make room for a task, as SelectVictims selects them.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EvictionReport {
+    /// `preempt` or `reclaim`.
+    pub(super) action: &'static str,
+    /// True: the policy has the action.
+    pub(super) in_policy: bool,
+    /// Nodes on which it makes room, sorted by name.
+    #[serde(skip)]
+    pub(super) nodes: Vec<String>,
+    pub(super) node_count: u64,
+    /// First of these nodes, and the tasks that are evicted there.
+    pub(super) node: String,
+    pub(super) tasks: Vec<String>,
 }
 
 /// Number of tasks that find a place after the earlier jobs.
@@ -460,6 +524,8 @@ pub(super) struct GangAfterEarlierJobs {
     /// Number of earlier jobs that find no place themselves.
     pub(super) jobs_skipped: u64,
     pub(super) placeable: u64,
+    /// True: Place would still place the job.
+    pub(super) starts: bool,
     /// True: the job would still be admitted.
     pub(super) permitted: bool,
     pub(super) blocked_by: Option<String>,
@@ -471,6 +537,8 @@ pub(super) struct GangAfterEarlierJobs {
 pub(super) struct CompetingJob {
     pub(super) job: String,
     pub(super) queue: String,
+    /// Reason that the job never starts, however many other tasks end. Absent: it may start.
+    pub(super) never_starts: Option<String>,
 }
 
 /// Record whose newest version was refused.

@@ -5,7 +5,7 @@ use super::report::{
     AdmissionReport, ExplainReport, GangReport, OrderReport, QueueAccountRow, QueueReport, TaskClassReport,
 };
 use pumice_console::output::{self, TextTable};
-use pumice_console::{CommandError, not_evaluated, remedies};
+use pumice_console::{CommandError, not_evaluated};
 
 /// Prints a report.
 pub(super) fn show(report: &ExplainReport) -> Result<(), CommandError> {
@@ -50,6 +50,7 @@ fn print_subject(report: &ExplainReport) -> Result<(), CommandError> {
     let stands = [
         (subject.pending, "waiting"),
         (subject.gated, "gated"),
+        (subject.queue_gated, "gated by Volcano"),
         (subject.pipelined, "promised room"),
         (subject.placed, "placed"),
         (ended, "ended"),
@@ -163,7 +164,6 @@ fn print_admission(admission: &AdmissionReport) -> Result<(), CommandError> {
     output::paragraph(&format!("  {verdict} ({votes})"))?;
     for reason in &admission.reasons {
         output::paragraph(&format!("  {} {}: {}", reason.plugin, reason.code, reason.message))?;
-        output::paragraph(&format!("    → {}", remedies::of_code(&reason.code)))?;
     }
     if let Some(headroom) = admission.headroom {
         output::paragraph(&format!("  its queue still admits {} of its like", count(headroom)))?;

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::report::{ExplainSubject, InvalidRecord, TaskDevices};
-use super::trial::WaitingJob;
+use super::trial::{MemberCounts, WaitingJob};
 use pumice_console::pinned_client::KnownRecords;
+use pumice_console::task::job_of_one;
 use pumice_console::{CommandError, output, unknown_name};
+use pumice_engine::model::VOLCANO_GATE;
 use pumice_protocol::v1 as pb;
 
 /// Number of names that are listed.
@@ -33,6 +35,10 @@ pub(super) struct ResolvedTarget {
     pub(super) tasks_stored: bool,
     /// Waiting tasks, the one asked about first; gated ones included.
     pub(super) waiting: Vec<pb::Task>,
+    /// Tasks of the job that are valid: they wait without a gate of others, have a place, or succeeded.
+    pub(super) valid_members: MemberCounts,
+    /// Tasks of the job that have a place, or succeeded.
+    pub(super) started_members: MemberCounts,
     pub(super) invalid: Vec<InvalidRecord>,
 }
 
@@ -59,11 +65,21 @@ pub(super) fn task_state(task: &pb::Task) -> TaskState {
     }
 }
 
-/// Resolves a target.
+/// True if a scheduler tries a waiting task: it has no scheduling gate, or only the one that Volcano's scheduler takes off
+/// itself when the queue admits the task.
+pub(super) fn is_open(task: &pb::Task) -> bool {
+    !task.gated || (task.scheduling_gates.len() == 1 && task.scheduling_gates.iter().all(|gate| gate == VOLCANO_GATE))
+}
+
+/// Resolves a target. `is_volcano`: the policy is one of Volcano, which makes jobs of tasks that name none.
 ///
 /// # Errors
 /// The record does not exist. The message suggests the closest name.
-pub(super) fn resolve_target(known: &KnownRecords, wanted: ExplainTarget) -> Result<ResolvedTarget, CommandError> {
+pub(super) fn resolve_target(
+    known: &KnownRecords,
+    wanted: ExplainTarget,
+    is_volcano: bool,
+) -> Result<ResolvedTarget, CommandError> {
     match wanted {
         ExplainTarget::Job(name) => {
             let name = full_name("job", &name, &known.jobs, &known.tasks)?;
@@ -74,9 +90,9 @@ pub(super) fn resolve_target(known: &KnownRecords, wanted: ExplainTarget) -> Res
         }
         ExplainTarget::Task(name) => {
             let name = full_name("task", &name, &known.tasks, &known.jobs)?;
-            Ok(of_task(known, name))
+            Ok(of_task(known, name, is_volcano))
         }
-        ExplainTarget::File { tasks, jobs } => Ok(of_file(known, &tasks, jobs)),
+        ExplainTarget::File { tasks, jobs } => Ok(of_file(known, &tasks, jobs, is_volcano)),
     }
 }
 
@@ -137,7 +153,7 @@ fn of_job(known: &KnownRecords, name: &str) -> ResolvedTarget {
     focus
 }
 
-fn of_task(known: &KnownRecords, name: String) -> ResolvedTarget {
+fn of_task(known: &KnownRecords, name: String, is_volcano: bool) -> ResolvedTarget {
     let stored = known.tasks.get(&name);
     let task = stored.and_then(|stored| stored.task.clone()).unwrap_or_default();
     let mut focus = if task.job.is_empty() {
@@ -147,6 +163,9 @@ fn of_task(known: &KnownRecords, name: String) -> ResolvedTarget {
         };
         let problems = stored.map(|stored| stored.invalid.as_slice()).unwrap_or_default();
         add_invalid(&mut focus.invalid, "task", &name, problems);
+        if is_volcano {
+            set_job_of_one(&mut focus, known, &task);
+        }
         count_task(&mut focus, &task);
         focus
     } else {
@@ -173,7 +192,7 @@ fn of_task(known: &KnownRecords, name: String) -> ResolvedTarget {
     focus
 }
 
-fn of_file(known: &KnownRecords, tasks: &[pb::Task], jobs: Vec<pb::Job>) -> ResolvedTarget {
+fn of_file(known: &KnownRecords, tasks: &[pb::Task], jobs: Vec<pb::Job>, is_volcano: bool) -> ResolvedTarget {
     let of = tasks.first().map(|task| task.job.clone()).unwrap_or_default();
     let stored = known.jobs.get(&of).and_then(|status| status.job.clone());
     let job = stored.clone().or_else(|| jobs.into_iter().find(|job| job.name == of));
@@ -182,6 +201,9 @@ fn of_file(known: &KnownRecords, tasks: &[pb::Task], jobs: Vec<pb::Job>) -> Reso
         ..ResolvedTarget::default()
     };
     set_job(&mut focus, known, job);
+    if let ([only], "", true) = (tasks, of.as_str(), is_volcano) {
+        set_job_of_one(&mut focus, known, only);
+    }
     focus.subject.job = of;
     for task in tasks {
         // The file may be the dump of a running pod: the query treats the pod as waiting.
@@ -220,6 +242,14 @@ fn set_job(focus: &mut ResolvedTarget, known: &KnownRecords, job: Option<pb::Job
     focus.job = job;
 }
 
+/// Gives a task without a job the one that Volcano makes of it, if the queue of that job is known.
+fn set_job_of_one(focus: &mut ResolvedTarget, known: &KnownRecords, task: &pb::Task) {
+    let job = job_of_one(task);
+    if known.queues.contains_key(&job.queue) && !known.jobs.contains_key(&job.name) {
+        set_job(focus, known, Some(job));
+    }
+}
+
 /// Phase of a job in lower case; an absent one is pending.
 fn phase(job: &pb::Job) -> String {
     match job.phase() {
@@ -241,9 +271,19 @@ fn count_task(focus: &mut ResolvedTarget, task: &pb::Task) {
     let is = |status: pb::TaskStatus| u64::from(task.status() == status);
     subject.failed = subject.failed.saturating_add(is(pb::TaskStatus::Failed));
     subject.terminating = subject.terminating.saturating_add(is(pb::TaskStatus::Releasing));
-    let counter = match task_state(task) {
+    let state = task_state(task);
+    if matches!(state, TaskState::Pipelined | TaskState::Placed | TaskState::Succeeded) {
+        focus.started_members.add(task, 1);
+        focus.valid_members.add(task, 1);
+    } else if state == TaskState::Waiting && is_open(task) {
+        focus.valid_members.add(task, 1);
+    }
+    let counter = match state {
         TaskState::Waiting => {
-            subject.gated = subject.gated.saturating_add(task.gated.into());
+            let is_gated = u64::from(task.gated);
+            let is_withheld = u64::from(!is_open(task));
+            subject.gated = subject.gated.saturating_add(is_withheld);
+            subject.queue_gated = subject.queue_gated.saturating_add(is_gated.saturating_sub(is_withheld));
             focus.waiting.push(task.clone());
             &mut subject.pending
         }
@@ -285,49 +325,31 @@ pub(super) fn invalid_nodes(nodes: &[pb::NodeStatus]) -> Vec<InvalidRecord> {
     invalid
 }
 
-/// Tasks of one job, by whether a scheduler would try them.
-#[derive(Default)]
-struct TasksOfJob {
-    /// Tasks that a scheduler would try now.
-    waiting: Vec<pb::Task>,
-    /// Number of tasks that have a node, or had one and succeeded.
-    held: usize,
-    /// Number of all tasks.
-    total: usize,
-}
-
 /// Waiting jobs, with the tasks that a scheduler would try now.
 pub(super) fn waiting_jobs(known: &KnownRecords) -> BTreeMap<String, WaitingJob> {
-    let mut tasks: BTreeMap<&str, TasksOfJob> = BTreeMap::new();
+    let mut tasks: BTreeMap<&str, Vec<&pb::Task>> = BTreeMap::new();
     for task in known.tasks.values().filter_map(|stored| stored.task.as_ref()) {
-        let own = tasks.entry(&task.job).or_default();
-        own.total += 1;
-        match task_state(task) {
-            TaskState::Waiting if !task.gated => own.waiting.push(task.clone()),
-            TaskState::Pipelined | TaskState::Placed | TaskState::Succeeded => own.held += 1,
-            TaskState::Waiting | TaskState::Ended => {}
-        }
+        tasks.entry(&task.job).or_default().push(task);
     }
     let waiting = known.jobs.iter().filter_map(|(name, status)| {
-        let job = status
-            .job
-            .as_ref()
-            .filter(|job| job.phase() != pb::JobPhase::Completed)?;
-        let own = tasks.remove(name.as_str()).unwrap_or_default();
+        let job = status.job.as_ref()?;
+        let all = tasks.remove(name.as_str()).unwrap_or_default();
         let not_enqueued = phase(job) == "pending";
-        let least = usize::try_from(job.min_member).unwrap_or(0);
-        let min_count = match own.waiting.as_slice() {
-            // Volcano makes the pods when the job is enqueued.
-            [] if not_enqueued && own.total == 0 => 0,
-            [] => return None,
-            _ => least.saturating_sub(own.held).max(1),
-        };
+        let tried = |task: &&&pb::Task| task_state(task) == TaskState::Waiting && !task.gated;
+        let tried: Vec<pb::Task> = all.iter().filter(tried).map(|task| (*task).clone()).collect();
+        // Volcano makes the pods when the job is enqueued.
+        let has_no_pods_yet = not_enqueued && all.is_empty();
+        if tried.is_empty() && !has_no_pods_yet {
+            return None;
+        }
         let waiting = WaitingJob {
             job: name.clone(),
             queue: job.queue.clone(),
             not_enqueued,
-            tasks: own.waiting,
-            min_count,
+            tasks: tried,
+            tasks_stored: true,
+            has_minimum: job.min_member > 0,
+            hypothetical: None,
         };
         Some((name.clone(), waiting))
     });

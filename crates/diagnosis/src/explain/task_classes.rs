@@ -9,6 +9,7 @@ use super::report::{
     AdmissionReport, AdmitVote, PluginRejections, ReasonMeasurement, RejectionReason, RejectionRow, RequestedDevices,
     ScoreComponent, ScoredNode, TaskClassReport, TaskDevices,
 };
+use super::target::is_open;
 use pumice_console::pinned_client::PinnedClient;
 use pumice_console::{CommandError, node_query, output};
 use pumice_protocol::v1 as pb;
@@ -65,7 +66,7 @@ pub(super) fn query_task(task: &pb::Task, stored: bool) -> pb::Task {
 pub(super) async fn class_report(
     client: &mut PinnedClient,
     kind: &EqualTasks,
-    nodes: &[pb::NodeStatus],
+    rooms: &ClusterIdleCapacity,
     top: u32,
     in_queue: bool,
 ) -> Result<TaskClassReport, CommandError> {
@@ -81,11 +82,11 @@ pub(super) async fn class_report(
     let mut class = TaskClassReport {
         tasks: kind.tasks.iter().take(NAMED).map(|task| task.name.clone()).collect(),
         count: kind.tasks.len() as u64,
-        gated: kind.tasks.iter().filter(|task| task.gated).count() as u64,
+        gated: kind.tasks.iter().filter(|task| !is_open(task)).count() as u64,
         requests: first.requests.clone().unwrap_or_default().items,
         devices: requested_devices(first),
         problem: later.problem.as_ref().map(output::problem),
-        nodes: nodes.len() as u64,
+        nodes: rooms.node_count(),
         ..TaskClassReport::default()
     };
     if class.problem.is_some() {
@@ -95,11 +96,9 @@ pub(super) async fn class_report(
         .filter(&task, pb::ResourceFit::Idle, pb::FilterDetail::Nodes)
         .await?;
     class.fit_now = now.fit_count.into();
-    class.fit_now_names = now.fit.map(|set| set.names).unwrap_or_default();
     class.fit_later = later.fit_count.into();
     class.fit_later_names = later.fit.as_ref().map(|set| set.names.clone()).unwrap_or_default();
-    let rooms = ClusterIdleCapacity::of(nodes, true);
-    class.rejections = rejection_rows(&later, &rooms);
+    class.rejections = rejection_rows(&later, rooms);
     let alone = client.rejections_by_plugin(&task).await?.into_iter();
     class.rejections_by_plugin = alone
         .map(|(plugin, refused)| PluginRejections {
@@ -228,6 +227,7 @@ fn rejection_row(rejection: &pb::Rejection, rooms: &ClusterIdleCapacity) -> Reje
         count: rejection.count.into(),
         reason: rejection_reason(&why, &sample.measurements),
         node: sample.node,
+        nodes: among.to_vec(),
     }
 }
 

@@ -3,39 +3,50 @@
 
 use std::collections::BTreeSet;
 
-use super::entitlement;
+use super::hint::{Hint, HintTrial};
 use super::phrases::{self, count, count_of};
-use super::quota;
-use super::report::{ExplainReport, ExplainSubject, ExplainVerdict, GangReport, TaskClassReport, VerdictCode};
+use super::report::{EvictionReport, ExplainReport, ExplainSubject, ExplainVerdict, TaskClassReport, VerdictCode};
 use super::target::ResolvedTarget;
-use super::verdict_parts::{VerdictParts, verdict_parts};
-use pumice_console::{not_evaluated, output, remedies};
+use super::verdict_parts::{VerdictInput, VerdictParts, verdict_parts};
+use super::{entitlement, gang, quota, quota_changes, turn_verdict};
+use pb::admit_subject::Subject;
+use pumice_console::{output, remedies, task, unknown_name};
+use pumice_engine::model::VOLCANO_GATE;
+use pumice_protocol::v1 as pb;
 
 /// Remedy for a request that cannot be evaluated.
 const CORRECT_FIELD: &str = "correct the field that the sentence names, in the pod or the PodGroup";
+/// Remedy where pods of a job are missing.
+const NOT_ENOUGH_PODS: &str = "whoever makes its pods has not made enough of them";
 /// Remedy where the capacity that is needed is being released already.
 const WAIT: &str = "nothing is to be done: it starts when the tasks that are ending are gone";
 /// Rejection codes whose remedies are named.
 const REMEDIES_NAMED: usize = 3;
 
-/// Verdict on a complete report.
-pub(super) fn build_verdict(report: &ExplainReport, focus: &ResolvedTarget) -> ExplainVerdict {
+/// Verdict on a complete report, with hints that are not tried yet.
+pub(super) fn build_verdict(input: VerdictInput<'_>) -> (ExplainVerdict, Vec<Hint>) {
+    let report = input.report;
     let found = not_waiting(report)
-        .or_else(|| invalid_record(focus))
-        .or_else(|| missing_job(report, focus))
-        .or_else(|| queue_problem(report, focus))
-        .or_else(|| job_quota(report))
-        .or_else(|| task_problem(report))
-        .or_else(|| capacity_shortage(report))
-        .unwrap_or_else(|| queue_turn(report));
+        .or_else(|| invalid_record(input.focus))
+        .or_else(|| missing_job(report, input.focus))
+        .or_else(|| queue_problem(report, input.focus))
+        .or_else(|| job_quota(input))
+        .or_else(|| task_problem(input))
+        .or_else(|| capacity_shortage(input))
+        .unwrap_or_else(|| turn_verdict::queue_turn(input));
     let VerdictParts {
         code,
         sentence,
         mut hints,
         impossible,
     } = found;
-    if matches!(code, VerdictCode::NoNode | VerdictCode::Gang) && !impossible {
-        hints.splice(0..0, entitlement::hints(report));
+    if !impossible {
+        add_evictions(report, code, &mut hints);
+    }
+    if report.subject.queue_gated > 0 && code != VerdictCode::Gated {
+        hints.push(format!(
+            "its scheduler takes the gate `{VOLCANO_GATE}` off itself when the queue admits the task, and places it in a later cycle"
+        ).into());
     }
     let what = subject_title(report);
     let waits = !matches!(code, VerdictCode::Completed | VerdictCode::Running);
@@ -58,16 +69,36 @@ pub(super) fn build_verdict(report: &ExplainReport, focus: &ResolvedTarget) -> E
     } else {
         format!("{what} waits: {sentence}")
     };
-    ExplainVerdict {
+    let verdict = ExplainVerdict {
         code,
         waiting: waits,
         impossible,
         summary: sentence,
-        hints,
-    }
+        hints: Vec::new(),
+    };
+    (verdict, hints)
 }
 
-fn subject_title(report: &ExplainReport) -> String {
+/// Adds what evictions change: those that take back what the queue deserves come first, and in the place of other quotas.
+fn add_evictions(report: &ExplainReport, code: VerdictCode, hints: &mut Vec<Hint>) {
+    let found = report.task_classes.iter().flat_map(|class| &class.evictions);
+    let usable: Vec<&EvictionReport> = found.clone().filter(|eviction| eviction.in_policy).collect();
+    let mut first = match code {
+        VerdictCode::NoNode | VerdictCode::Gang => entitlement::hints(report),
+        VerdictCode::Quota if found.clone().any(|eviction| eviction.action == "reclaim") => {
+            // Reclaim gives the queue what it deserves: its quotas are not what it lacks.
+            hints.truncate(1);
+            entitlement::hints(report)
+        }
+        _ if !matches!(code, VerdictCode::Quota) => return,
+        _ => Vec::new(),
+    };
+    first.extend(usable.into_iter().map(|eviction| phrases::eviction(eviction).into()));
+    hints.splice(0..0, first);
+}
+
+/// Kind and name of the subject, such as `job a/b`.
+pub(super) fn subject_title(report: &ExplainReport) -> String {
     format!("{} {}", report.subject.kind, report.subject.name)
 }
 
@@ -76,7 +107,9 @@ fn not_waiting(report: &ExplainReport) -> Option<VerdictParts> {
     let subject = &report.subject;
     let what = subject_title(report);
     let all = subject.tasks > 0 && subject.finished == subject.tasks;
-    if subject.kind != "task" && subject.phase == "completed" || all {
+    // The phase may be older than tasks that were made since.
+    let is_empty = subject.tasks == 0 && subject.phase == "completed" && subject.kind != "task";
+    if is_empty || all {
         let sentence = format!("{what} does not wait: {}", end_text(subject));
         return Some(verdict_parts(VerdictCode::Completed, sentence, []));
     }
@@ -185,8 +218,8 @@ fn queue_problem(report: &ExplainReport, focus: &ResolvedTarget) -> Option<Verdi
     quota::closed_queue(report, &job.name)
 }
 
-fn job_quota(report: &ExplainReport) -> Option<VerdictParts> {
-    let admission = report.admission.as_ref()?;
+fn job_quota(input: VerdictInput<'_>) -> Option<VerdictParts> {
+    let admission = input.report.admission.as_ref()?;
     if let Some(problem) = &admission.problem {
         return Some(verdict_parts(
             VerdictCode::RequestInvalid,
@@ -197,25 +230,17 @@ fn job_quota(report: &ExplainReport) -> Option<VerdictParts> {
     if admission.permitted {
         return None;
     }
-    Some(quota::rejection(report, admission, "it"))
+    let subject = input.focus.job.clone().map(Subject::Job);
+    Some(quota::rejection(input, admission, "it", subject.as_ref()))
 }
 
 /// Verdict on tasks that are missing, gated or cannot be evaluated.
-fn task_problem(report: &ExplainReport) -> Option<VerdictParts> {
+fn task_problem(input: VerdictInput<'_>) -> Option<VerdictParts> {
+    let report = input.report;
     let subject = &report.subject;
     let needed = subject.min_member.max(1);
     if subject.kind != "tasks" && subject.kind != "task" && subject.tasks < needed {
-        let known = match subject.tasks {
-            0 => "none is known".to_owned(),
-            known => format!(
-                "only {} known",
-                if known == 1 {
-                    "one is".to_owned()
-                } else {
-                    format!("{} are", count(known))
-                }
-            ),
-        };
+        let known = known_tasks(subject.tasks);
         if subject.tasks == 0 && subject.phase == "pending" {
             // Volcano makes the pods when the job is enqueued.
             return None;
@@ -224,7 +249,7 @@ fn task_problem(report: &ExplainReport) -> Option<VerdictParts> {
         return Some(verdict_parts(
             VerdictCode::TooFewTasks,
             sentence,
-            ["whoever makes its pods has not made enough of them".to_owned()],
+            [NOT_ENOUGH_PODS.to_owned()],
         ));
     }
     let free = subject.pending.saturating_sub(subject.gated);
@@ -234,110 +259,152 @@ fn task_problem(report: &ExplainReport) -> Option<VerdictParts> {
         .saturating_add(subject.succeeded);
     let gates = subject.gated > 0 && (free == 0 || held.saturating_add(free) < needed);
     if gates {
-        let of = count_of(subject.pending, "waiting task");
-        let sentence = if subject.pending == 1 && subject.kind != "task" {
-            "its waiting task has a scheduling gate".to_owned()
-        } else if subject.pending == 1 {
-            "it has a scheduling gate".to_owned()
-        } else {
-            format!(
-                "{} of its {of} {} a scheduling gate",
-                count(subject.gated),
-                if subject.gated == 1 { "has" } else { "have" }
-            )
-        };
-        let hint =
-            "whoever set spec.schedulingGates has to remove them; no scheduler looks at the pods before".to_owned();
-        return Some(verdict_parts(VerdictCode::Gated, sentence, [hint]));
+        return Some(gated_tasks(subject));
     }
     let problem = report.task_classes.iter().find_map(|class| class.problem.as_ref());
-    problem.map(|problem| {
+    let problem = problem.map(|problem| {
         verdict_parts(
             VerdictCode::RequestInvalid,
             format!("it cannot be judged: {problem}"),
             [CORRECT_FIELD.to_owned()],
         )
-    })
+    });
+    problem.or_else(|| invalid_gang(input))
+}
+
+/// Clause on the number of tasks that are known.
+fn known_tasks(number: u64) -> String {
+    match number {
+        0 => "none is known".to_owned(),
+        1 => "only one is known".to_owned(),
+        several => format!("only {} are known", count(several)),
+    }
+}
+
+/// Verdict on tasks with scheduling gates.
+fn gated_tasks(subject: &ExplainSubject) -> VerdictParts {
+    let of = count_of(subject.pending, "waiting task");
+    let sentence = if subject.pending == 1 && subject.kind != "task" {
+        "its waiting task has a scheduling gate".to_owned()
+    } else if subject.pending == 1 {
+        "it has a scheduling gate".to_owned()
+    } else {
+        format!(
+            "{} of its {of} {} a scheduling gate",
+            count(subject.gated),
+            if subject.gated == 1 { "has" } else { "have" }
+        )
+    };
+    let hint = "whoever set spec.schedulingGates has to remove them; no scheduler looks at the pods before".to_owned();
+    verdict_parts(VerdictCode::Gated, sentence, [hint])
+}
+
+/// Verdict on a job to which a plugin objects: too few tasks of it are known, or too few of a role or of its groups.
+fn invalid_gang(input: VerdictInput<'_>) -> Option<VerdictParts> {
+    let state = input.report.job_state.as_ref().filter(|state| !state.valid)?;
+    let subject = &input.report.subject;
+    if subject.tasks == 0 && subject.phase == "pending" {
+        return None;
+    }
+    let short = input
+        .focus
+        .job
+        .as_ref()
+        .map(|job| input.focus.valid_members.short_of(job));
+    let (sentence, hint) = match short.unwrap_or_default().first() {
+        Some(short) => {
+            let hint = if short.kind == "group" {
+                format!(
+                    "give its pods the labels that `spec.subGroupPolicy` names for {}, or lower its `minSubGroups`",
+                    short.name
+                )
+            } else {
+                format!(
+                    "{NOT_ENOUGH_PODS}, or `spec.minTaskMember` names another role than their `volcano.sh/task-spec`"
+                )
+            };
+            let needed = phrases::members(short, short.needed);
+            let who = if subject.kind == "job" { "it" } else { "its job" };
+            (
+                format!("{who} starts with {needed}, and {}", known_tasks(short.found)),
+                hint,
+            )
+        }
+        None => (
+            format!("no scheduler serves its job: {}", state.message),
+            NOT_ENOUGH_PODS.to_owned(),
+        ),
+    };
+    Some(verdict_parts(VerdictCode::TooFewTasks, sentence, [hint]))
 }
 
 /// Verdict on free capacity, of the queue and of the nodes.
-fn capacity_shortage(report: &ExplainReport) -> Option<VerdictParts> {
-    let gang = report.gang.as_ref()?;
-    if unplaced_count(gang) == 0 {
-        return None;
+fn capacity_shortage(input: VerdictInput<'_>) -> Option<VerdictParts> {
+    let report = input.report;
+    let gang = report.gang.as_ref().filter(|gang| !gang.starts)?;
+    if let Some(problem) = &gang.problem {
+        return Some(problem_of_place(input, problem));
     }
     let free = || report.task_classes.iter().filter(|class| class.gated < class.count);
-    let quota = free().find_map(|class| class.admission.as_ref().filter(|admission| !admission.permitted));
-    if let Some(admission) = quota {
+    let quota = free().find_map(|class| {
+        let admission = class.admission.as_ref().filter(|admission| !admission.permitted)?;
+        Some((class, admission))
+    });
+    if let Some((class, admission)) = quota {
         let who = if report.subject.kind == "task" {
             "it"
         } else {
             "each of its tasks"
         };
-        return Some(quota::rejection(report, admission, who));
+        let tasks = input.focus.waiting.iter();
+        let first = tasks.into_iter().find(|task| class.tasks.first() == Some(&task.name));
+        let subject = first.filter(|task| !task.job.is_empty()).cloned().map(Subject::Task);
+        return Some(quota::rejection(input, admission, who, subject.as_ref()));
     }
     if let Some(admission) = &report.gang_admission {
-        return Some(quota::gang_rejection(report, admission));
+        return Some(quota::gang_rejection(input, admission));
     }
     if let Some(class) = free().find(|class| class.fit_later == 0) {
-        return Some(no_node_fits(report, class));
+        return Some(no_node_fits(input, class));
     }
-    if let Some(class) = free().find(|class| class.fit_now == 0) {
-        let wanted = still_needed(gang);
-        let later = gang.placeable_later;
-        // Only the first kinds of tasks are counted: with more of them it may be more.
-        let all_counted = report.task_classes.iter().map(|class| class.count).sum::<u64>() >= report.subject.pending;
-        if all_counted && (1..wanted).contains(&later) {
-            let sentence = format!(
-                "{} must start together{}, and there is room for only {} even when what is being released is gone",
+    if gang.starts_later {
+        let sentence = match free().find(|class| class.fit_now == 0) {
+            Some(class) => {
+                let nodes = count_of(class.fit_later, "node");
+                format!("no node has room now; {nodes} will, once what is being released there is gone")
+            }
+            None => format!(
+                "{} must start together{}; {} find a place now, and {} once what is being released is gone",
                 count_of(gang.min_count, "task"),
                 phrases::already_placed(gang),
-                count(later)
-            );
-            return Some(verdict_parts(
-                VerdictCode::Gang,
-                sentence,
-                [fewer_members_hint(wanted.saturating_sub(later))],
-            ));
-        }
-        let nodes = count_of(class.fit_later, "node");
-        let sentence = format!("no node has room now; {nodes} will, once what is being released there is gone");
+                count(gang.placeable),
+                count(gang.placeable_later)
+            ),
+        };
         return Some(verdict_parts(VerdictCode::Releasing, sentence, [WAIT.to_owned()]));
     }
-    let blocked = match &gang.blocked_by {
-        Some(blocked) => format!("; the next finds none ({blocked})"),
-        None => String::new(),
-    };
-    let sentence = format!(
-        "{} must start together{}, and only {} of the {} tried {} a place now{blocked}",
-        count_of(gang.min_count, "task"),
-        phrases::already_placed(gang),
-        count(gang.placeable),
-        count(gang.attempted),
-        if gang.placeable == 1 { "finds" } else { "find" },
-    );
-    Some(verdict_parts(
-        VerdictCode::Gang,
-        sentence,
-        [fewer_members_hint(unplaced_count(gang))],
-    ))
+    Some(gang::shortage(input, gang))
 }
 
-fn fewer_members_hint(number: u64) -> String {
-    format!("{} fewer in min_member would let it start", count(number))
+/// Verdict on a problem for which Place evaluates nothing.
+fn problem_of_place(input: VerdictInput<'_>, problem: &str) -> VerdictParts {
+    let first = input.focus.waiting.first();
+    // Volcano makes a job of a task without one, in a queue that has to be there.
+    if let Some(task) = first.filter(|task| task.job.is_empty() && input.report.actions.is_some()) {
+        let queue = task::job_of_one(task).queue;
+        let sentence = format!("it has no PodGroup, and there is no queue {queue}, in which Volcano makes one for it");
+        let hint = format!("make queue {queue}; Volcano makes `default` itself when it starts");
+        return verdict_parts(VerdictCode::QueueUnknown, sentence, [hint]);
+    }
+    verdict_parts(
+        VerdictCode::RequestInvalid,
+        format!("it cannot be judged: {problem}"),
+        [CORRECT_FIELD.to_owned()],
+    )
 }
 
-/// Number of tasks that still must be placed for the gang to start.
-fn still_needed(gang: &GangReport) -> u64 {
-    gang.min_count.saturating_sub(gang.placed_count).max(1)
-}
-
-/// Number of tasks of the gang that cannot be placed.
-fn unplaced_count(gang: &GangReport) -> u64 {
-    still_needed(gang).saturating_sub(gang.placeable)
-}
-
-fn no_node_fits(report: &ExplainReport, class: &TaskClassReport) -> VerdictParts {
+fn no_node_fits(input: VerdictInput<'_>, class: &TaskClassReport) -> VerdictParts {
+    let report = input.report;
     let asked = phrases::requests_text(class);
     let one = report.subject.kind == "task";
     let who = if one { "it" } else { "its tasks" };
@@ -348,128 +415,52 @@ fn no_node_fits(report: &ExplainReport, class: &TaskClassReport) -> VerdictParts
     let shown: Vec<String> = class.rejections.iter().take(3).map(phrases::node_rejection).collect();
     let nodes = count_of(class.nodes, "node");
     let sentence = format!("0 of {nodes} take {who} ({asked}): {}", shown.join("; "));
-    let mut parts = verdict_parts(VerdictCode::NoNode, sentence, never_fits(class));
+    let known = input.rooms.resource_names();
+    let never_fits = class.beyond_every_node.iter().map(|beyond| {
+        let meant = unknown_name::nearest(&beyond.resource, &known).filter(|_| beyond.allocatable <= 0.0);
+        let meant = meant.map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
+        format!("it never fits: {}{meant}", phrases::beyond_nodes(beyond))
+    });
+    let mut parts = verdict_parts(VerdictCode::NoNode, sentence, never_fits);
     parts.impossible = !class.beyond_every_node.is_empty();
-    for near in &class.nearest_nodes {
-        if let ([short], false) = (near.shortages.as_slice(), parts.impossible)
+    let task = input
+        .focus
+        .waiting
+        .iter()
+        .find(|task| class.tasks.first() == Some(&task.name));
+    for near in class.nearest_nodes.iter().filter(|_| !parts.impossible) {
+        if let ([short], Some(task)) = (near.shortages.as_slice(), task)
             && short.idle > 0.0
+            && let Some(Subject::Task(smaller)) =
+                quota_changes::smaller(&Subject::Task(task.clone()), &short.resource, short.idle)
         {
             let idle = output::with_unit(short.idle, short.unit);
-            let (resource, node) = (&short.resource, &near.node);
-            parts.hints.push(format!(
-                "asking for at most {idle} of {resource} it would have room on {node}"
-            ));
+            let (resource, node) = (&short.resource, near.node.clone());
+            let text = format!("asking for at most {idle} of {resource} it would have room on {node}");
+            let task = Box::new(smaller);
+            parts.hints.push(Hint::tried(text, HintTrial::Takes { task, node }));
             break;
         }
     }
     let may_help = class.rejections.iter().filter(|one| one.reason.preemption_may_help);
     let helps: u64 = may_help.map(|one| one.count).sum();
-    if helps > 0 && !parts.impossible {
+    if helps > 0 && !parts.impossible && report.actions.is_none() {
         parts
             .hints
-            .push(format!("preemption may help on {}", count_of(helps, "node")));
+            .push(format!("preemption may help on {}", count_of(helps, "node")).into());
     }
     let mut codes = BTreeSet::new();
     let others = class.rejections.iter().filter(|one| codes.insert(&one.reason.code));
     for rejection in others.take(REMEDIES_NAMED) {
         let (nodes, code) = (count_of(rejection.count, "node"), &rejection.reason.code);
+        let remedy = remedies::of_code(code);
+        // The end of tasks makes no node larger.
+        let beyond_waiting = remedy
+            .strip_prefix("wait until tasks end, ")
+            .filter(|_| parts.impossible);
         parts
             .hints
-            .push(format!("{nodes} ({code}): {}", remedies::of_code(code)));
+            .push(format!("{nodes} ({code}): {}", beyond_waiting.unwrap_or(remedy)).into());
     }
     parts
-}
-
-/// Hints about requests that are larger than every node.
-fn never_fits(class: &TaskClassReport) -> Vec<String> {
-    let hint = |beyond: &super::report::ResourceShortage| {
-        let asked = output::with_unit(beyond.requested, beyond.unit);
-        let largest = output::with_unit(beyond.allocatable, beyond.unit);
-        let resource = &beyond.resource;
-        format!("it never fits: it asks for {asked} of {resource}, and the largest node has {largest}")
-    };
-    class.beyond_every_node.iter().map(hint).collect()
-}
-
-/// Verdict on the order: jobs that are served earlier and take the capacity, or none.
-fn queue_turn(report: &ExplainReport) -> VerdictParts {
-    let order = report.order.clone().unwrap_or_default();
-    let ahead = order.jobs_ahead_count;
-    let queues = order.queues_ahead.len() as u64;
-    let before = match (queues, ahead) {
-        (0, 0) => String::new(),
-        (0, jobs) => format!(
-            "{} of its queue {} before it",
-            count_of(jobs, "job"),
-            if jobs == 1 { "is" } else { "are" }
-        ),
-        (queues, 0) => format!(
-            "{} with waiting jobs {} before its own",
-            count_of(queues, "queue"),
-            if queues == 1 { "is" } else { "are" }
-        ),
-        (queues, jobs) => format!(
-            "{} of its queue and {} with waiting jobs are before it",
-            count_of(jobs, "job"),
-            count_of(queues, "queue")
-        ),
-    };
-    let gang = report.gang.clone().unwrap_or_default();
-    if let Some(after) = &gang.after_earlier_jobs {
-        let wanted = still_needed(&gang);
-        if !after.permitted || after.placeable < wanted {
-            let blocked = after.blocked_by.clone().filter(|_| after.permitted);
-            let blocked = blocked.unwrap_or_else(|| "its queue would not admit it any more".to_owned());
-            let before = phrases::competing_jobs(after).unwrap_or(before);
-            let sentence = format!("alone it would find a place now, but {before} and will take it: {blocked}");
-            let own = after
-                .competing_jobs
-                .iter()
-                .find(|taker| taker.queue == report.subject.queue);
-            let hint = match (own, after.competing_jobs.first()) {
-                (Some(own), _) => format!(
-                    "job {} is before it in its queue; a higher priority would move it forward where the policy orders by it",
-                    own.job
-                ),
-                (None, Some(other)) => format!("queue {}, with job {}, is before its queue", other.queue, other.job),
-                (None, None) => "TURN tells who is before it".to_owned(),
-            };
-            return verdict_parts(VerdictCode::EarlierJobs, sentence, [hint]);
-        }
-    }
-    placeable_now(report, &gang, &before)
-}
-
-fn placeable_now(report: &ExplainReport, gang: &GangReport, before: &str) -> VerdictParts {
-    let what = subject_title(report);
-    let best = report.task_classes.iter().find_map(|class| class.best_nodes.first());
-    let best = best.map(|best| format!(", best on {}", best.node)).unwrap_or_default();
-    let before = if before.is_empty() {
-        String::new()
-    } else {
-        let tried = gang.after_earlier_jobs.is_some();
-        let leave = if tried {
-            "and leave enough"
-        } else {
-            "and whether they leave enough was not tried"
-        };
-        format!("; {before}, {leave}")
-    };
-    let sentence = if gang.attempted == 0 {
-        format!("its queue admits it now; its tasks are not there yet{before}")
-    } else if gang.attempted == 1 {
-        format!("a node takes it now{best}{before}")
-    } else {
-        let places = count(gang.placeable);
-        format!(
-            "nodes take {places} of {} now{best}{before}",
-            count_of(gang.attempted, "waiting task")
-        )
-    };
-    let unevaluated = not_evaluated::sentence(&report.not_evaluated);
-    let unevaluated = unevaluated.map(|limits| format!(". {limits}")).unwrap_or_default();
-    let sentence = format!("Pumice finds no reason that keeps {what}: {sentence}{unevaluated}");
-    let hint = "its scheduler has not placed it yet; if it does not in its next cycles, look at the scheduler's log"
-        .to_owned();
-    verdict_parts(VerdictCode::Placeable, sentence, [hint])
 }

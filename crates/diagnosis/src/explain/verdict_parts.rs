@@ -1,12 +1,28 @@
-//! Parts of a verdict, before they become its sentence.
+//! What a verdict is built from, and its parts before they become its sentence.
 
-use super::report::VerdictCode;
+use super::free_capacity::ClusterIdleCapacity;
+use super::hint::Hint;
+use super::report::{ExplainReport, VerdictCode};
+use super::target::ResolvedTarget;
+use super::trial::WaitingJob;
+use pumice_console::pinned_client::KnownRecords;
+
+/// Results and records that a verdict is built from.
+#[derive(Clone, Copy)]
+pub(super) struct VerdictInput<'a> {
+    pub(super) report: &'a ExplainReport,
+    pub(super) focus: &'a ResolvedTarget,
+    pub(super) known: &'a KnownRecords,
+    pub(super) rooms: &'a ClusterIdleCapacity,
+    /// Tasks that Place was asked about, with their job; `None`: it was not asked.
+    pub(super) attempted: Option<&'a WaitingJob>,
+}
 
 /// Parts of a verdict: its code, its sentence, and the changes that would let the subject start.
 pub(super) struct VerdictParts {
     pub(super) code: VerdictCode,
     pub(super) sentence: String,
-    pub(super) hints: Vec<String>,
+    pub(super) hints: Vec<Hint>,
     /// True: no end of other tasks lets the subject start.
     pub(super) impossible: bool,
 }
@@ -19,7 +35,7 @@ pub(super) fn verdict_parts(
     VerdictParts {
         code,
         sentence: sentence.into(),
-        hints: hints.into_iter().collect(),
+        hints: hints.into_iter().map(Hint::from).collect(),
         impossible: false,
     }
 }

@@ -96,6 +96,7 @@ pub use stored::{NodeIndex, NodeSlot, RecordKind, RecordOwner, RecordProblems, S
 pub use table::TableCursor;
 pub use table::{BlockTable, EntryDifference, SortedTable, TableHandle};
 pub(crate) use table::{NimbleTable, name_order};
+pub use task_gang::VOLCANO_GATE;
 pub use text_map::{TextMap, find_text};
 pub use uid::{CreationTime, Uid};
 pub use unevaluated::UnevaluatedFields;

@@ -6,7 +6,7 @@ use super::gang::PreemptionPolicy;
 use super::records::TaskShape;
 
 /// Scheduling gate that Volcano sets itself while a queue has no room.
-const VOLCANO_GATE: &str = "scheduling.volcano.sh/queue-allocation-gate";
+pub const VOLCANO_GATE: &str = "scheduling.volcano.sh/queue-allocation-gate";
 
 impl TaskShape {
     /// Role of the task in its job; empty: none.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::held_bytes::held_bytes;
-use crate::model::{ClusterState, Problem, SortedTable, StatusCounts, TaskRecord};
+use crate::model::{ClusterState, Problem, SortedTable, StatusCounts, TaskRecord, TaskStatus};
 use crate::plugin::PluginContext;
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 
@@ -68,6 +68,13 @@ impl JobTally {
 
 /// Name of the state in a set of plugin states. No plugin can have it.
 pub(super) const JOB_TALLIES: &str = "jobs' tallies";
+
+/// Number of tasks of a job that have succeeded, hold resources, or wait for resources that are being released. `None`: no
+/// plugin of the policy counts them, or the job has no tasks.
+pub(crate) fn started_tasks(context: PluginContext<'_>, job: &str) -> Option<usize> {
+    let tasks = &JobTallies::of_job(context, job)?.tasks;
+    usize::try_from(tasks.ready() + tasks.of(TaskStatus::Pipelined)).ok()
+}
 
 /// Tallies of all jobs that have tasks: one state for all plugins that read it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -43,6 +43,8 @@ mod scarce_resource_avoidance;
 mod sla;
 mod strict_arguments;
 
+pub(crate) use job_tallies::started_tasks;
+
 use super::plugin::PluginDef;
 
 /// Plugin name in reasons about a gang as a whole: the name of the gang plugin.

@@ -3929,7 +3929,7 @@ pub struct PlaceRequest {
     #[prost(message, repeated, tag = "3")]
     pub groups: ::prost::alloc::vec::Vec<TaskGroup>,
     /// Minimum number of tasks to place. If fewer fit, the server places no task.
-    /// Absent: the job's min_member minus the tasks that already hold resources; for
+    /// Absent: the job's min_member minus the tasks that started or have succeeded; for
     /// a job without min_member, all tasks. For example, min_member 8 with 3 running
     /// tasks gives 5.
     #[prost(uint32, optional, tag = "4")]

@@ -728,7 +728,7 @@ class PlaceRequest(_message.Message):
     COMMIT_KEY_FIELD_NUMBER: _builtins.int
     min_available: _builtins.int
     """Minimum number of tasks to place. If fewer fit, the server places no task.
-    Absent: the job's min_member minus the tasks that already hold resources; for
+    Absent: the job's min_member minus the tasks that started or have succeeded; for
     a job without min_member, all tasks. For example, min_member 8 with 3 running
     tasks gives 5.
     """

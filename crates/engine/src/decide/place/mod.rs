@@ -38,8 +38,9 @@ use crate::model::{
     ClusterState, ErrorCode, JobRecord, NodeSlot, Problem, ResourceTable, ResourceTotals, TaskRecord, TaskStatus,
     UnevaluatedFields,
 };
-use crate::plugin::{Measurement, Reason, Resolution};
+use crate::plugin::{Measurement, PluginContext, Reason, Resolution};
 use crate::plugin_state::PluginStates;
+use crate::plugins::started_tasks;
 use crate::policy::Policy;
 
 /// Query of Place: groups of equal tasks, and the minimum number to place. For example, one group of 16 workers with a
@@ -55,7 +56,8 @@ pub struct PlaceQuery {
     /// Names of the tasks' resources: the cluster state's table, or an extension of it.
     pub resources: Arc<ResourceTable>,
     /// Least number of tasks to place; with fewer none is placed. `None`: the job's minimum less the tasks that hold
-    /// resources already, and all tasks if it has no minimum.
+    /// resources already, or that succeeded or wait for resources being released if a plugin counts those; all tasks if it
+    /// has no minimum.
     pub min_available: Option<usize>,
     /// Nodes to use, each once; `None`: all.
     pub candidates: Option<Vec<NodeSlot>>,
@@ -178,7 +180,7 @@ pub fn place_cancellable(
     if policy.compatibility().is_upstream() && hypothetical_state.cycle_beginning().is_none() {
         hypothetical_state.begin_upstream_cycle(policy.node_change_rules().moves_pods);
     }
-    let needed = min_count(&hypothetical_state, query);
+    let needed = min_count(&hypothetical_state, origin, query);
     count_pods(&hypothetical_state, policy, query);
     let mut desk = group::GroupPlacer {
         initial_state: hypothetical_state.clone(),
@@ -358,7 +360,7 @@ fn pending_puts<'a>(query: &'a PlaceQuery, placing: &'a PlaceResult) -> Vec<Pend
 }
 
 /// Number of tasks that must be placed.
-fn min_count(cluster_state: &ClusterState, query: &PlaceQuery) -> usize {
+fn min_count(cluster_state: &ClusterState, origin: PluginStateOrigin<'_>, query: &PlaceQuery) -> usize {
     if let Some(given) = query.min_available {
         return given;
     }
@@ -366,10 +368,14 @@ fn min_count(cluster_state: &ClusterState, query: &PlaceQuery) -> usize {
     let job = groups().find_map(|group| cluster_state.jobs().get(&group.task.job));
     match job.map(|job| (&job.record, usize::try_from(job.record.min_member).unwrap_or(0))) {
         Some((job, members)) if members > 0 => {
-            let holding = cluster_state
-                .job_allocated(&job.name)
-                .map_or(0, ResourceTotals::records);
-            members.saturating_sub(holding as usize)
+            let (PluginStateOrigin::Computed(states) | PluginStateOrigin::Modified(states)) = origin;
+            let started = started_tasks(PluginContext::new(cluster_state, states, query.now), &job.name);
+            let holding = || {
+                cluster_state
+                    .job_allocated(&job.name)
+                    .map_or(0, ResourceTotals::records)
+            };
+            members.saturating_sub(started.unwrap_or_else(|| holding() as usize))
         }
         _ => groups().map(|group| group.count).sum(),
     }
