@@ -86,7 +86,7 @@ bench: rust ## Measure engine, wire and memory, into target/bench/report.json (Q
 	@$(CARGO) run --locked --release --package pumice-counts --features portable -- time $(if $(QUICK),5,150) >target/bench/portable.txt
 	@$(CARGO) bench --locked --bench report -- $(if $(QUICK),--quick) --portable $(abspath target/bench/portable.txt) --out $(abspath $(REPORT))
 
-bench-docs: $(if $(MEASURED),,bench) ## Measure, then write the measurements into docs/reference/performance.md and its drawing (MEASURED=1: those of the last report)
+bench-docs: $(if $(MEASURED),,bench) ## Measure, then write the measurements into docs/internals/performance.md and its drawing (MEASURED=1: those of the last report)
 	@$(CARGO) bench --locked --quiet --bench report -- page $(abspath $(REPORT))
 
 bench-compare: ## Compare two reports (OLD=FILE NEW=FILE)

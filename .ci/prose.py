@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Measures the prose of pages, protocol, help texts and documentation comments against bounds that only fall.
 
+The words and repetitions of the pages as a whole are measured by `.ci/pages.py`.
+
     .ci/prose.py            print each measure with its bound; the exit code is 1 if anything is above its bound
     .ci/prose.py --list [PATH...]   also print each place, of these files or folders
     .ci/prose.py --record   lower the bounds to what was measured
     .ci/prose.py --self-test
 
-The rules are in CONTRIBUTING.md. A line of which a check would make the sentence worse is a line in
+The rules are in docs/internals/prose.md. A line of which a check would make the sentence worse is a line in
 `.ci/prose-allowed.txt`: <path> | <part of the line> | <reason>.
 """
 
@@ -19,6 +21,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pages
 import variables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,6 +35,7 @@ RULES = 5
 # Pages that are written by the rules already. Other pages follow.
 PAGES = (
     "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
@@ -41,13 +45,22 @@ PAGES = (
     "docs/README.md",
     "docs/alerts.md",
     "docs/concepts/",
+    "docs/decide/",
     "docs/guides/",
     "docs/install.md",
-    "docs/internals/",
+    "docs/internals/abuse-limits.md",
+    "docs/internals/front.md",
+    "docs/internals/lab.md",
+    "docs/internals/openb.md",
+    "docs/internals/performance.md",
+    "docs/internals/plugin.md",
+    "docs/internals/prose.md",
+    "docs/internals/reliability.md",
+    "docs/internals/scheduler-plugins.md",
+    "docs/internals/verification.md",
     "docs/operations.md",
     "docs/policy.md",
     "docs/reference/cli.md",
-    "docs/reference/performance.md",
     "docs/reference/rpc.md",
     "docs/reference/supply-chain.md",
     "docs/reference/support.md",
@@ -101,7 +114,13 @@ GOALS = {
     "old-names": 0,
     "tuple-parameters": 0,
     "echoing-documentation": 0,
+    "words-outside-internals": 0,
+    "words-of-all-pages": 0,
+    "repeated-runs": 0,
+    "distant-pages": 0,
 }
+# A commit that documents a feature may raise these bounds: it shows in the bounds' difference.
+MAY_GROW = ("words-outside-internals", "words-of-all-pages")
 # Bounds per 1,000 words that are above their goal have this much room, because a deletion elsewhere raises what is left.
 SLACK = 1.03
 
@@ -397,7 +416,7 @@ def raised(bounds: dict[tuple[str, str], float]) -> list[str]:
         if rules != RULES:
             continue
         for key, bound in earlier.items():
-            if key not in bounds or is_better(key[1], bound, bounds[key]):
+            if key[1] not in MAY_GROW and (key not in bounds or is_better(key[1], bound, bounds[key])):
                 found.append(f"{' '.join(key)}: {bound:g} in {commit[:8]}, and now {bounds.get(key)}")
     return sorted(set(found))
 
@@ -415,9 +434,12 @@ def check(options: set[str], places: list[str]) -> int:
         words[kind], failing[kind] = sums.words, sums
         values = sums.sums() if kind in SUMMED else sums.per_thousand()
         measured.update({(kind, name): value for name, value in values.items()})
-    failing["code"] = Measured()
+    failing["code"], failing["tree"] = Measured(), Measured()
     measured.update({("README", name): value for name, value in readme().items()})
     measured.update({("code", name): value for name, value in code(tracked(), failing["code"].places).items()})
+    tree = pages.tree(None)
+    failing["tree"].places = pages.places(tree)
+    measured.update({("tree", name): value for name, value in pages.measure(tree).items()})
     if "--list" in options:
         for sums in failing.values():
             for path, line, name, text in sums.places:
@@ -460,15 +482,17 @@ def round_up(measure: str, value: float) -> float:
 
 def record(measured: dict[tuple[str, str], float], bounds: dict[tuple[str, str], float]) -> None:
     """Writes bounds that are as strict as the measures, and never laxer than before."""
-    lines = ["# Bounds of .ci/prose.py: kind, measure, bound. They only fall, and for-example only rises: --record writes them.", f"rules {RULES}"]
+    lines = ["# Bounds of .ci/prose.py: kind, measure, bound. They only fall, for-example only rises, and words may grow with a feature: --record writes them.", f"rules {RULES}"]
     for key, value in measured.items():
         goal = GOALS[key[1]] if key[0] not in SUMMED else 0
         slack = value / SLACK if key[1] == "for-example" else value * SLACK
         if key[0] in {"README", "code", *SUMMED}:
             bound = max(value, goal)
+        elif key[1] in MAY_GROW:
+            bound = math.ceil(slack)
         else:
             bound = goal if is_better(key[1], value, goal) else round_up(key[1], slack)
-        if key in bounds and is_better(key[1], bounds[key], bound):
+        if key[1] not in MAY_GROW and key in bounds and is_better(key[1], bounds[key], bound):
             bound = bounds[key]
         lines.append(f"{key[0]:<14} {key[1]:<24} {bound:g}")
     BOUNDS.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -506,6 +530,7 @@ def self_test() -> int:
     assert parse_bounds("# c\nrules 1\npages so-that 0.1\n") == (1, {("pages", "so-that"): 0.1})
     assert is_better("so-that", 0.1, 0.2) and is_better("for-example", 2, 1)
     variables.self_test()
+    pages.self_test()
     print("self-test of prose passed")
     return 0
 

@@ -1,4 +1,4 @@
-//! Writes the measurements into docs/reference/performance.md, between the marks there, and draws their growth.
+//! Writes the measurements into docs/internals/performance.md, between the marks there, and draws their growth.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use pumice_plot::{self as plot, PlotAxis, PlotLine, PlotPanel};
 use super::measurements::{GOALS, MeasurementReport};
 use super::print::{bound, shown};
 
-const PAGE: &str = "docs/reference/performance.md";
+const PAGE: &str = "docs/internals/performance.md";
 const DRAWING: &str = "docs/performance.svg";
 
 /// Sizes of clusters, with their names and those of their tasks in keys.

@@ -64,20 +64,28 @@ def test_lint_finds_nothing() -> None:
 
 def test_every_value_is_in_the_schema_and_in_the_table() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
-    table = (CHART / "README.md").read_text()
+    rows = ["| Value | Default | Meaning |", "|---|---|---|"]
 
     def walk(where: str, value: object, described: Object) -> None:
         assert "description" in described or not where, f"{where} has no description"
-        if isinstance(value, dict) and "properties" in described:
+        if where != "settings" and isinstance(value, dict) and "properties" in described:
             assert described.get("additionalProperties") is False, where
-            if where != "settings":
-                assert set(value) | {"global", "claims"} >= set(described["properties"]), where
+            assert set(value) | {"global", "claims"} >= set(described["properties"]), where
             for name, inner in value.items():
                 walk(f"{where}.{name}".lstrip("."), inner, described["properties"][name])
         else:
-            assert f"`{where}`" in table or where.startswith("settings."), f"README.md has no row `{where}`"
+            rows.append(f"| `{where}` | `{json.dumps(value)}` | {described['description']} |")
 
     walk("", values(), schema)
+    assert set(values()["settings"]) <= set(schema["properties"]["settings"]["properties"])
+    page = CHART / "README.md"
+    before, rest = page.read_text().split("<!-- values: generated -->\n")
+    shown, after = rest.split("<!-- values: end -->")
+    table = "\n".join(rows) + "\n"
+    if "PUMICE_BLESS" in os.environ:
+        page.write_text(f"{before}<!-- values: generated -->\n{table}<!-- values: end -->{after}")
+        return
+    assert shown == table, "PUMICE_BLESS=1 rewrites the table of values"
 
 
 @pytest.mark.parametrize(

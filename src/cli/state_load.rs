@@ -82,12 +82,10 @@ pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
             args.source
         ))?;
     }
-    for warning in &loaded.outcome.warnings {
-        output::note(&format!("warning: {}", output::problem(warning)));
-    }
+    warnings.extend(loaded.warnings.iter().cloned());
     state_check::report(&warnings);
     if unread.lines.is_empty() && loaded.rejected.is_empty() {
-        let warnings = loaded.outcome.warnings.len();
+        let warnings = loaded.warnings.len();
         state_check::refuse_strict(args.strict, warnings, ": the records are visible all the same")
     } else {
         Err(load_rejected(&unread, &loaded, &args.source))

@@ -27,8 +27,9 @@ fn trace(folder: &std::path::Path) -> pb::Cluster {
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
         import.read(file, &text).unwrap();
     }
-    assert!(import.rejected().is_empty(), "{:?}", import.rejected());
-    import.into_cluster()
+    let imported = import.finish();
+    assert_eq!(imported.rejected, []);
+    imported.cluster
 }
 
 /// Number of CPU tasks placed, and of those on GPU nodes.

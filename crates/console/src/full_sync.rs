@@ -3,6 +3,7 @@
 use prost::Message as _;
 
 use crate::cluster_record::ClusterRecord;
+use crate::state_check::StateWarning;
 use crate::{CommandError, listings, output};
 use pumice_engine::model::ErrorCode;
 use pumice_engine::policy::{Compatibility, Release};
@@ -20,6 +21,8 @@ pub struct LoadOutcome {
     pub outcome: pb::BatchOutcome,
     /// Rejected records, each with its name and the reason.
     pub rejected: Vec<String>,
+    /// Warnings of the outcome, each about its record.
+    pub warnings: Vec<StateWarning>,
 }
 
 /// Sends a cluster as one full sync of a source, part by part, and waits until it is visible.
@@ -95,10 +98,14 @@ pub async fn send_full_sync_with(
         progress.inc(1);
     }
     progress.finish_and_clear();
-    let refused = titles_of_refused(&parts, &outcome.refused, &made_titles);
     Ok(LoadOutcome {
+        rejected: titles_of_refused(&parts, &outcome.refused, &made_titles),
+        warnings: outcome
+            .warnings
+            .iter()
+            .map(|warning| warning_of(&parts, warning))
+            .collect(),
         outcome,
-        rejected: refused,
     })
 }
 
@@ -107,7 +114,7 @@ pub async fn send_full_sync_with(
 fn titles_of_refused(parts: &[SyncPart], refused: &[pb::Problem], made: &[String]) -> Vec<String> {
     let is_there = |problem: &pb::Problem| {
         let record = record_of_field(parts, &problem.field);
-        problem.reason == ErrorCode::RecordNotOwned.name() && record.is_some_and(|record| made.contains(&record))
+        problem.reason == ErrorCode::RecordNotOwned.name() && record.is_some_and(|(title, _)| made.contains(&title))
     };
     let reported = refused
         .iter()
@@ -139,31 +146,57 @@ pub async fn next_epoch(connection: &mut ClientConnection, source: &str) -> Resu
     Ok(last.unwrap_or_default().saturating_add(1))
 }
 
-/// A problem with the name of the record that it is about.
+/// A problem with the name of the record that it is about, and the field in this record.
 fn problem_title(parts: &[SyncPart], problem: &pb::Problem) -> String {
     match record_of_field(parts, &problem.field) {
-        Some(name) => format!("{name}: {}", output::problem(problem)),
+        Some((title, field)) => {
+            let own = pb::Problem {
+                field: field.to_owned(),
+                ..problem.clone()
+            };
+            format!("{title}: {}", output::problem(&own))
+        }
         None => output::problem(problem),
     }
 }
 
-/// The record that has a field such as `batch[2].put.nodes[3].allocatable`. `batch` alone is the last part.
-fn record_of_field(parts: &[SyncPart], field: &str) -> Option<String> {
-    let (batch, rest) = field.split_once(".put.")?;
-    let part = match first_index(batch) {
-        Some(number) => &parts.get(number.checked_sub(1)?)?.put,
-        None => &parts.last()?.put,
+/// Warning of the server about a record of the parts.
+fn warning_of(parts: &[SyncPart], problem: &pb::Problem) -> StateWarning {
+    let (subject, field) = match record_of_field(parts, &problem.field) {
+        Some((title, field)) => (title, field),
+        None => ("the batch".to_owned(), problem.field.as_str()),
     };
-    let at = first_index(rest)?;
-    let (list, _) = rest.split_once('[')?;
-    match list {
-        "nodes" => record_title(&part.nodes, at),
-        "queues" => record_title(&part.queues, at),
-        "jobs" => record_title(&part.jobs, at),
-        "tasks" => record_title(&part.tasks, at),
-        "namespaces" => record_title(&part.namespaces, at),
+    let separator = if field.is_empty() { "" } else { ": " };
+    StateWarning::reported(
+        ErrorCode::from_name(&problem.reason).unwrap_or(ErrorCode::RecordNotCounted),
+        format!("{field}{separator}{}", problem.message),
+        subject,
+    )
+}
+
+/// The record that has a field such as `batch[2].put.nodes[3].allocatable`, and the field in it. `batch` alone is the last part.
+fn record_of_field<'f>(parts: &[SyncPart], field: &'f str) -> Option<(String, &'f str)> {
+    let (batch, list) = field.split_once('.')?;
+    let part = match first_index(batch) {
+        Some(number) => parts.get(number.checked_sub(1)?)?,
+        None => parts.last()?,
+    };
+    let (list, rest) = list.split_once('[')?;
+    let (at, rest) = rest.split_once(']')?;
+    let at = at.parse().ok()?;
+    let title = match list {
+        "put.nodes" => record_title(&part.put.nodes, at),
+        "put.queues" => record_title(&part.put.queues, at),
+        "put.jobs" => record_title(&part.put.jobs, at),
+        "put.tasks" => record_title(&part.put.tasks, at),
+        "put.namespaces" => record_title(&part.put.namespaces, at),
+        "unreadable" => part.unreadable.get(at).map(|record| {
+            let kind = record.kind().as_str_name().to_lowercase();
+            format!("{} {}", kind.trim_start_matches("record_kind_"), record.name)
+        }),
         _ => None,
-    }
+    };
+    Some((title?, rest.trim_start_matches('.')))
 }
 
 fn record_title<R: ClusterRecord>(records: &[R], at: usize) -> Option<String> {
@@ -269,17 +302,29 @@ mod tests {
                 }],
                 ..pb::Cluster::default()
             },
-            ..SyncPart::default()
+            unreadable: vec![pb::UnreadableRecord {
+                kind: pb::RecordKind::Queue.into(),
+                name: "q".to_owned(),
+                ..pb::UnreadableRecord::default()
+            }],
         };
         let parts = [part("default/a"), part("default/b")];
-        let name = |field: &str| record_of_field(&parts, field);
+        let name = |field: &str| {
+            let found = record_of_field(&parts, field);
+            found.map(|(title, field)| format!("{title}: {field}"))
+        };
+        let amount = "requests.items[cpu]";
         assert_eq!(
-            name("batch[1].put.tasks[0].requests.items[cpu]").as_deref(),
-            Some("task default/a")
+            name(&format!("batch[1].put.tasks[0].{amount}")),
+            Some(format!("task default/a: {amount}"))
         );
         assert_eq!(
-            name("batch.put.tasks[0].requests.items[cpu]").as_deref(),
-            Some("task default/b")
+            name(&format!("batch.put.tasks[0].{amount}")),
+            Some(format!("task default/b: {amount}"))
+        );
+        assert_eq!(
+            name("batch.unreadable[0].spec.weight").as_deref(),
+            Some("queue q: spec.weight")
         );
         assert_eq!(name("batch.put.tasks[7].requests"), None);
         assert_eq!(name("batch.source"), None);

@@ -86,21 +86,16 @@ fn import(texts: &[(String, String)], amount_rules: AmountRules) -> Result<Impor
     for (file, text) in texts {
         import.read(file, text)?;
     }
-    let unnamed = import.rejected().iter().filter(|one| one.record.is_none()).count();
-    let unreadable = import.unreadable();
-    let rejected = import.rejected().iter();
-    let rejected = rejected.map(|one| format!("{}: {}", one.object, one.error)).collect();
-    let warnings = import.warnings().into_iter().map(StateWarning::from).collect();
-    let run_seconds = import.run_seconds().clone();
-    let notes = import.notes();
+    let imported = import.finish_with_own_groups();
+    let rejected = imported.rejected.iter();
     Ok(ImportedFiles {
-        notes,
-        cluster: import.into_cluster(),
-        rejected,
-        unnamed,
-        unreadable,
-        warnings,
-        run_seconds,
+        unnamed: rejected.clone().filter(|one| one.record.is_none()).count(),
+        rejected: rejected.map(|one| format!("{}: {}", one.object, one.error)).collect(),
+        notes: imported.notes,
+        cluster: imported.cluster,
+        unreadable: imported.unreadable,
+        warnings: imported.warnings.into_iter().map(StateWarning::from).collect(),
+        run_seconds: imported.run_seconds,
     })
 }
 

@@ -70,13 +70,7 @@ impl MissingKind {
 
 impl From<ImportWarning> for StateWarning {
     fn from(warning: ImportWarning) -> Self {
-        let ImportWarning { code, subject, message } = warning;
-        StateWarning {
-            code,
-            message,
-            missing: None,
-            subject,
-        }
+        StateWarning::reported(warning.code, warning.message, warning.subject)
     }
 }
 
@@ -91,14 +85,20 @@ impl StateWarning {
         }
     }
 
+    /// Warning that a server reported about a record.
+    pub fn reported(code: ErrorCode, message: String, subject: String) -> Self {
+        StateWarning {
+            code,
+            message,
+            missing: None,
+            subject,
+        }
+    }
+
     /// Warning about an object that an import left out. `rejected` has its name and the reason.
     pub fn rejected(rejected: &str) -> Self {
-        StateWarning {
-            code: ErrorCode::RecordRejected,
-            message: "refused, and so left out".to_owned(),
-            missing: None,
-            subject: rejected.to_owned(),
-        }
+        let message = "refused, and so left out".to_owned();
+        StateWarning::reported(ErrorCode::RecordRejected, message, rejected.to_owned())
     }
 }
 
@@ -127,12 +127,7 @@ fn state_warning(warning: RecordWarning) -> StateWarning {
         kind: found,
     } = warning;
     let subject = format!("{} {name}", kind.name());
-    let warning = |code, message| StateWarning {
-        code,
-        message,
-        missing: None,
-        subject: subject.clone(),
-    };
+    let warning = |code, message| StateWarning::reported(code, message, subject.clone());
     match found {
         RecordWarningKind::AnnotationInvalid(message) => warning(ErrorCode::AnnotationInvalid, message),
         RecordWarningKind::CardLabelIgnored(message) => warning(ErrorCode::CardLabelIgnored, message),

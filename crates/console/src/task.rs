@@ -78,11 +78,12 @@ impl TaskArgs {
 pub fn pods(file: &Path, counting: AmountRules) -> Result<Vec<pb::Task>, CommandError> {
     let mut import = ClusterImport::new(counting);
     import.read(&file.display().to_string(), &files::read_text(file)?)?;
-    if let Some(refused) = import.rejected().first() {
+    let imported = import.finish();
+    if let Some(refused) = imported.rejected.first() {
         let problem = format!("{}: {}", refused.object, refused.error);
         return Err(CommandError::file_error(file, &problem));
     }
-    let tasks = import.into_cluster().tasks;
+    let tasks = imported.cluster.tasks;
     if tasks.is_empty() {
         return Err(CommandError::file_error(file, &"no pod in this file"));
     }

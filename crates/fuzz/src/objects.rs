@@ -35,10 +35,9 @@ pub fn read_object(data: &[u8]) {
 pub fn read_dump(data: &[u8]) {
     let mut import = ClusterImport::new(AmountRules::default());
     let _ = import.read("dump", &text(data));
-    let (rejected, unreadable) = (import.rejected().len(), import.unreadable().len());
+    let imported = import.finish();
+    let (rejected, unreadable) = (imported.rejected.len(), imported.unreadable.len());
     assert!(unreadable <= rejected, "{unreadable} of {rejected}");
-    let _ = (import.notes(), import.warnings());
-    drop(import.into_cluster());
 }
 
 /// Names of annotations that plugins read, each with the record that has it.

@@ -198,6 +198,7 @@ fn gang_member(task: &pb::Task) -> GangMember {
         sub_group: Arc::from(&*task.sub_group),
         priority_class: Arc::from(&*task.priority_class_name),
         scheduling_gates: task.scheduling_gates.iter().map(|gate| Arc::from(&**gate)).collect(),
+        owner_kind: Arc::from(&*task.owner_kind),
         ..GangMember::default()
     }
 }

@@ -336,6 +336,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         pod_rules: pb::PodRules::Unspecified.into(),
         priority_from_class: shape.class_of_priority().is_some(),
         preemption_policy: shape.preemption_policy().write().into(),
+        owner_kind: shape.owner_kind().to_owned(),
     }
 }
 

@@ -202,6 +202,7 @@ impl WireReader<'_> {
             pod_rules: _,
             priority_from_class,
             preemption_policy: policy,
+            owner_kind,
         } = self.derived_task(task);
         let (requests, kubernetes_requests) = without_quota_counts(requests, kubernetes_requests);
         let requests = self.optional_amounts("requests", requests).unwrap_or_default();
@@ -209,7 +210,7 @@ impl WireReader<'_> {
         let [container_nonzero_requests, container_requests] =
             self.of_containers(container_nonzero_requests, container_requests);
         let kubernetes = self.optional_amounts("kubernetes_requests", kubernetes_requests.map(|own| *own));
-        let names = [role, sub_group, priority_class_name];
+        let names = [role, sub_group, priority_class_name, owner_kind];
         let gang = self.gang_member(names, scheduling_gates, priority_from_class.then_some(priority), policy);
         TaskRecord::from(TaskFields {
             name: self.name("name", name),
@@ -253,7 +254,7 @@ impl WireReader<'_> {
     /// Reads what a task is within its gang.
     fn gang_member(
         &mut self,
-        [role, sub_group, priority_class]: [String; 3],
+        [role, sub_group, priority_class, owner_kind]: [String; 4],
         gates: Vec<String>,
         priority_from_class: Option<i32>,
         policy: i32,
@@ -265,6 +266,7 @@ impl WireReader<'_> {
             scheduling_gates: self.names("scheduling_gates", gates),
             priority_from_class,
             preemption_policy: self.model_value::<pb::PreemptionPolicy, _>("preemption_policy", policy),
+            owner_kind: self.name("owner_kind", owner_kind),
         }
     }
 

@@ -3,6 +3,7 @@
 mod devices;
 mod explain;
 mod explain_limits;
+mod load_records;
 mod load_warnings;
 mod not_evaluated;
 mod policy_diff;

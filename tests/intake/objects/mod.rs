@@ -91,7 +91,7 @@ fn a_dump_as_it_is_gives_the_state_that_its_records_give() {
         import.read(dump, &text).unwrap();
         let outcome = by_records
             .wire
-            .apply_batch(full_sync("s", 1, import.into_cluster()))
+            .apply_batch(full_sync("s", 1, import.finish().cluster))
             .unwrap();
         assert_eq!(outcome.refused, [], "{dump}");
         let whole = pb::Cluster {

@@ -142,7 +142,7 @@ fn a_pod_gets_the_result_of_its_record() {
         let mut import =
             pumice_kubernetes::import::ClusterImport::new(pumice_kubernetes::import::AmountRules::default());
         import.read("pod", &pod.to_string()).unwrap();
-        let record = import.into_cluster().tasks;
+        let record = import.finish().cluster.tasks;
         let result = |tasks| {
             let mut result = server.wire.filter(inline(tasks)).unwrap().result.unwrap();
             for item in &mut result.items {

@@ -102,6 +102,19 @@ fn the_tables_of_codes_are_current() {
 }
 
 #[test]
+fn the_tables_of_objects_are_current() {
+    const PATH: &str = "docs/reference/objects.md";
+    let page = page(PATH);
+    let (head, _) = page.split_once("## ").unwrap();
+    let current = format!("{head}{}", pumice_kubernetes::import::field_tables());
+    if std::env::var_os("PUMICE_BLESS").is_some() {
+        std::fs::write(root().join(PATH), current).unwrap();
+        return;
+    }
+    assert!(page == current, "PUMICE_BLESS=1 rewrites {PATH}");
+}
+
+#[test]
 fn every_code_is_written_once_and_used() {
     let names: BTreeSet<&str> = codes().map(ErrorCode::name).collect();
     assert_eq!(names.len(), codes().count());
@@ -275,6 +288,32 @@ fn every_command_and_exit_code_is_in_the_page_of_the_command_line() {
     }
 }
 
+/// Rows of the table of commands: each command with its summary.
+fn command_rows(command: &clap::Command, path: &str, table: &mut String) {
+    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+        let path = format!("{path} {}", below.get_name());
+        let summary = below.get_about().map(ToString::to_string).unwrap_or_default();
+        writeln!(table, "| `{path}` | {} |", summary.replace('|', "\\|")).unwrap();
+        command_rows(below, &path, table);
+    }
+}
+
+#[test]
+fn the_table_of_commands_is_current() {
+    let name = "docs/reference/cli.md";
+    let text = page(name);
+    let (begin, end) = ("<!-- commands: generated -->\n", "<!-- commands: end -->");
+    let (head, rest) = text.split_once(begin).unwrap();
+    let (shown, tail) = rest.split_once(end).unwrap();
+    let mut table = "| Command | Action |\n|---|---|\n".to_owned();
+    command_rows(&pumice::cli::command_line(), "pumice", &mut table);
+    if std::env::var_os("PUMICE_BLESS").is_some() {
+        std::fs::write(root().join(name), format!("{head}{begin}{table}{end}{tail}")).unwrap();
+        return;
+    }
+    assert_eq!(shown, table, "PUMICE_BLESS=1 rewrites it");
+}
+
 /// Sources of a plugin's arguments and annotations, by the heading of its section.
 const ARGUMENTS: &[(&str, &[&str])] = &[
     (
@@ -316,7 +355,11 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ("gpu-random", &["gpu_random.rs"]),
     (
         "capacity-card",
-        &["capacity_card/config.rs", "capacity_card/annotations.rs"],
+        &[
+            "capacity_card/config.rs",
+            "capacity_card/annotations.rs",
+            "capacity_card/service_types.rs",
+        ],
     ),
 ];
 
@@ -423,7 +466,7 @@ fn every_key_of_every_plugin_is_fully_described_in_the_reference() {
 #[test]
 fn the_first_screen_has_the_values_of_the_simulation() {
     let (measured, drawing, readme) = (
-        page("docs/tasks/simulate.md"),
+        page("docs/internals/openb.md"),
         page("docs/policies.svg"),
         page("README.md"),
     );
@@ -445,9 +488,7 @@ fn every_page_is_in_the_index() {
     let index = page("docs/README.md");
     for path in super::pages() {
         let name = path.trim_start_matches("docs/");
-        // A page that has moved leaves a line with its new place.
-        let has_moved = page(&path).starts_with("This page has moved to ");
-        if name != "README.md" && !has_moved {
+        if name != "README.md" {
             assert!(index.contains(&format!("({name})")), "{name} is not in docs/README.md");
         }
     }

@@ -76,7 +76,7 @@ const COMMANDS: &str = "docs/reference/cli.md";
 /// Page of upgrades.
 const UPGRADE: &str = "docs/tasks/upgrade.md";
 /// Page of measured figures.
-const PERFORMANCE: &str = "docs/reference/performance.md";
+const PERFORMANCE: &str = "docs/internals/performance.md";
 
 #[test]
 fn pages_name_the_plugins_that_reserve_for_jobs() {

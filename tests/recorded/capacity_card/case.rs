@@ -28,6 +28,7 @@ pub(super) const MIXED: CapacityConfig = CapacityConfig {
     victims: false,
     unlimited_cpu_memory: false,
     node_order_weight: 1.0,
+    over_commit_milli: 1000,
 };
 /// Settings under which a job uses one card.
 pub(super) const ONE: CapacityConfig = CapacityConfig {

@@ -157,6 +157,7 @@ const UNLIMITED: CapacityConfig = CapacityConfig {
     victims: false,
     unlimited_cpu_memory: true,
     node_order_weight: 1.0,
+    over_commit_milli: 1000,
 };
 
 #[test]

@@ -22,6 +22,7 @@ const HIERARCHY: CapacityConfig = CapacityConfig {
     order_by_quota: false,
     victims: false,
     node_order_weight: 1.0,
+    over_commit_milli: 1000,
 };
 
 /// Queues `(name, parent, quota)`, a node with eight `A` and one with eight `B`, and pending jobs `(queue, cards)`.

@@ -11,6 +11,7 @@ mod model;
 mod nodes;
 mod permit_quota;
 mod served;
+mod service_types;
 mod steps;
 mod tree_model;
 mod unreadable_quota;

@@ -20,21 +20,27 @@ const A100: &str = "NVIDIA-A100-80GB";
 const H100: &str = "NVIDIA-H100-80GB";
 const MPS: &str = "NVIDIA-A100-80GB/mps-80g*1/8";
 
-fn import(files: &[(&str, &str)]) -> pb::Cluster {
+pub(super) fn import(files: &[(&str, &str)]) -> pb::Cluster {
     let mut import = ClusterImport::new(AmountRules::default());
     for (name, text) in files {
         import.read(name, text).unwrap();
     }
-    assert!(import.rejected().is_empty(), "{:?}", import.rejected());
-    import.into_cluster()
+    let imported = import.finish();
+    assert_eq!(imported.rejected, []);
+    imported.cluster
 }
 
 fn served(cluster: pb::Cluster) -> EmbeddedServer {
+    served_by(cluster, POLICY)
+}
+
+/// A server with a cluster and a policy.
+pub(super) fn served_by(cluster: pb::Cluster, policy: &str) -> EmbeddedServer {
     let server = EmbeddedServer::start();
     let outcome = server.wire.apply_batch(full_sync("test", 1, cluster)).unwrap();
     assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
     let policy = pb::ReloadPolicyRequest {
-        document: POLICY.to_owned(),
+        document: policy.to_owned(),
         ..Default::default()
     };
     server.wire.reload_policy(policy).unwrap();

@@ -27,8 +27,9 @@ pub(crate) fn cluster(case: &Value) -> pb::Cluster {
     let mut import = ClusterImport::new(rules(recorded));
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     import.read("case.json", &list.to_string()).unwrap();
-    assert!(import.rejected().is_empty(), "{:?}", import.rejected());
-    let imported = import.into_cluster();
+    let imported = import.finish();
+    assert_eq!(imported.rejected, []);
+    let imported = imported.cluster;
     let plain = cluster::cluster(recorded);
     let place = |pod: pb::Task| {
         let (recorded, job) = tasks

@@ -169,6 +169,8 @@ impl<'a> FieldCounts<'a> {
 
 fn task_field_effect(name: &str) -> &'static str {
     match name {
+        "dependsOn" => "The pod starts only after pods of other roles of its job; Volcano's controller makes it then.",
+        "devices" => "Shares of devices may reject nodes and change scores.",
         "hostPorts" => "A host port may reject nodes on which the port is in use.",
         "ownerSelector" => {
             "The pod may belong to a Service or a workload whose record is missing: default spread constraints may change scores."
@@ -177,6 +179,7 @@ fn task_field_effect(name: &str) -> &'static str {
         "nodeSelector" => "A node selector may reject nodes without its labels.",
         "podAffinity" => "Pod affinity may reject nodes and change scores.",
         "podAntiAffinity" => "Pod anti-affinity may reject nodes and change scores.",
+        "resources" => "Some amounts of the pod cannot be read; it may take more than its record says.",
         "resourceClaims" => "A resource claim may reject nodes without free devices for it.",
         "topologySpreadConstraints" => "Topology spread constraints may reject nodes and change scores.",
         "volumes" => "Volumes may reject nodes that cannot attach them.",

@@ -55,6 +55,12 @@ macro_rules! codes {
 }
 
 impl ErrorCode {
+    /// Code of a name on the wire; `None`: a later version's.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let mut all = Self::SECTIONS.iter().flat_map(|(_, codes)| codes.iter().copied());
+        all.find(|code| code.name() == name)
+    }
+
     /// Name on the wire, such as `JOB_UNKNOWN`.
     pub const fn name(self) -> &'static str {
         self.texts().0
@@ -183,6 +189,7 @@ codes! {
         QueueParentUnknown = "QUEUE_PARENT_UNKNOWN", Invalid, "under `capacity` with a tree: the parent of a queue does not exist", "create the parent, or set another parent";
         QueueParentCycle = "QUEUE_PARENT_CYCLE", Invalid, "under `capacity` with a tree: the parents of a queue form a cycle", "set another parent";
         QueueWeightInvalid = "QUEUE_WEIGHT_INVALID", Invalid, "the weight of a queue is below 1, and `proportion` divides by it", "set `spec.weight` to 1 or more, or leave it out";
+        QuotaImpossible = "QUOTA_IMPOSSIBLE", Invalid, "warning: a queue has more in `guarantee` or `deserved` than its `capability`, children have more than their parent, or guarantees exceed the cluster", "lower the amount that the message names, or raise the limit";
         CardQuotaInvalid = "CARD_QUOTA_INVALID", Invalid, "a queue's `volcano.sh/card.quota` is unreadable: the last good quota applies, and the queue takes no new jobs (`QueueInvalid`). Without a good quota the queue may not hold cards", "correct that queue: [policy.md](policy.md#capacity-card)";
     }
     "Sessions" {

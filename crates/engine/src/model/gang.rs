@@ -114,11 +114,13 @@ pub struct GangMember {
     pub priority_from_class: Option<i32>,
     /// spec.preemptionPolicy.
     pub preemption_policy: PreemptionPolicy,
+    /// Kind of the pod's first owner, such as `ReplicaSet`; empty: none.
+    pub owner_kind: Arc<str>,
 }
 
 held_bytes! {
     interned GangMember {
-        role, sub_group, priority_class, scheduling_gates; priority_from_class, preemption_policy
+        role, sub_group, priority_class, scheduling_gates, owner_kind; priority_from_class, preemption_policy
     }
 }
 
@@ -130,13 +132,18 @@ impl GangMember {
 
     /// All texts.
     pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut Arc<str>> {
-        let single = [&mut self.role, &mut self.sub_group, &mut self.priority_class];
+        let single = [
+            &mut self.role,
+            &mut self.sub_group,
+            &mut self.priority_class,
+            &mut self.owner_kind,
+        ];
         single.into_iter().chain(&mut self.scheduling_gates)
     }
 
     /// All texts.
     pub fn texts(&self) -> impl Iterator<Item = &Arc<str>> {
-        let single = [&self.role, &self.sub_group, &self.priority_class];
+        let single = [&self.role, &self.sub_group, &self.priority_class, &self.owner_kind];
         single.into_iter().chain(&self.scheduling_gates)
     }
 }

@@ -24,6 +24,11 @@ impl TaskShape {
         self.gang.as_ref().map_or("", |gang| &gang.priority_class)
     }
 
+    /// Kind of the pod's first owner, such as `ReplicaSet`; empty: none.
+    pub fn owner_kind(&self) -> &str {
+        self.gang.as_ref().map_or("", |gang| &gang.owner_kind)
+    }
+
     /// spec.preemptionPolicy of the pod.
     pub fn preemption_policy(&self) -> PreemptionPolicy {
         let own = self.gang.as_ref().map(|gang| gang.preemption_policy);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::compatibility::Compatibility;
 use super::diagnostics::{DiagnosticReport, ErrorCode, Severity};
+use super::suggestion::did_you_mean;
 use super::switch::Switch;
 use super::yaml::{DocumentLocation, DocumentPath, Mark, YamlNode, YamlValue, shown_name};
 
@@ -105,6 +106,13 @@ impl PluginArguments {
         let is_known = |key: &str| known.contains(&key) || also_known(key);
         for (key, mark, _) in self.entries.iter().filter(|(key, ..)| !is_known(key)) {
             let mut hint = report.suggestion(Severity::Warning, key, known);
+            // `binpack.cpu.weight` for `binpack.cpu`.
+            let begin = known
+                .iter()
+                .filter(|known| key.strip_prefix(**known).is_some_and(|rest| rest.starts_with('.')));
+            if let (true, Some(known)) = (hint.is_empty(), begin.max_by_key(|known| known.len())) {
+                hint = did_you_mean(known);
+            }
             if hint.is_empty() {
                 hint = report.suggestion(Severity::Warning, key, &Switch::ALL.map(Switch::key));
                 if !hint.is_empty() {

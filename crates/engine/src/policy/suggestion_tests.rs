@@ -40,6 +40,8 @@ tiers:
       mixedCards: true
       nodeOrderByQuota: true
       cardVictims: false
+      overCommitFactor: 2
+      allowServiceTypeByPodOwnerReferences: false
       nodeOrderWeight: 2
   - name: predicates
 configurations:
@@ -170,5 +172,31 @@ fn a_switch_of_a_drf_document_is_found_wherever_it_is_written() {
             below.contains("did you mean `enableHierarchy`? It is a switch: write it beside `arguments`"),
             "{below}"
         );
+    }
+}
+
+#[test]
+fn a_document_in_another_wrapping_or_with_tabs_says_what_to_give() {
+    let errors = |text: &str| -> String {
+        let report = compile(text, &CompileOptions::default()).unwrap_err();
+        report.errors().map(ToString::to_string).collect()
+    };
+    let values = errors("custom:\n  scheduler_config_override: |\n    actions: allocate\n");
+    assert!(
+        values.contains("give the text below `custom.scheduler_config_override`"),
+        "{values}"
+    );
+    let tabs = errors("actions: allocate\ntiers:\n- plugins:\n\t- name: gang\n");
+    assert!(tabs.contains("a tab cannot indent; write spaces"), "{tabs}");
+}
+
+#[test]
+fn an_argument_with_one_part_too_many_names_the_argument() {
+    let text = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n    arguments: {binpack.cpu.weight: 1, \
+                binpack.resources: example.com/a, binpack.resources.example.com/a.weight: 2}\n";
+    let report = compile(text, &CompileOptions::default()).unwrap().report;
+    let messages: String = report.warnings().map(ToString::to_string).collect();
+    for known in ["binpack.cpu", "binpack.resources.example.com/a"] {
+        assert!(messages.contains(&format!("did you mean `{known}`?")), "{messages}");
     }
 }

@@ -81,8 +81,9 @@ fn imported<'o>(objects: impl Iterator<Item = &'o Value>) -> (Vec<pb::Node>, Vec
     let items: Vec<&Value> = objects.collect();
     let text = json!({"kind": "List", "apiVersion": "v1", "items": items}).to_string();
     import.read("all.json", &text).unwrap();
-    assert_eq!(import.rejected(), []);
-    let cluster = import.into_cluster();
+    let imported = import.finish();
+    assert_eq!(imported.rejected, []);
+    let cluster = imported.cluster;
     (cluster.nodes, cluster.tasks)
 }
 

@@ -11,9 +11,9 @@ fn import(objects: &[Value]) -> (pb::Cluster, Vec<String>) {
     let mut import = ClusterImport::default();
     let text = json!({"kind": "List", "apiVersion": "v1", "items": objects}).to_string();
     import.read("claims.json", &text).unwrap();
-    assert_eq!(import.rejected(), []);
-    let notes = import.notes().into_keys().collect();
-    (import.into_cluster(), notes)
+    let imported = import.finish();
+    assert_eq!(imported.rejected, []);
+    (imported.cluster, imported.notes.into_keys().collect())
 }
 
 fn node() -> Value {
@@ -174,7 +174,7 @@ fn a_claim_with_a_senseless_number_is_rejected() {
     import
         .read("c.json", &claim_object("c", &zero, &[]).to_string())
         .unwrap();
-    let rejected = import.rejected().first().unwrap().to_owned();
+    let rejected = import.finish().rejected.remove(0);
     assert_eq!(
         (&*rejected.object, &*rejected.error.field),
         ("ResourceClaim ns/c", "spec.devices.requests[].count")

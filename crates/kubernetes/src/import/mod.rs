@@ -2,11 +2,15 @@
 //!
 //! The importer reads Node and Pod (`v1`), Volcano's Queue and PodGroup (`scheduling.volcano.sh`) and Job
 //! (`batch.volcano.sh`), and slices and claims of devices (`resource.k8s.io`). Objects may be single, in lists of any
-//! kind, or in several documents. [`ClusterImport::notes`] reports all ignored parts.
+//! kind, or in several documents. [`ImportedRecords::notes`] reports all ignored parts.
 
-mod misspelt;
+mod field_check;
+mod field_tables;
+#[cfg(test)]
+mod job_tests;
 mod openb;
 mod outcome;
+mod own_groups;
 mod relations;
 #[cfg(test)]
 mod tests;
@@ -18,8 +22,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 pub use crate::object::{AmountRules, FieldError, RecordIdentity};
+pub use field_tables::field_tables;
 pub use openb::{GPU_MILLI_RESOURCE, GPU_RESOURCE, PODS_PER_NODE};
-pub use outcome::{ImportError, ImportWarning, RejectedObject};
+pub use outcome::{ImportError, ImportWarning, ImportedRecords, RejectedObject};
 
 use crate::claims::ClaimedDevices;
 use crate::object::{self, ObjectKind, ObjectRecord, PodController, PodOwners, fields, object_kind, object_title};
@@ -47,7 +52,9 @@ pub struct ClusterImport {
     /// Controllers of pods by task.
     controllers: BTreeMap<String, Option<PodController>>,
     claims: ClaimedDevices,
-    misspelt_fields: misspelt::MisspeltFields,
+    own_groups: own_groups::OwnPodGroups,
+    volcano_jobs: vcjob::VolcanoJobs,
+    field_check: field_check::FieldCheck,
     warnings: Vec<ImportWarning>,
 }
 
@@ -64,7 +71,7 @@ impl ClusterImport {
     /// Reads one more file; `file` is its name in messages.
     ///
     /// # Errors
-    /// The text has none of the formats. Single objects that cannot be used are in [`ClusterImport::rejected`].
+    /// The text has none of the formats. Single objects that cannot be used are in [`ImportedRecords::rejected`].
     pub fn read(&mut self, file: &str, text: &str) -> Result<(), ImportError> {
         if let Some(table) = openb::recognise(text) {
             return self.csv(table, text).map_err(|source| ImportError::Csv {
@@ -89,49 +96,26 @@ impl ClusterImport {
         Ok(())
     }
 
-    /// Objects that were rejected, in the order of the files.
+    /// Ends the reading like [`ClusterImport::finish`], and puts pods of Volcano that name no group into the one that its controller
+    /// would make.
     #[must_use]
-    pub fn rejected(&self) -> &[RejectedObject] {
-        &self.rejected
+    pub fn finish_with_own_groups(mut self) -> ImportedRecords {
+        std::mem::take(&mut self.own_groups).apply(&mut self.jobs, &mut self.tasks);
+        self.finish()
     }
 
-    /// Unreadable objects with readable names, as in the protocol. An object is left out if a later object of the same
-    /// name in the files is readable.
+    /// Ends the reading: makes the records that no object is, such as pods of Jobs of Volcano that have none yet, and relates all
+    /// records to each other.
     #[must_use]
-    pub fn unreadable(&self) -> Vec<pb::UnreadableRecord> {
-        self.unreadable.values().cloned().collect()
-    }
-
-    /// Notes about ignored parts: each sentence with its number of occurrences.
-    #[must_use]
-    pub fn notes(&self) -> BTreeMap<String, u64> {
-        let mut notes = self.notes.clone();
-        for note in self.claims.notes(&self.nodes) {
-            let count = notes.entry(note.to_owned()).or_default();
-            *count = count.saturating_add(1);
-        }
-        notes
-    }
-
-    /// Misspelt fields, records that stand more than once, and priority classes that are not in the files.
-    #[must_use]
-    pub fn warnings(&self) -> Vec<ImportWarning> {
-        let found = self.warnings.iter().cloned();
+    pub fn finish(mut self) -> ImportedRecords {
+        self.put_volcano_jobs();
         let classes = self.priority_classes.values();
-        found
-            .chain(relations::warnings(classes, self.jobs.values(), self.tasks.values()))
-            .collect()
-    }
-
-    /// Time that tasks ran, in seconds, by task name, where the files give it.
-    #[must_use]
-    pub fn run_seconds(&self) -> &BTreeMap<String, u64> {
-        &self.run_seconds
-    }
-
-    /// All records, sorted by name.
-    #[must_use]
-    pub fn into_cluster(mut self) -> pb::Cluster {
+        self.warnings
+            .extend(relations::warnings(classes, self.jobs.values(), self.tasks.values()));
+        let notes: Vec<&str> = self.claims.notes(&self.nodes).collect();
+        for note in notes {
+            self.note(note);
+        }
         self.claims.complete(&mut self.nodes, &mut self.tasks);
         let mut cluster = pb::Cluster {
             nodes: self.nodes.into_values().collect(),
@@ -148,7 +132,14 @@ impl ClusterImport {
                 self.owners.complete(task, controller.as_ref());
             }
         }
-        cluster
+        ImportedRecords {
+            cluster,
+            rejected: self.rejected,
+            unreadable: self.unreadable.into_values().collect(),
+            notes: self.notes,
+            warnings: self.warnings,
+            run_seconds: self.run_seconds,
+        }
     }
 
     fn json(&mut self, file: &str, text: &str) -> Result<(), ImportError> {
@@ -240,23 +231,25 @@ impl ClusterImport {
         let group = version.split_once('/').map_or("", |(group, _)| group);
         let is_job = (group, kind) == (VOLCANO_BATCH_GROUP, "Job");
         let known = object_kind(version, kind);
-        if is_job || known.is_some_and(|known| !known.tells_devices()) {
-            self.warn_misspelt(kind, object);
-        }
         let outcome = match known {
-            Some(known) => self.put_object(known, object),
-            None if is_job => self.volcano_job(object),
+            Some(known) => {
+                let diagnostics = self.field_check.object(known, object);
+                self.report_fields(kind, object, diagnostics);
+                self.put_object(known, object)
+            }
+            None if is_job => {
+                let diagnostics = self.field_check.volcano_job(object);
+                self.report_fields(kind, object, diagnostics);
+                self.volcano_jobs.add(object);
+                Ok(())
+            }
             None => {
                 self.note(&format!("{kind} ({version}): this kind is not read"));
                 Ok(())
             }
         };
         if let Err(error) = outcome {
-            let record = match known {
-                Some(known) => object::identity(known, object),
-                None if is_job => object::identity(ObjectKind::PodGroup, object),
-                None => None,
-            };
+            let record = known.and_then(|known| object::identity(known, object));
             self.reject(object_title(kind, object), error, record);
         }
     }
@@ -276,13 +269,16 @@ impl ClusterImport {
         self.rejected.push(RejectedObject { object, error, record });
     }
 
-    fn warn_misspelt(&mut self, kind: &str, object: &Value) {
-        for message in self.misspelt_fields.find(kind, object) {
+    fn report_fields(&mut self, kind: &str, object: &Value, diagnostics: field_check::FieldDiagnostics) {
+        for message in diagnostics.unknown {
             self.warnings.push(ImportWarning {
                 code: ErrorCode::FieldNotRead,
                 subject: object_title(kind, object),
                 message,
             });
+        }
+        for sentence in diagnostics.unevaluated {
+            self.note(&format!("{kind}: {sentence}"));
         }
     }
 
@@ -294,9 +290,12 @@ impl ClusterImport {
                 self.put_record((pb::RecordKind::Queue, "queue"), name, queue, |own| &mut own.queues);
             }
             ObjectRecord::Job(job) => {
+                self.volcano_jobs.observe_group(object);
                 self.put_record((pb::RecordKind::Job, "job"), job.name.clone(), job, |own| &mut own.jobs);
             }
             ObjectRecord::Task(task, controller, claims) => {
+                self.own_groups.note(&task, object)?;
+                self.volcano_jobs.observe_pod(&task);
                 for note in object::pod_notes(object) {
                     self.note(note);
                 }
@@ -321,18 +320,39 @@ impl ClusterImport {
         Ok(())
     }
 
-    /// Reads a Job as the pod group and the pods that its controller makes of it.
-    fn volcano_job(&mut self, object: &Value) -> Result<(), FieldError> {
-        let (group, pods) = vcjob::split(object)?;
-        for pod in &pods {
-            // The other pods of the Job can be read all the same.
-            if let Err(error) = self.put_object(ObjectKind::Pod, pod) {
-                self.reject(object_title("Pod", pod), error, object::identity(ObjectKind::Pod, pod));
+    /// Puts the records of the Jobs of Volcano whose pod groups and pods are not in the files.
+    fn put_volcano_jobs(&mut self) {
+        for job in std::mem::take(&mut self.volcano_jobs).into_jobs(&self.jobs) {
+            self.note(job.note());
+            if let Err(error) = self.put_volcano_job(&job) {
+                let record = object::identity(ObjectKind::PodGroup, &job.object);
+                self.reject(object_title("Job", &job.object), error, record);
             }
         }
-        self.put_object(ObjectKind::PodGroup, &group)?;
-        self.note("Jobs of Volcano: read as the pod groups and pods that its controller makes of them");
-        Ok(())
+    }
+
+    fn put_volcano_job(&mut self, job: &vcjob::VolcanoJob) -> Result<(), FieldError> {
+        let vcjob::SplitJob { group, pods } = job.split()?;
+        for pod in &pods {
+            // The other pods of the Job can be read all the same.
+            match self.put_object(ObjectKind::Pod, &pod.object) {
+                Ok(()) => self.put_unevaluated(&pod.object, pod.unevaluated),
+                Err(error) => self.reject(
+                    object_title("Pod", &pod.object),
+                    error,
+                    object::identity(ObjectKind::Pod, &pod.object),
+                ),
+            }
+        }
+        group.map_or(Ok(()), |group| self.put_object(ObjectKind::PodGroup, &group))
+    }
+
+    /// Lists a field that the record of a pod does not have.
+    fn put_unevaluated(&mut self, pod: &Value, field: Option<&str>) {
+        let task = fields::namespaced(pod).ok().and_then(|name| self.tasks.get_mut(&name));
+        if let (Some(task), Some(field)) = (task, field) {
+            task.unevaluated_fields.push(field.to_owned());
+        }
     }
 
     fn note(&mut self, sentence: &str) {

@@ -1,7 +1,28 @@
-//! Outcome of an import beside its records: errors of files, rejected objects, warnings.
+//! Outcome of an import: records, errors of files, rejected objects, warnings.
+
+use std::collections::BTreeMap;
 
 use crate::object::{FieldError, RecordIdentity};
 use pumice_engine::model::ErrorCode;
+use pumice_protocol::v1 as pb;
+
+/// Records of all files of an import, and what became of the objects that are not among them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ImportedRecords {
+    /// All records, sorted by name.
+    pub cluster: pb::Cluster,
+    /// Objects that were rejected, in the order of the files.
+    pub rejected: Vec<RejectedObject>,
+    /// Unreadable objects with readable names, as in the protocol. An object is left out if a later object of the same name in
+    /// the files is readable.
+    pub unreadable: Vec<pb::UnreadableRecord>,
+    /// Notes about ignored parts: each sentence with its number of occurrences.
+    pub notes: BTreeMap<String, u64>,
+    /// Unknown fields, records that stand more than once, and priority classes that are not in the files.
+    pub warnings: Vec<ImportWarning>,
+    /// Time that tasks ran, in seconds, by task name, where the files give it.
+    pub run_seconds: BTreeMap<String, u64>,
+}
 
 /// Error of a file that cannot be read at all.
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@ const YAML: &str = include_str!("../../../../tests/data/dump.yaml");
 const NODES: &str = include_str!("../../../../tests/data/openb-nodes.csv");
 const TASKS: &str = include_str!("../../../../tests/data/openb-tasks.csv");
 
-fn read(texts: &[&str]) -> ClusterImport {
+pub(super) fn read(texts: &[&str]) -> ClusterImport {
     let mut import = ClusterImport::default();
     for text in texts {
         import.read("file", text).unwrap();
@@ -15,7 +15,7 @@ fn read(texts: &[&str]) -> ClusterImport {
     import
 }
 
-fn item<'l>(list: Option<&'l pb::ResourceList>, name: &str) -> Option<&'l str> {
+pub(super) fn item<'l>(list: Option<&'l pb::ResourceList>, name: &str) -> Option<&'l str> {
     list.and_then(|list| list.items.get(name)).map(String::as_str)
 }
 
@@ -87,7 +87,7 @@ fn a_container_asks_for_what_it_is_limited_to() {
     assert_eq!(requests(own, "{limits: {cpu: 3}, requests: null}"), both("3", "1"));
     let import = read(&[&pod("{limits: {cpu: many}}", "{}")]);
     assert_eq!(
-        import.rejected()[0].error.field,
+        import.rejected[0].error.field,
         r#"spec.containers[0].resources.limits["cpu"]"#
     );
 }
@@ -124,9 +124,8 @@ fn queues_and_pod_groups_are_read() {
 #[test]
 fn unused_fields_are_noted() {
     let import = read(&[JSON, "{kind: ConfigMap, apiVersion: v1, metadata: {name: c}}"]);
-    assert!(import.rejected().is_empty());
-    let notes = import.notes();
-    let notes: Vec<&str> = notes.keys().map(String::as_str).collect();
+    assert!(import.rejected.is_empty());
+    let notes: Vec<&str> = import.notes.keys().map(String::as_str).collect();
     assert_eq!(notes, ["ConfigMap (v1): this kind is not read"]);
 }
 
@@ -152,7 +151,7 @@ fn placement_rules_and_taints_are_read() {
 
 #[test]
 fn yaml_and_json_of_one_cluster_are_one_cluster() {
-    assert_eq!(read(&[YAML]).into_cluster(), read(&[JSON]).into_cluster());
+    assert_eq!(read(&[YAML]).finish().cluster, read(&[JSON]).finish().cluster);
 }
 
 #[test]
@@ -195,7 +194,7 @@ fn unusable_objects_are_rejected_alone() {
         {"kind":"Node","apiVersion":"v1","metadata":{"name":"b"}}]}"#]);
     assert_eq!(import.nodes.keys().collect::<Vec<_>>(), ["b"]);
     let refused: Vec<String> = import
-        .rejected()
+        .rejected
         .iter()
         .map(|one| format!("{} {}", one.object, one.error.field))
         .collect();
@@ -249,9 +248,9 @@ fn openb_files_are_read() {
     );
     assert_eq!(share.annotations["volcano.sh/card.name"], "V100M16|V100M32");
     assert_eq!(share.creation_time.unwrap().seconds, 427_061);
-    assert_eq!(import.rejected()[0].object, "line 5");
-    assert_eq!(import.rejected()[0].error.field, "cpu_milli");
-    assert_eq!(import.notes().len(), 2);
+    assert_eq!(import.rejected[0].object, "line 5");
+    assert_eq!(import.rejected[0].error.field, "cpu_milli");
+    assert_eq!(import.notes.len(), 2);
 }
 
 #[test]
@@ -284,9 +283,9 @@ fn priority_classes_give_the_priorities_of_pods_and_pod_groups() {
     ]
     .concat();
     let priorities = |text: &str| {
-        let import = read(&[text]);
-        let warned: Vec<String> = import
-            .warnings()
+        let imported = read(&[text]).finish();
+        let warned: Vec<String> = imported
+            .warnings
             .into_iter()
             .map(|warning| format!("{} {}", warning.code, warning.subject))
             .collect();
@@ -297,7 +296,7 @@ fn priority_classes_give_the_priorities_of_pods_and_pod_groups() {
                 "PRIORITY_CLASS_UNKNOWN task default/unknown"
             ]
         );
-        let cluster = import.into_cluster();
+        let cluster = imported.cluster;
         let tasks = cluster.tasks.iter().map(|task| (task.name.clone(), task.priority));
         let jobs = cluster.jobs.iter().map(|job| (job.name.clone(), job.priority));
         let by_name = |all: Vec<(String, i32)>| -> Vec<String> {
@@ -329,7 +328,7 @@ fn pods_of_a_volcano_job_inherit_its_priority_class() {
                 same, replicas: 1, template: {spec: {containers: []}}}]}}\n---\n{apiVersion: scheduling.k8s.io/v1, kind: \
                 PriorityClass, metadata: {name: high}, value: 9}\n---\n{apiVersion: scheduling.k8s.io/v1, kind: \
                 PriorityClass, metadata: {name: low}, value: 2}\n";
-    let cluster = read(&[text]).into_cluster();
+    let cluster = read(&[text]).finish().cluster;
     assert_eq!(cluster.jobs[0].priority, 9);
     let tasks: Vec<_> = cluster
         .tasks
@@ -344,7 +343,8 @@ fn fields_that_upstream_has_are_not_taken_for_misspelt_ones() {
     for text in [JSON, YAML, NODES, TASKS] {
         assert_eq!(
             read(&[text])
-                .warnings()
+                .finish()
+                .warnings
                 .iter()
                 .filter(|one| one.code == ErrorCode::FieldNotRead)
                 .count(),
@@ -352,7 +352,7 @@ fn fields_that_upstream_has_are_not_taken_for_misspelt_ones() {
         );
     }
     let other = "{apiVersion: rabbitmq.com/v1beta1, kind: Queue, metadata: {name: q}, spec: {capabilities: 1}}";
-    assert_eq!(read(&[other]).warnings(), []);
+    assert_eq!(read(&[other]).finish().warnings, []);
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn fields_of_gangs_are_read() {
            minTaskMember: {worker: 2}, subGroupPolicy: [{name: ranks, subGroupSize: 2, minSubGroups: 1, labelSelector: \
            {matchExpressions: [{key: app, operator: DoesNotExist}]}, matchLabelKeys: [grp, rank]}, {name: rest, \
            labelSelector: {matchLabels: {grp: x}}, matchLabelKeys: [grp]}]}}\n";
-    let cluster = read(&[&text]).into_cluster();
+    let cluster = read(&[&text]).finish().cluster;
     let groups: Vec<&str> = cluster.tasks.iter().map(|task| task.sub_group.as_str()).collect();
     assert_eq!(groups, ["ranks/x-0", "rest/x", "rest/x", "rest/x"]);
     assert_eq!(cluster.tasks[0].role, "worker", "the empty annotation does not count");
@@ -402,7 +402,7 @@ fn tasks_of_a_volcano_job_are_roles_with_minimums() {
     let text = "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: j}, spec: {tasks: [{name: ps, replicas: \
                 2, minAvailable: 1, template: {spec: {containers: []}}}, {name: worker, replicas: 1, template: {spec: \
                 {containers: []}}}]}}";
-    let cluster = read(&[text]).into_cluster();
+    let cluster = read(&[text]).finish().cluster;
     let least: Vec<(&str, i32)> = cluster.jobs[0]
         .min_task_member
         .iter()
@@ -411,4 +411,5 @@ fn tasks_of_a_volcano_job_are_roles_with_minimums() {
     assert_eq!(least, [("ps", 1), ("worker", 1)]);
     let roles: Vec<&str> = cluster.tasks.iter().map(|task| task.role.as_str()).collect();
     assert_eq!(roles, ["ps", "ps", "worker"]);
+    assert!(cluster.tasks.iter().all(|task| task.owner_kind == "Job"));
 }

@@ -253,8 +253,9 @@ mod tests {
     fn tasks_of(objects: &serde_json::Value) -> Vec<pb::Task> {
         let mut import = ClusterImport::new(AmountRules::default());
         import.read("dump", &objects.to_string()).unwrap();
-        assert_eq!(import.rejected(), []);
-        import.into_cluster().tasks
+        let imported = import.finish();
+        assert_eq!(imported.rejected, []);
+        imported.cluster.tasks
     }
 
     fn pod(name: &str, controller: Option<(&str, &str, &str)>) -> serde_json::Value {
@@ -355,7 +356,8 @@ mod tests {
                             "spec": {"selector": {"matchLabels": {"app": 1}}}});
         import.read("dump", &object.to_string()).unwrap();
         let errors: Vec<String> = import
-            .rejected()
+            .finish()
+            .rejected
             .iter()
             .map(|own| format!("{}: {}", own.object, own.error))
             .collect();

@@ -101,8 +101,17 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         constraints: constraints::of_pod(object, devices)?,
         priority_from_class: !has_own_priority,
         preemption_policy: policy.unwrap_or_default().into(),
+        owner_kind: owner_kind(object)?,
         ..effective
     })
+}
+
+/// Kind of a pod's first owner; empty if it has none.
+fn owner_kind(object: &Value) -> Result<String, FieldError> {
+    let owners = list(object, "metadata.ownerReferences")?;
+    owners
+        .first()
+        .map_or_else(|| Ok(String::new()), |owner| text(owner, "kind"))
 }
 
 /// Task of a pod, and whether its amounts were too large for a record.

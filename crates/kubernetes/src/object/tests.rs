@@ -187,6 +187,27 @@ fn pods_join_the_pod_groups_of_kubernetes_by_name() {
 }
 
 #[test]
+fn a_task_has_the_kind_of_its_first_owner() {
+    let kind = |owners: Value| {
+        let metadata = json!({"name": "p", "namespace": "team", "ownerReferences": owners});
+        let spec = json!({"containers": [{"name": "c"}]});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+        by_value(&pod).unwrap().map(|record| {
+            let ObjectRecord::Task(task, ..) = record else {
+                panic!("no task")
+            };
+            task.owner_kind
+        })
+    };
+    assert_eq!(kind(json!([])).unwrap(), "");
+    assert_eq!(
+        kind(json!([{"kind": "Job"}, {"kind": "ReplicaSet", "controller": true}])).unwrap(),
+        "Job"
+    );
+    assert!(kind(json!([{"kind": 3}])).is_err());
+}
+
+#[test]
 fn numbers_keep_their_text() {
     let pod = |number: &str| {
         format!(

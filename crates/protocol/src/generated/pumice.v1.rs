@@ -558,6 +558,11 @@ pub struct Task {
     pub container_requests: ::core::option::Option<
         ::prost::alloc::boxed::Box<ResourceList>,
     >,
+    /// Kind of the pod's first owner (metadata.ownerReferences), for example
+    /// "ReplicaSet". Evaluated by the plugin capacity-card
+    /// (podOwnerReferenceToServiceType). Empty: none.
+    #[prost(string, tag = "45")]
+    pub owner_kind: ::prost::alloc::string::String,
 }
 impl ::prost::Name for Task {
     const NAME: &'static str = "Task";

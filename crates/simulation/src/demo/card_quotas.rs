@@ -76,7 +76,7 @@ pub(super) async fn run_examples(harness: &mut DemoHarness) -> Result<(), Comman
     let mut import = ClusterImport::new(AmountRules::default());
     import.read("cluster.yaml", CLUSTER)?;
     import.read("jobs.yaml", JOBS)?;
-    let cluster = import.into_cluster();
+    let cluster = import.finish().cluster;
     let mut tasks: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for task in &cluster.tasks {
         tasks.entry(task.job.clone()).or_default().push(task.name.clone());

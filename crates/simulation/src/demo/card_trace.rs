@@ -23,7 +23,7 @@ pub(super) async fn run_small(harness: &mut DemoHarness) -> Result<(), CommandEr
     let mut import = ClusterImport::new(AmountRules::default());
     import.read("trace-nodes.csv", NODES)?;
     import.read("trace-tasks.csv", TASKS)?;
-    place_all(harness, import.into_cluster()).await
+    place_all(harness, import.finish().cluster).await
 }
 
 /// Places the tasks of openb that name cards, if the folder has the list of them.
@@ -39,7 +39,7 @@ pub(super) async fn run_openb(harness: &mut DemoHarness, folder: &Path) -> Resul
         &files::read_text(&folder.join("openb_node_list_all_node.csv"))?,
     )?;
     import.read("tasks", &files::read_text(&tasks)?)?;
-    place_all(harness, import.into_cluster()).await
+    place_all(harness, import.finish().cluster).await
 }
 
 /// Every task becomes a job of its own; a share of a card takes a whole one of the quota.

@@ -44,10 +44,11 @@ pub(super) async fn run(harness: &mut DemoHarness, folder: &Path) -> Result<(), 
     for file in [NODES, TASKS] {
         import.read(file, &files::read_text(&folder.join(file))?)?;
     }
-    for note in import.notes().keys() {
+    let imported = import.finish();
+    for note in imported.notes.keys() {
         output::line(&format!("  ({note})"))?;
     }
-    let cluster = import.into_cluster();
+    let cluster = imported.cluster;
     let gpu_nodes: BTreeSet<String> = cluster
         .nodes
         .iter()

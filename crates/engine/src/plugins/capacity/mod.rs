@@ -6,6 +6,7 @@ mod limits;
 mod order;
 mod plugin;
 mod preemptive;
+mod quota_rules;
 mod record_rules;
 mod state;
 #[cfg(test)]

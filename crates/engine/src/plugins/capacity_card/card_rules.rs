@@ -5,6 +5,7 @@ use super::amounts::QuotaAmounts;
 use super::card_accounts::CardAccounts;
 use super::config::CapacityConfig;
 use super::quota_verdict::QuotaVerdict;
+use super::service_types::ServiceTypes;
 use crate::model::{ClusterState, JobRecord, Problem, Reservation, TaskClass, TaskRecord};
 use crate::plugin::{NodeFilter, NodeScorer, PluginAccount, PluginContext, Shortfall, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState};
@@ -89,9 +90,15 @@ pub(super) trait CardRules: CardVotes + PluginState + Deref<Target = CardAccount
         false
     }
 
-    /// For each candidate whether it may go; `None`: the preemptor needs no cards, or belongs to no queue.
-    fn victim_verdicts(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>) -> Option<Vec<bool>> {
-        let _ = (cluster_state, query);
+    /// For each candidate whether it may go; `None`: the preemptor belongs to no queue, or needs no cards and service types
+    /// do not count.
+    fn victim_verdicts(
+        &self,
+        cluster_state: &ClusterState,
+        query: &VictimQuery<'_>,
+        service_types: Option<&ServiceTypes>,
+    ) -> Option<Vec<bool>> {
+        let _ = (cluster_state, query, service_types);
         None
     }
 

@@ -1,5 +1,6 @@
 //! The plugin's arguments.
 
+use super::service_types::{ALLOW_BY_OWNER, BY_OWNER};
 use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArguments, Severity, YamlValue};
 
 /// `true`: cpu and memory of tasks with cards are not counted.
@@ -12,6 +13,13 @@ const MIXED_CARDS: &str = "mixedCards";
 const ORDER_BY_QUOTA: &str = "nodeOrderByQuota";
 /// `true`: the plugin says who may have to go for tasks that need cards.
 const VICTIMS: &str = "cardVictims";
+/// How many times its capability a queue may admit.
+const OVER_COMMIT: &str = "overCommitFactor";
+/// Largest [`OVER_COMMIT`].
+const MAX_OVER_COMMIT: f64 = 1000.0;
+/// Argument of corrected policies only.
+pub(super) const NOT_UPSTREAM: &str =
+    "the reference has no such switch; it has no effect under `compatibility: upstream`";
 /// Weight of the node order score.
 pub(super) const WEIGHT: &str = "nodeOrderWeight";
 
@@ -34,6 +42,8 @@ pub struct CapacityConfig {
     pub order_by_quota: bool,
     /// True if the plugin says who may have to go for tasks that need cards.
     pub victims: bool,
+    /// How many times what it may hold a queue may admit, in thousandths, at least 1000.
+    pub over_commit_milli: i128,
 }
 
 impl Default for CapacityConfig {
@@ -45,6 +55,7 @@ impl Default for CapacityConfig {
             mixed_cards: false,
             order_by_quota: false,
             victims: false,
+            over_commit_milli: 1000,
         }
     }
 }
@@ -65,8 +76,7 @@ impl CapacityConfig {
         for (name, on) in beyond {
             *on = read_switch(arguments, name, report);
             if let (true, Compatibility::Upstream(_), Some(argument)) = (*on, compatibility, arguments.get(name)) {
-                let message = "the reference has no such switch; it has no effect under `compatibility: upstream`";
-                report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
+                report.warning(ErrorCode::ArgumentIgnored, &argument.at(), NOT_UPSTREAM);
                 *on = false;
             }
         }
@@ -79,6 +89,7 @@ impl CapacityConfig {
                 }
             }
         }
+        config.over_commit_milli = read_over_commit(arguments, compatibility, report);
         let known = [
             UNLIMITED_CPU_MEMORY,
             WEIGHT,
@@ -86,6 +97,9 @@ impl CapacityConfig {
             MIXED_CARDS,
             ORDER_BY_QUOTA,
             VICTIMS,
+            OVER_COMMIT,
+            BY_OWNER,
+            ALLOW_BY_OWNER,
         ];
         arguments.warn_unknown(report, super::PLUGIN, &known, |_| false);
         config
@@ -109,12 +123,37 @@ impl CapacityConfig {
         ];
         let on = beyond.into_iter().filter(|(_, on)| *on);
         entries.extend(on.map(|(name, on)| (name.to_owned(), YamlValue::Bool(on))));
+        if self.over_commit_milli != Self::default().over_commit_milli {
+            let factor = self.over_commit_milli as f64 / 1000.0;
+            entries.push((OVER_COMMIT.to_owned(), YamlValue::Float(factor)));
+        }
         entries
     }
 }
 
+/// Factor of admission, in thousandths.
+fn read_over_commit(arguments: &PluginArguments, compatibility: Compatibility, report: &mut DiagnosticReport) -> i128 {
+    let default = CapacityConfig::default().over_commit_milli;
+    let Some(argument) = arguments.get(OVER_COMMIT).filter(|argument| !argument.is_null()) else {
+        return default;
+    };
+    let given = argument.lenient_float();
+    let usable = given.filter(|factor| (1.0..=MAX_OVER_COMMIT).contains(factor));
+    let milli = usable.and_then(|factor| format!("{factor:.3}").replace('.', "").parse().ok());
+    let message = match (milli, compatibility) {
+        (_, Compatibility::Upstream(_)) => NOT_UPSTREAM.to_owned(),
+        (Some(milli), Compatibility::Corrected) => return milli,
+        (None, Compatibility::Corrected) => {
+            let found = given.map_or_else(|| argument.value().kind().to_string(), |factor| factor.to_string());
+            format!("expected a number from 1 to {MAX_OVER_COMMIT}, found {found}; the default 1 counts")
+        }
+    };
+    report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);
+    default
+}
+
 /// A switch that is off unless it is `true`.
-fn read_switch(arguments: &PluginArguments, name: &str, report: &mut DiagnosticReport) -> bool {
+pub(super) fn read_switch(arguments: &PluginArguments, name: &str, report: &mut DiagnosticReport) -> bool {
     let Some(argument) = arguments.get(name) else {
         return false;
     };

@@ -18,6 +18,7 @@ mod queue_limits;
 mod quota_verdict;
 mod record_rules;
 pub mod rejection;
+mod service_types;
 mod task_request;
 mod upstream;
 
@@ -43,6 +44,7 @@ use queue_account::fit_count;
 pub use queue_limits::{CardQuota, QueueLimits};
 pub use quota_verdict::QuotaVerdict;
 use rejection::{QuotaComparison, QuotaDimension, QuotaRejection, insufficient};
+use service_types::ServiceTypes;
 pub use task_request::TaskRequest;
 use task_request::{cards_milli, requested_milli};
 pub use upstream::{QuotaRequester, TaskPod, UpstreamCapacityState, UpstreamJobAmounts, check_card, task_request};

@@ -12,6 +12,7 @@ use super::config::CapacityConfig;
 use super::corrected::CapacityState;
 use super::quota_verdict::QuotaVerdict;
 use super::record_rules::CardRecordRules;
+use super::service_types::{SERVICE_TYPE, ServiceTypes};
 use super::upstream::UpstreamCapacityState;
 use crate::cards::CARD_NAME_ANNOTATION;
 use crate::model::{ClusterState, JobRecord, Problem, TaskClass, TaskRecord, find_text};
@@ -25,8 +26,8 @@ use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwit
 /// Row of the plugin in the registry.
 pub(in super::super) const DEF: PluginDef = PluginDef {
     families: &["admit", "filter", "order", "score", "victims"],
-    task_annotations: &[CARD_NAME_ANNOTATION],
-    job_annotations: &[REQUEST],
+    task_annotations: &[CARD_NAME_ANNOTATION, SERVICE_TYPE],
+    job_annotations: &[REQUEST, SERVICE_TYPE],
     queue_annotations: &[QUOTA],
     node_labels: &["*.product", "*.count", "*.memory", "*.replicas"],
     keeps_quotas: true,
@@ -39,6 +40,8 @@ pub(in super::super) const DEF: PluginDef = PluginDef {
 #[derive(Debug)]
 struct CapacityCard<S> {
     config: CapacityConfig,
+    /// Rule about service types; `None`: they do not count.
+    service_types: Option<ServiceTypes>,
     rules: PhantomData<fn() -> S>,
 }
 
@@ -48,16 +51,18 @@ fn compile(
     report: &mut DiagnosticReport,
 ) -> Arc<dyn Plugin> {
     let config = CapacityConfig::read(arguments, compatibility, report);
+    let service_types = ServiceTypes::read(arguments, compatibility, report);
     match compatibility {
-        Compatibility::Corrected => Arc::new(CapacityCard::<CapacityState>::new(config)),
-        Compatibility::Upstream(_) => Arc::new(CapacityCard::<UpstreamCapacityState>::new(config)),
+        Compatibility::Corrected => Arc::new(CapacityCard::<CapacityState>::new(config, service_types)),
+        Compatibility::Upstream(_) => Arc::new(CapacityCard::<UpstreamCapacityState>::new(config, service_types)),
     }
 }
 
 impl<S: CardRules> CapacityCard<S> {
-    fn new(config: CapacityConfig) -> Self {
+    fn new(config: CapacityConfig, service_types: Option<ServiceTypes>) -> Self {
         Self {
             config,
+            service_types,
             rules: PhantomData,
         }
     }
@@ -78,14 +83,15 @@ impl<S: CardRules> Plugin for CapacityCard<S> {
             score: true,
             order: true,
             admit: true,
-            victims: self.config.victims,
+            victims: self.config.victims || self.service_types.is_some(),
             accounts: reads_accounts,
             ..PluginHooks::default()
         }
     }
 
     fn effective_arguments(&self) -> YamlValue {
-        value_map(self.config.entries())
+        let entries = self.config.entries().into_iter();
+        value_map(entries.chain(self.service_types.iter().map(ServiceTypes::entry)))
     }
 
     fn prepare_filter<'a>(
@@ -136,9 +142,14 @@ impl<S: CardRules> Plugin for CapacityCard<S> {
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
         match query.kind {
             VictimKind::Preempt | VictimKind::Reclaim => {
-                Ok(Self::state(context)?.victim_verdicts(context.cluster_state, query))
+                let state = Self::state(context)?;
+                Ok(state.victim_verdicts(context.cluster_state, query, self.service_types.as_ref()))
             }
-            VictimKind::GangPreempt | VictimKind::GangReclaim => Ok(None),
+            // Which quota a whole gang needs is not asked here.
+            VictimKind::GangPreempt | VictimKind::GangReclaim => {
+                let types = self.service_types.as_ref();
+                Ok(types.map(|types| types.permitted(context.cluster_state, query)))
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::PLUGIN;
 use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
 use super::annotations::{QUOTA, REQUEST, normalize_choice, read_cards};
+use super::service_types::annotation_error;
 use crate::cards::{CARD_NAME_ANNOTATION, NodeCards};
 use crate::model::{ClusterState, ErrorCode, Problem, QueueRecord, RecordKind, TextMap, find_text};
 use crate::plugin::{RecordRules, RecordWarning, RecordWarningKind};
@@ -48,10 +49,12 @@ impl RecordRules for CardRecordRules {
         }
         for (name, stored) in cluster_state.jobs().iter() {
             check.annotation(RecordKind::Job, name, &stored.record.annotations, REQUEST);
+            check.service_type(RecordKind::Job, name, &stored.record.annotations);
         }
         // Tasks of one template name the same cards.
         let mut unknown: BTreeMap<&str, Vec<Arc<str>>> = BTreeMap::new();
         for (name, stored) in cluster_state.tasks().iter() {
+            check.service_type(RecordKind::Task, name, &stored.record.annotations);
             let Some(choice) = find_text(&stored.record.annotations, CARD_NAME_ANNOTATION) else {
                 continue;
             };
@@ -95,6 +98,15 @@ impl CardCheckup {
                 self.warnings.extend(warnings);
             }
         }
+    }
+
+    /// The service type of a job or a task.
+    fn service_type(&mut self, kind: RecordKind, name: &Arc<str>, texts: &TextMap) {
+        let warning = |error| RecordWarning {
+            record: (kind, Arc::clone(name)),
+            kind: RecordWarningKind::AnnotationInvalid(error),
+        };
+        self.warnings.extend(annotation_error(texts).map(warning));
     }
 
     /// Cards of a choice that no node has.

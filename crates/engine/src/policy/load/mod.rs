@@ -23,6 +23,8 @@ use super::yaml::{
 const MAX_SHOWN_CHARS: usize = 40;
 const CONFIG_MAP_HINT: &str =
     "; this looks like a whole ConfigMap: give the content of its key `volcano-scheduler.conf`";
+const HELM_VALUES_HINT: &str = "; these look like values of Volcano's Helm chart: give the text below `custom.scheduler_config_override`, or the file that \
+     `basic.scheduler_config_file` names";
 const KUBE_CONFIGURATION_HINT: &str = "; this looks like a KubeSchedulerConfiguration, which is not read yet";
 
 /// Options of the loader.
@@ -152,6 +154,7 @@ impl SpecLoader<'_> {
                     ));
                 }
                 "data" => return Ok(loader.looks_like(CONFIG_MAP_HINT)),
+                "custom" | "basic" => return Ok(loader.looks_like(HELM_VALUES_HINT)),
                 "profiles" => return Ok(loader.looks_like(KUBE_CONFIGURATION_HINT)),
                 _ => return Ok(false),
             }

@@ -204,6 +204,7 @@ impl<'t> Scanner<'t> {
                 self.tokens.push_back(Token { kind, start, end });
                 Ok(())
             }
+            '\t' => self.error("a tab cannot indent; write spaces"),
             _ => self.error(format!("`{}` cannot start a value; put it in quotes", c.escape_debug())),
         }
     }

@@ -3,3 +3,4 @@
 mod corrected;
 mod histories;
 mod order;
+mod quota_rules;

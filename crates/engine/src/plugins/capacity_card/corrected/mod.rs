@@ -18,6 +18,8 @@ mod path_usage;
 mod queue_path;
 mod reservations;
 mod scorer;
+#[cfg(test)]
+mod service_type_tests;
 mod state;
 mod task_need;
 #[cfg(test)]

@@ -30,6 +30,8 @@ pub(super) struct PathUsage<'a> {
     levels: &'a [QueueLevel<'a>],
     /// Part of the job that asks; `None`: a task asks, and only what is held counts.
     own: Option<&'a OwnPart>,
+    /// How many thousandths of what they may hold queues admit; `None`: 1000.
+    over_commit_milli: Option<i128>,
     /// Amounts that were given to claims on choices, by queue and card.
     given: Vec<(Arc<str>, Arc<str>, i128)>,
 }
@@ -40,7 +42,7 @@ type AmountOf = fn(&QuotaAmounts) -> i128;
 type ComparedCard<'c> = (&'c str, QuotaComparison);
 
 impl QueueLevel<'_> {
-    fn card_capability(&self, card: &str) -> i128 {
+    fn card_quota(&self, card: &str) -> i128 {
         self.account.limits.capability.card_or_zero(card)
     }
 
@@ -53,13 +55,12 @@ impl QueueLevel<'_> {
 
     /// Rejection of an amount of any of these cards. The figures are those of the best one: a card whose whole quota
     /// holds the request goes before one whose quota never does, then the least short one.
-    fn reject_card(&self, choice: &str, compared: &[ComparedCard<'_>]) -> Option<QuotaRejection> {
+    fn reject_card(&self, choice: &str, compared: &[ComparedCard<'_>], mut note: String) -> Option<QuotaRejection> {
         let never = |compared: &QuotaComparison| compared.requested > compared.capability;
         let short = |compared: &QuotaComparison| compared.total - compared.capability;
         let best = compared
             .iter()
             .min_by_key(|(_, compared)| (never(compared), short(compared)));
-        let mut note = self.quota_error_note();
         if compared.len() > 1 {
             let cards = |milli: i128| milli as f64 / 1000.0;
             let each = compared.iter().map(|(card, compared)| {
@@ -78,8 +79,42 @@ impl<'a> PathUsage<'a> {
             state,
             levels,
             own,
+            over_commit_milli: None,
             given: Vec::new(),
         }
+    }
+
+    /// Lets jobs be admitted beyond what their queues may hold, by the factor of the policy.
+    pub(super) fn over_committed(self) -> Self {
+        let milli = self.state.config.over_commit_milli;
+        Self {
+            over_commit_milli: (milli != 1000).then_some(milli),
+            ..self
+        }
+    }
+
+    /// True if jobs are admitted beyond what their queues may hold.
+    pub(super) fn over_commits(&self) -> bool {
+        self.over_commit_milli.is_some()
+    }
+
+    /// Limit of what is asked for where a queue may hold `most`.
+    fn ceiling(&self, most: i128) -> i128 {
+        self.over_commit_milli.map_or(most, |milli| most * milli / 1000)
+    }
+
+    fn card_capability(&self, level: &QueueLevel<'_>, card: &str) -> i128 {
+        self.ceiling(level.card_quota(card))
+    }
+
+    /// Note for messages about the cards of a queue.
+    fn quota_note(&self, level: &QueueLevel<'_>) -> String {
+        format!("{}{}", self.factor_note(), level.quota_error_note())
+    }
+
+    fn factor_note(&self) -> String {
+        let note = |milli: i128| format!(", {} times what it may hold (overCommitFactor)", milli as f64 / 1000.0);
+        self.over_commit_milli.map(note).unwrap_or_default()
     }
 
     /// Amount of something that is used.
@@ -105,7 +140,7 @@ impl<'a> PathUsage<'a> {
         QuotaComparison {
             requested,
             total: self.card_used(level, card) + requested,
-            capability: level.card_capability(card),
+            capability: self.card_capability(level, card),
         }
     }
 
@@ -116,7 +151,7 @@ impl<'a> PathUsage<'a> {
 
     /// Amount that is left of a card by the quota of a queue.
     fn card_left(&self, level: &QueueLevel<'_>, card: &str) -> i128 {
-        level.card_capability(card) - self.card_used(level, card)
+        self.card_capability(level, card) - self.card_used(level, card)
     }
 
     /// Amount that is left of a card by the tightest quota.
@@ -125,11 +160,20 @@ impl<'a> PathUsage<'a> {
         left.min().unwrap_or(0)
     }
 
+    /// Amount that is left of a card by the tightest quota, and if not `by_quota` of what is admitted beyond it.
+    pub(super) fn headroom(&self, card: &str, by_quota: bool) -> i128 {
+        if !by_quota {
+            return self.card_headroom(card);
+        }
+        let left = |level: &QueueLevel<'_>| level.card_quota(card) - self.card_used(level, card);
+        self.card_levels().map(left).min().unwrap_or(0)
+    }
+
     /// Comparison of what is asked for of one card with the tightest quota.
     pub(super) fn tightest_quota(&self, card: &str, requested: i128) -> Option<(&str, QuotaComparison, String)> {
         let tightest = self.card_levels().min_by_key(|level| self.card_left(level, card))?;
         let compared = self.compare(tightest, card, requested);
-        Some((tightest.queue, compared, tightest.quota_error_note()))
+        Some((tightest.queue, compared, self.quota_note(tightest)))
     }
 
     /// Gives an amount of a card, in every queue of the path with a quota of cards.
@@ -201,7 +245,8 @@ impl<'a> PathUsage<'a> {
             return self.card_left(level, card);
         }
         let left = self.state.account(queue).map_or(0, |account| {
-            of(&account.limits.capability) - of(&account.allocated) - of(&account.inqueue) + of(&account.elastic)
+            self.ceiling(of(&account.limits.capability)) - of(&account.allocated) - of(&account.inqueue)
+                + of(&account.elastic)
         });
         left - self.given_to_claims(queue, card)
     }
@@ -222,7 +267,9 @@ impl<'a> PathUsage<'a> {
                 .map(|(card, amount)| (*card, self.compare(level, card, *amount)));
             let each: Vec<ComparedCard<'_>> = each.collect();
             let short = each.iter().any(|(_, compared)| compared.is_short());
-            short.then(|| level.reject_card(choice, &each)).flatten()
+            short
+                .then(|| level.reject_card(choice, &each, self.quota_note(level)))
+                .flatten()
         };
         self.card_levels().filter_map(refuse).collect()
     }
@@ -236,12 +283,12 @@ impl<'a> PathUsage<'a> {
             let together = QuotaComparison {
                 requested,
                 total: used + left,
-                capability: cards().map(|card| level.card_capability(card)).sum(),
+                capability: cards().map(|card| self.card_capability(level, card)).sum(),
             };
             let dimension = QuotaDimension::Card(choice);
             together
                 .is_short()
-                .then(|| insufficient(level.queue, dimension, together, &level.quota_error_note()))
+                .then(|| insufficient(level.queue, dimension, together, &self.quota_note(level)))
         };
         self.card_levels().filter_map(refuse).collect()
     }
@@ -283,7 +330,7 @@ impl<'a> PathUsage<'a> {
             let compared = QuotaComparison {
                 requested,
                 total: self.used(level, of) + requested,
-                capability: most,
+                capability: self.ceiling(most),
             };
             let is_own = limited && of(&limits.capability) <= most;
             (requested > 0).then_some((dimension, compared, is_own))
@@ -298,8 +345,8 @@ impl<'a> PathUsage<'a> {
             for (dimension, compared, is_own) in self.plain_limits(level, wanted) {
                 if compared.is_short() {
                     let others = "; the rest of the cluster is guaranteed to other queues";
-                    let note = if is_own { "" } else { others };
-                    rejections.push(insufficient(level.queue, dimension, compared, note));
+                    let note = format!("{}{}", self.factor_note(), if is_own { "" } else { others });
+                    rejections.push(insufficient(level.queue, dimension, compared, &note));
                 }
             }
         }

@@ -18,8 +18,8 @@ use crate::model::{
 use crate::plugin::{NodeFilter, NodeScorer, PluginAccount, PluginAccounts, PluginContext, Shortfall, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 use crate::plugins::capacity_card::{
-    CARD_SEPARATOR, CapacityConfig, CardAccounts, CardRules, QueueAccount, QuotaAmounts, QuotaVerdict, TaskRequest,
-    all_amounts, apply_events, normalize_choice,
+    CARD_SEPARATOR, CapacityConfig, CardAccounts, CardRules, QueueAccount, QuotaAmounts, QuotaVerdict, ServiceTypes,
+    TaskRequest, all_amounts, apply_events, normalize_choice,
 };
 use crate::policy::Compatibility;
 
@@ -398,8 +398,13 @@ impl CardRules for CapacityState {
         }
     }
 
-    fn victim_verdicts(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>) -> Option<Vec<bool>> {
-        self.card_victims(cluster_state, query)
+    fn victim_verdicts(
+        &self,
+        cluster_state: &ClusterState,
+        query: &VictimQuery<'_>,
+        service_types: Option<&ServiceTypes>,
+    ) -> Option<Vec<bool>> {
+        self.card_victims(cluster_state, query, service_types)
     }
 
     fn quota_shortfalls(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>, node: &str) -> Vec<Shortfall> {

@@ -65,7 +65,7 @@ pub(super) struct TaskNeed {
     pub cpu: i128,
     /// Bytes; 0 if they are not charged.
     pub memory: i128,
-    /// Cards; all of these are needed.
+    /// Cards that the task needs, all of them.
     pub demands: SmallVec<[CardDemand; 1]>,
     /// Why the annotated card could not be found out; nothing new is given to such a task.
     pub request_error: Option<CardRequestError>,

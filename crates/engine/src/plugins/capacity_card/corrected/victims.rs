@@ -5,6 +5,9 @@
 //! short, only those go that hold some of what is short there; and if all of them together do not free enough, nobody
 //! goes. A candidate of another queue goes only while its queue holds more than it deserves of something that the
 //! candidate holds, earlier ones gone.
+//!
+//! Where service types count, they say whose tasks go, instead of what queues deserve, and tasks without cards are asked
+//! about, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +20,7 @@ use super::state::CapacityState;
 use super::task_need::TaskNeed;
 use crate::model::{ClusterState, TaskRecord};
 use crate::plugin::{Shortfall, VictimKind, VictimQuery};
-use crate::plugins::capacity_card::QuotaAmounts;
+use crate::plugins::capacity_card::{QuotaAmounts, ServiceTypes};
 
 /// A task that may have to go.
 struct CardVictim<'a> {
@@ -33,12 +36,29 @@ impl CardVictim<'_> {
     fn counts_in_queue(&self, queue: &str) -> bool {
         self.queue_chain.iter().any(|own| ***own == *queue)
     }
+
+    /// True if the task gives back something that the preemptor wants: one of its cards; without cards, cpu or memory of a
+    /// task that has no card either.
+    fn gives_wanted(&self) -> bool {
+        let Some(wanted) = &self.wanted else { return false };
+        if !wanted.has_cards() {
+            return !self.held.has_cards() && self.held.overlaps(wanted);
+        }
+        let mut cards = wanted.cards().filter(|(_, amount)| *amount > 0);
+        cards.any(|(card, _)| self.held.card_or_zero(card) > 0)
+    }
 }
 
 impl CapacityState {
-    /// For each candidate whether it may go; `None`: the preemptor needs no cards, or belongs to no queue.
-    pub(super) fn card_victims(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>) -> Option<Vec<bool>> {
-        let (path, need) = self.preemptor_need(cluster_state, query)?;
+    /// For each candidate whether it may go; `None`: the preemptor belongs to no queue, or needs no cards and service types
+    /// do not count.
+    pub(super) fn card_victims(
+        &self,
+        cluster_state: &ClusterState,
+        query: &VictimQuery<'_>,
+        service_types: Option<&ServiceTypes>,
+    ) -> Option<Vec<bool>> {
+        let (path, need) = self.preemptor_need(cluster_state, query, service_types.is_none())?;
         let Some(need) = need else {
             return Some(vec![false; query.candidates.len()]);
         };
@@ -47,8 +67,14 @@ impl CapacityState {
             .iter()
             .map(|candidate| candidate.as_ref().is_some_and(|candidate| candidate.wanted.is_some()))
             .collect();
+        if let Some(types) = service_types {
+            let permitted = types.permitted(cluster_state, query);
+            for ((candidate, may), permitted) in candidates.iter().zip(&mut may).zip(permitted) {
+                *may &= permitted && candidate.as_ref().is_some_and(CardVictim::gives_wanted);
+            }
+        }
         if query.kind == VictimKind::Reclaim {
-            self.spare_within_deserved(&candidates, &mut may);
+            self.spare_in_reclaim(&candidates, service_types.is_none(), &mut may);
         }
         let mut kinds: Vec<&QuotaAmounts> = Vec::new();
         for wanted in candidates
@@ -73,7 +99,7 @@ impl CapacityState {
         query: &VictimQuery<'_>,
         node: &str,
     ) -> Vec<Shortfall> {
-        let Some((path, need)) = self.preemptor_need(cluster_state, query) else {
+        let Some((path, need)) = self.preemptor_need(cluster_state, query, true) else {
             return Vec::new();
         };
         let wanted = need.and_then(|need| Some((self.amounts_on_node(node, &need)?, need)));
@@ -107,16 +133,17 @@ impl CapacityState {
         lacks
     }
 
-    /// Need of a preemptor on the cards that it was given, and the path of its queue; `None`: it needs no cards, or belongs to
-    /// no queue. No need: it is rejected, whoever is evicted.
+    /// Need of a preemptor on the cards that it was given, and the path of its queue; `None`: it belongs to no queue, or, where
+    /// that counts, needs no cards. No need: it is rejected, whoever is evicted.
     fn preemptor_need(
         &self,
         cluster_state: &ClusterState,
         query: &VictimQuery<'_>,
+        needs_cards: bool,
     ) -> Option<(QueuePath<'_>, Option<TaskNeed>)> {
         let path = self.queue_path(&self.jobs.get(&query.preemptor.job)?.queue).ok()?;
         let mut need = TaskNeed::of(self.need_context(&self.opening_state), query.preemptor);
-        if need.is_plain() {
+        if needs_cards && need.is_plain() {
             return None;
         }
         // Filters and admission keep to the given cards, too: they reject nodes without them, whoever is evicted.
@@ -168,8 +195,8 @@ impl CapacityState {
         Some(wanted)
     }
 
-    /// Queues keep what they deserve.
-    fn spare_within_deserved(&self, candidates: &[Option<CardVictim<'_>>], may: &mut [bool]) {
+    /// Queues that must not be reclaimed from lose nothing, and where `keeps_deserved` the others keep what they deserve.
+    fn spare_in_reclaim(&self, candidates: &[Option<CardVictim<'_>>], keeps_deserved: bool, may: &mut [bool]) {
         let mut left: BTreeMap<&Arc<str>, QuotaAmounts> = BTreeMap::new();
         for (candidate, may) in candidates.iter().zip(may) {
             let Some((candidate, queue)) = candidate.as_ref().and_then(|own| Some((own, own.queue_chain.first()?)))
@@ -189,7 +216,7 @@ impl CapacityState {
                     .held
                     .cards()
                     .any(|(card, held)| beyond(held, own.card_or_zero(card), deserved.card_or_zero(card)));
-            *may &= over && record.record.reclaimable != Some(false);
+            *may &= (over || !keeps_deserved) && record.record.reclaimable != Some(false);
             if *may {
                 own.subtract(&candidate.held);
             }

@@ -102,7 +102,7 @@ impl CapacityState {
         let asked = entry.minimum.behind_gates.as_deref().unwrap_or(&rest);
         let mut given = Cow::Borrowed(asked);
         if path.is_configured() {
-            let mut usage = path.usage_for_job(&own);
+            let mut usage = path.usage_for_job(&own).over_committed();
             rejections.extend(usage.cpu_memory_rejections(asked));
             if asked.has_cards() {
                 usage.give_claims(None);
@@ -137,7 +137,8 @@ impl CapacityState {
     }
 
     /// Gives a job cards beside those that are reserved for others: of each choice, in its order, the first card that has quota
-    /// and, where the job's tasks are known, free capacity on nodes; if there is none, the first that has quota.
+    /// and, where the job's tasks are known, free capacity on nodes; if there is none, the first that has quota; then the first
+    /// of which the queue admits more.
     fn give_cards(
         &self,
         cluster_state: &ClusterState,
@@ -160,9 +161,11 @@ impl CapacityState {
             for claim in claims.iter() {
                 let mut left = claim.count;
                 let cards = self.cards_on_nodes(claim, 1);
-                for on_nodes in [true, false] {
+                let passes = [(true, true), (false, true), (false, false)];
+                let passes = passes.into_iter().take(if usage.over_commits() { 3 } else { 2 });
+                for (on_nodes, by_quota) in passes {
                     for card in &cards {
-                        let most = (usage.card_headroom(card).max(0) / claim.size).min(left);
+                        let most = (usage.headroom(card, by_quota).max(0) / claim.size).min(left);
                         let count = if most > 0 && on_nodes {
                             gang.count_on_nodes(self, cluster_state, card, claim, most, &given)
                         } else {
