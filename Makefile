@@ -9,13 +9,14 @@ BUF_HOME := .cache/buf
 BUF := $(BUF_HOME)/node_modules/.bin/buf
 GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
+CONSOLE := clients/console/node_modules/.package-lock.json
 REPORT ?= target/bench/report.json
 # How the program is built and run; CI says that its tests have built it.
 BUILD ?= $(CARGO) build --locked --quiet
 # The tests have tokio with its clock of tests. The demo has it as well, so `make test` compiles only what has other features again.
 RUN ?= $(CARGO) run --locked --quiet --no-default-features --features tokio/test-util --
 
-.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler compare-kubescheduler e2e walk deploy supply features advisories release-check cross clients-generate module-path ci rust clean
+.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler compare-kubescheduler e2e walk deploy supply features advisories release-check cross clients-generate module-path console browser ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -199,6 +200,13 @@ clients-generate: rust ## Generate the clients' messages again, after a change o
 module-path: ## Rename the Go modules everywhere (NEW=host.example/group/pumice/clients/go)
 	@clients/go/module-path.sh "$(NEW)"
 
+console: $(CONSOLE) ## Check, test and build the pages under /console/, into clients/console/dist (needs Node.js; other targets use that output)
+	@cd clients/console && npm run --silent check && npm run --silent test && npm run --silent build
+	@clients/console/size.sh
+
+browser: $(CONSOLE) ## Walk the console in Chromium: what it shows, how fast, for whom; writes docs/pictures (PICTURES=DIR; PUMICE_BIN, CHROME: other programs; SLACK=N: longer bounds)
+	@cd clients/console && PICTURES="$(PICTURES)" PUMICE_BIN="$(PUMICE_BIN)" CARGO="$(CARGO)" SLACK="$(or $(SLACK),1)" npm run --silent browser
+
 ci: ## Run every check, as a build machine does
 	@.ci/run
 
@@ -221,4 +229,10 @@ $(GRPCURL): Makefile
 	@command -v go >/dev/null || { echo "go is missing: install Go (https://go.dev/dl), which builds grpcurl for the commands of the pages" >&2; exit 1; }
 	@mkdir -p $(@D)
 	@GOBIN=$(CURDIR)/$(@D) GOFLAGS=-mod=mod go install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION)
+	@touch $@
+
+# The packages of the console, at the exact versions of its lock file. None of them runs a script of its own.
+$(CONSOLE): clients/console/package-lock.json
+	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20.19 or newer, which builds the console" >&2; exit 1; }
+	@npm ci --prefix clients/console --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@

@@ -1,0 +1,161 @@
+/** The verdict on a job: the first of the server's answers that keeps it from starting, in the order in which a scheduler meets them. */
+
+import { countText, measurementText, toNumber } from '../amounts';
+import type { AdmitItem, Measurement, QueueStatus, Reason, Rejection } from '../protocol';
+import { type JobAnswers, admittedTasks } from './explain';
+import type { WaitingJob } from './jobs';
+
+export const VERDICTS = ['record invalid', 'no queue', 'queue closed', 'too few tasks', 'gated', 'request invalid', 'quota', 'no node', 'gang', 'its turn'] as const;
+export type VerdictCode = (typeof VERDICTS)[number];
+
+export interface Verdict {
+  code: VerdictCode;
+  sentence: string;
+  /** Reasons of the answer that decided. */
+  reasons: Reason[];
+}
+
+/** Verdict on a job. `queue`: its queue, if the server knows it. */
+export function verdictOf(job: WaitingJob, answers: JobAnswers, queue: QueueStatus | undefined): Verdict {
+  return recordVerdict(job, queue) ?? admissionVerdict(job, answers) ?? placementVerdict(job, answers);
+}
+
+const verdict = (code: VerdictCode, sentence: string, reasons: Reason[] = []): Verdict => ({ code, sentence, reasons });
+
+function recordVerdict(job: WaitingJob, queue: QueueStatus | undefined): Verdict | undefined {
+  const invalid = job.job?.invalid?.[0];
+  if (invalid) return verdict('record invalid', `its newest record was rejected: ${invalid.message ?? ''}`);
+  if (job.job && !queue) return verdict('no queue', job.queue ? `there is no queue ${job.queue}` : 'it names no queue');
+  const state = queue?.queue.state;
+  if (state === 'QUEUE_STATE_CLOSED' || state === 'QUEUE_STATE_CLOSING') return verdict('queue closed', `queue ${job.queue} accepts no new jobs`);
+  const least = job.job?.job.minMember ?? 0;
+  if (job.tasks > 0 && job.tasks < least) return verdict('too few tasks', `it starts with ${countText(least, 'task')}, and only ${job.tasks} are known`);
+  if (job.gated > 0 && job.waiting.length < job.needed) return verdict('gated', `${job.gated} of its ${countText(job.waiting.length + job.gated, 'waiting task')} ${job.gated === 1 ? 'has' : 'have'} a scheduling gate`);
+  return undefined;
+}
+
+function admissionVerdict(job: WaitingJob, answers: JobAnswers): Verdict | undefined {
+  const problem = [answers.admission, ...answers.classes.flatMap((own) => [own.admission, own.filter])].find((item) => item?.problem)?.problem;
+  if (problem) return verdict('request invalid', `the server cannot evaluate it: ${problem.message ?? problem.reason ?? ''}`);
+  if (rejects(answers.admission)) return quotaVerdict(job, 'it', answers.admission);
+  const task = answers.classes.find((own) => rejects(own.admission))?.admission;
+  if (task && answers.placement && (answers.placement.placedCount ?? 0) < job.needed) return quotaVerdict(job, 'each of its tasks', task);
+  if (rejects(answers.together)) {
+    const most = answers.classes.reduce((sum, own) => sum + admittedTasks(own), 0);
+    const part = quotaVerdict(job, `the gang of ${countText(job.needed, 'task')}`, answers.together);
+    return { ...part, sentence: `${part.sentence}; the queue admits ${most} of its tasks now` };
+  }
+  return undefined;
+}
+
+const rejects = (item: AdmitItem | undefined): item is AdmitItem => item !== undefined && !item.problem && !item.permitted;
+
+function quotaVerdict(job: WaitingJob, who: string, item: AdmitItem): Verdict {
+  const reasons = item.reasons ?? [];
+  const quota = reasons.map(quotaOf).find((one) => one !== undefined);
+  const first = reasons[0];
+  const sentence = quota
+    ? `queue ${job.queue} has ${measurementText(quota.left, quota.unit)} of ${quota.resource} left of ${measurementText(quota.ceiling, quota.unit)}, and ${who} asks for ${measurementText(quota.requested, quota.unit)}`
+    : `queue ${job.queue} does not admit ${who}: ${first?.message ?? first?.code ?? 'without a reason'}`;
+  return verdict('quota', sentence, reasons);
+}
+
+function placementVerdict(job: WaitingJob, answers: JobAnswers): Verdict {
+  const { placement } = answers;
+  if (!placement) return verdict('its turn', 'its queue admits it now; its tasks are not there yet');
+  const placed = placement.placedCount ?? 0;
+  const blockers = placement.blockers ?? placement.groups?.flatMap((group) => group.blockers ?? []) ?? [];
+  const reasons = blockers.map((blocker) => blocker.reason ?? {});
+  if (placed >= job.needed) return verdict('its turn', `nodes take ${placed} of ${countText(job.waiting.length, 'waiting task')} now; its scheduler has not placed it yet`);
+  const why = blockers.length > 0 ? ` (${rejectionText(blockers)})` : '';
+  if (placed === 0) return verdict('no node', `no node takes ${job.needed === 1 ? 'it' : 'one of its tasks'}${why}`, reasons);
+  return verdict('gang', `${countText(job.needed, 'task')} must start together, and only ${placed} find a node; the next finds none${why}`, reasons);
+}
+
+/** `4 nodes: insufficient cpu`, the most nodes first. */
+export function rejectionText(rejections: Rejection[]): string {
+  const sorted = [...rejections].sort((one, other) => (other.count ?? 0) - (one.count ?? 0));
+  return sorted.slice(0, 3).map(({ reason, count = 0 }) => `${count > 0 ? `${countText(count, 'node')}: ` : ''}${reason?.message ?? reason?.code ?? ''}`).join('; ');
+}
+
+/** Amounts of a rejection by quota, in `unit`. */
+export interface QuotaUsage {
+  resource: string;
+  unit: string | undefined;
+  requested: number;
+  /** What the queue holds or has reserved without the request. */
+  held: number;
+  left: number;
+  /** The limit that the request would pass. */
+  ceiling: number;
+  /** The most that the queue may ever hold. */
+  bound: number;
+  isDeserved: boolean;
+}
+
+/** Amounts that a reason compared. Undefined: it does not compare with a quota. */
+export function quotaOf(reason: Reason): QuotaUsage | undefined {
+  const named = (name: string): Measurement | undefined => reason.measurements?.find((one) => one.name === name);
+  const [requested, total, capability, deserved] = ['requested', 'total', 'capability', 'deserved'].map(named);
+  if (!requested || !total || !capability) return undefined;
+  const ceiling = toNumber((deserved ?? capability).value);
+  const held = toNumber(total.value) - toNumber(requested.value);
+  return {
+    resource: reason.resource ?? '',
+    unit: requested.unit,
+    requested: toNumber(requested.value),
+    held,
+    left: Math.max(0, ceiling - held),
+    ceiling,
+    bound: toNumber(capability.value),
+    isDeserved: deserved !== undefined,
+  };
+}
+
+/** A node that rejects a task because something is short, with the amounts. */
+export interface NearestNode {
+  node: string;
+  resource: string;
+  unit: string | undefined;
+  requested: number;
+  idle: number;
+  allocatable: number;
+}
+
+/** The rejected nodes that lack least of what they are short of, nearest first. */
+export function nearestNodes(rejections: Rejection[], most: number): NearestNode[] {
+  const nodes = rejections.flatMap(({ reason, samples }) =>
+    (samples ?? []).flatMap(({ node, measurements = [] }) => {
+      const named = (name: string) => measurements.find((one) => one.name === name);
+      const [requested, idle, allocatable] = [named('requested'), named('future idle') ?? named('idle'), named('allocatable')];
+      if (!requested || !idle) return [];
+      const amounts = { requested: toNumber(requested.value), idle: toNumber(idle.value), allocatable: toNumber(allocatable?.value) };
+      return [{ node, resource: reason?.resource ?? '', unit: requested.unit, ...amounts }];
+    }),
+  );
+  const lack = (own: NearestNode) => (own.requested > 0 ? (own.requested - own.idle) / own.requested : 0);
+  return nodes.sort((one, other) => lack(one) - lack(other) || one.node.localeCompare(other.node)).slice(0, most);
+}
+
+/** Changes that would help, from the amounts of the answers, the most useful first. */
+export function helpOf(job: WaitingJob, answers: JobAnswers, found: Verdict): string[] {
+  const hints: string[] = [];
+  const amount = (value: number, quota: QuotaUsage) => `${measurementText(value, quota.unit)} of ${quota.resource}`;
+  for (const quota of found.reasons.map(quotaOf).filter((one) => one !== undefined)) {
+    const missing = quota.held + quota.requested - quota.ceiling;
+    if (quota.requested > quota.bound) hints.push(`It never fits: queue ${job.queue} may hold at most ${amount(quota.bound, quota)}. Raise its limit to at least ${amount(quota.held + quota.requested, quota)}.`);
+    else hints.push(`It fits once jobs of queue ${job.queue} release ${amount(missing, quota)}, or with a ${quota.isDeserved ? 'deserved share' : 'limit'} that is ${measurementText(missing, quota.unit)} larger.`);
+  }
+  const admits = answers.classes.reduce((sum, own) => sum + admittedTasks(own), 0);
+  if (found.code === 'quota' && job.needed > 1 && admits > 0) hints.push(`The queue would let it start with a minMember of at most ${job.held + admits}.`);
+  const placed = answers.placement?.placedCount ?? 0;
+  if (found.code === 'gang') hints.push(`${countText(job.needed - placed, 'task')} fewer in minMember would let it start.`);
+  const rejections = answers.classes.flatMap((own) => own.filter?.rejections ?? []);
+  const helps = rejections.filter((one) => one.reason?.resolution === 'RESOLUTION_UNSCHEDULABLE').reduce((sum, one) => sum + (one.count ?? 0), 0);
+  if (found.code !== 'quota' && helps > 0) hints.push(`Preemption may help on ${countText(helps, 'node')}.`);
+  const near = nearestNodes(rejections, 1)[0];
+  if (found.code === 'no node' && near && near.idle > 0) hints.push(`Asking for at most ${measurementText(near.idle, near.unit)} of ${near.resource}, a task would fit on ${near.node}.`);
+  if (found.code === 'gated') hints.push('Whoever set spec.schedulingGates has to remove them.');
+  if (found.code === 'its turn') hints.push("If its scheduler does not place it in its next cycles, see the scheduler's log.");
+  return hints;
+}
