@@ -148,7 +148,7 @@ impl ClusterCards {
         self.cards_by_resource.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// True if one of the resources stands for a card.
+    /// True if one of the resources is a card.
     pub fn has_card_resource(&self, amounts: &ResourceAmounts) -> bool {
         amounts.iter().any(|(id, _)| !self.cards_of_resource(id).is_empty())
     }

@@ -1,4 +1,4 @@
-//! Guarantees of the queues of a tree, each amount once: a queue's guarantee holds those of the queues below it.
+//! Guarantees of the queues of a tree, each amount once: a queue's guarantee holds the guarantees of the queues below it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

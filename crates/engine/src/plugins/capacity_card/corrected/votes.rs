@@ -138,7 +138,7 @@ impl CapacityState {
 
     /// Gives a job cards beside those that are reserved for others: of each choice, in its order, the first card that has quota
     /// and, where the job's tasks are known, free capacity on nodes; if there is none, the first that has quota; then the first
-    /// of which the queue admits more.
+    /// that the queue admits beyond its quota.
     fn give_cards(
         &self,
         cluster_state: &ClusterState,
