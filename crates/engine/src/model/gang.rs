@@ -114,11 +114,13 @@ pub struct GangMember {
     pub priority_from_class: Option<i32>,
     /// spec.preemptionPolicy.
     pub preemption_policy: PreemptionPolicy,
+    /// Seconds since 1970 at which the running pod was scheduled, if it has a cooldown time. `None`: unknown.
+    pub scheduled_time: Option<i64>,
 }
 
 held_bytes! {
     interned GangMember {
-        role, sub_group, priority_class, scheduling_gates; priority_from_class, preemption_policy
+        role, sub_group, priority_class, scheduling_gates; priority_from_class, preemption_policy, scheduled_time
     }
 }
 
