@@ -307,6 +307,7 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ("overcommit", &["overcommit/mod.rs"]),
     ("priority", &[]),
     ("sla", &["sla.rs"]),
+    ("cdp", &["cdp.rs"]),
     ("fgd", &["fgd/typical.rs", "device_scores.rs"]),
     ("gpu-bestfit", &["gpu_bestfit.rs", "device_formula.rs"]),
     ("gpu-clustering", &["gpu_clustering.rs", "device_formula.rs"]),

@@ -36,6 +36,7 @@ mod tiers_stubs;
 mod tiers_victims;
 mod verbs;
 mod verbs_wire;
+mod volcano_plugins;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -148,6 +149,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("capacity-card-queue-attrs", capacity_card::check),
     ("capacity-card-queue-order", capacity_card::check),
     ("capacity-card-task-request", capacity_card::check),
+    ("cdp", volcano_plugins::check),
     ("conformance", job_plugins::check),
     ("drf", drf::check),
     ("gang", job_plugins::check),

@@ -5,6 +5,7 @@ mod argument_names;
 mod binpack;
 pub mod capacity;
 pub mod capacity_card;
+mod cdp;
 mod conformance;
 mod device_formula;
 mod device_plugin;
@@ -54,6 +55,7 @@ pub const REGISTRY: &[PluginDef] = &[
     binpack::DEF,
     capacity::DEF,
     capacity_card::DEF,
+    cdp::DEF,
     conformance::DEF,
     drf::DEF,
     fgd::DEF,

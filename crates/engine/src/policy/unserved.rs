@@ -122,7 +122,6 @@ fn find(name: &str) -> (u8, &'static str) {
 
 /// Plugins of Volcano, Kubernetes and Koordinator that are not served.
 const EFFECTS: &[(&str, u8, &str)] = &[
-    ("cdp", VICTIMS, "Pods in their cooldown time are not evicted."),
     (
         "deviceshare",
         FILTER | SCORE,
