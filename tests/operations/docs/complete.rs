@@ -308,6 +308,7 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ("priority", &[]),
     ("sla", &["sla.rs"]),
     ("cdp", &["cdp.rs"]),
+    ("pdb", &[]),
     ("fgd", &["fgd/typical.rs", "device_scores.rs"]),
     ("gpu-bestfit", &["gpu_bestfit.rs", "device_formula.rs"]),
     ("gpu-clustering", &["gpu_clustering.rs", "device_formula.rs"]),

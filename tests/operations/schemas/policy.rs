@@ -140,7 +140,7 @@ fn the_schema_of_policies_has_every_plugin_switch_and_key() {
     for (plugin, keys) in arguments() {
         assert!(
             !keys.is_empty()
-                || ["cdp", "conformance", "drf", "gang", "priority", "proportion"].contains(&plugin.as_str()),
+                || ["cdp", "conformance", "drf", "gang", "pdb", "priority", "proportion"].contains(&plugin.as_str()),
             "{plugin} has keys"
         );
     }

@@ -157,6 +157,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("noderesourcesfitplus", koordinator::check),
     ("overcommit", job_plugins::check),
     ("podaffinity", podaffinity::check),
+    ("pdb", volcano_plugins::check),
     ("pods", pods::check),
     ("predicates", predicates::check),
     ("nodegroup", nodegroup::check),

@@ -34,6 +34,7 @@ mod node_resources_fit_plus;
 mod nodegroup;
 mod nodeorder;
 pub mod overcommit;
+mod pdb;
 mod predicates;
 mod priority;
 pub mod proportion;
@@ -83,6 +84,7 @@ pub const REGISTRY: &[PluginDef] = &[
     nodeorder::DEF,
     proportion::DEF,
     overcommit::DEF,
+    pdb::DEF,
     priority::DEF,
     resource_strategy_fit::DEF,
     scarce_resource_avoidance::DEF,

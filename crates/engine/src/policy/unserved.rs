@@ -138,7 +138,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         FILTER | SCORE,
         "The NUMA topology of nodes may reject nodes and changes scores.",
     ),
-    ("pdb", VICTIMS, "PodDisruptionBudgets protect pods from eviction."),
     ("rescheduling", VICTIMS, "Running pods may be evicted to balance nodes."),
     (
         "resourcequota",
