@@ -172,6 +172,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("scarceresourceavoidance", koordinator::check),
     ("sra", fit_family::check),
     ("stock", stock::check),
+    ("tdm", volcano_plugins::check),
     ("tiers", tiers::check),
     ("verbs", verbs::check),
 ];

@@ -44,6 +44,7 @@ mod resource_strategy_fit;
 mod scarce_resource_avoidance;
 mod sla;
 mod strict_arguments;
+mod tdm;
 
 use super::plugin::PluginDef;
 
@@ -89,6 +90,7 @@ pub const REGISTRY: &[PluginDef] = &[
     resource_strategy_fit::DEF,
     scarce_resource_avoidance::DEF,
     sla::DEF,
+    tdm::DEF,
 ];
 
 /// Registry entry of a name.

@@ -150,11 +150,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         "The affinity between tasks of a job changes their order and the scores of nodes.",
     ),
     (
-        "tdm",
-        FILTER | SCORE | ORDER | VICTIMS,
-        "Revocable nodes may be rejected outside of their time windows, and their pods evicted.",
-    ),
-    (
         "usage",
         FILTER | SCORE,
         "Nodes with a high measured load may be rejected and score lower.",
