@@ -161,6 +161,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("pods", pods::check),
     ("predicates", predicates::check),
     ("nodegroup", nodegroup::check),
+    ("nodegroup-limits", volcano_plugins::check),
     ("nodeorder", nodeorder::check),
     ("policy-yaml", policy_wire::check),
     ("priority", job_plugins::check),
