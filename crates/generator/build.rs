@@ -47,6 +47,7 @@ fn messages(descriptors: prost_types::FileDescriptorSet, out: &Path) -> Result<(
         .boxed(".pumice.v1.Task.container_nonzero_requests")
         .boxed(".pumice.v1.Task.container_requests")
         .boxed(".pumice.v1.Task.kubernetes_requests")
+        .boxed(".pumice.v1.Task.scheduled_time")
         // Few requests bring a cluster; all would be moved with the room for one.
         .boxed(".pumice.v1.EvaluationRef.target.inline")
         // Few queues have an affinity.

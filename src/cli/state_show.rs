@@ -235,7 +235,7 @@ fn task_cells(stored: pb::StoredTask) -> [String; 6] {
 }
 
 fn namespace_cells(status: pb::NamespaceStatus) -> [String; 3] {
-    let pb::Namespace { name, labels } = status.namespace.unwrap_or_default();
+    let pb::Namespace { name, labels, .. } = status.namespace.unwrap_or_default();
     let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     [name, status.source, labels.join("\n")]
 }

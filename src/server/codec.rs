@@ -22,7 +22,7 @@ use pumice_protocol::BytesCodec;
 use pumice_state::WeighedResult;
 
 /// Weight of a repeated message: the size of the largest, a task, in memory.
-const MESSAGE_WEIGHT: u64 = 544;
+const MESSAGE_WEIGHT: u64 = 560;
 /// Weight of an entry of a map.
 const ENTRY_WEIGHT: u64 = 96;
 /// Weight of a repeated text.

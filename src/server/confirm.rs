@@ -14,6 +14,7 @@ use super::pb;
 use super::status::{CallError, RpcResult};
 use super::worker_pool::{CancellationToken, HeldWorker};
 use pumice_engine::model::{ClusterState, ErrorCode, Problem};
+use pumice_engine::plugin::DecisionTime;
 use pumice_engine::policy::DecisionKind;
 use pumice_state::{ConfirmItem, ConfirmItems, ConfirmOutcome, LedgerConfirm, SessionConfirm};
 
@@ -38,7 +39,7 @@ impl ServerContext {
     async fn confirm_latest(
         self: &Arc<Self>,
         latest: LatestRef,
-        now: Option<i64>,
+        now: Option<DecisionTime>,
         call: AdmitCall,
     ) -> RpcResult<pb::AdmitResponse> {
         let (snapshot, policy) = self.resolve_latest(&latest).await?;
@@ -67,7 +68,7 @@ impl ServerContext {
     async fn confirm_in_session(
         self: &Arc<Self>,
         step: SessionRef,
-        now: Option<i64>,
+        now: Option<DecisionTime>,
         call: AdmitCall,
     ) -> RpcResult<pb::AdmitResponse> {
         let name = step.session.clone();
@@ -111,7 +112,7 @@ impl ServerContext {
         &self,
         done: &ConfirmOutcome,
         plugins: &[Arc<str>],
-        now: Option<i64>,
+        now: Option<DecisionTime>,
         effects: Option<pb::SessionEffects>,
     ) -> pb::AdmitResponse {
         let policy = &done.policy;
@@ -119,7 +120,7 @@ impl ServerContext {
             metadata: Some(pb::ResponseMetadata {
                 effects,
                 not_evaluated: not_evaluated::of_decision(&policy.policy, DecisionKind::Admit, plugins, None, now),
-                now: timestamp(now),
+                now: timestamp(now.map(|now| now.seconds)),
                 ..response_metadata(self.next_decision_id(), done.revision, policy)
             }),
             result: Some(admit::confirm_result(&done.items)),

@@ -9,7 +9,7 @@ use prost::Message;
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
 use pumice_engine::decide::{Parallelism, PluginStateOrigin, VerdictReuse};
 use pumice_engine::model::{ClusterState, ErrorCode, Problem};
-use pumice_engine::plugin::{EVERY_QUEUE, PluginContext};
+use pumice_engine::plugin::{DecisionTime, EVERY_QUEUE, PluginContext};
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::DecisionKind;
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
@@ -44,7 +44,7 @@ pub(super) struct EvaluationContext {
     pub(super) node_table: Option<pb::NodeTableVersion>,
     pub(super) warnings: Vec<Problem>,
     /// Time of the decision; `None`: the request gives none.
-    pub(super) now: Option<i64>,
+    pub(super) now: Option<DecisionTime>,
 }
 
 impl EvaluationContext {
@@ -188,7 +188,7 @@ impl EvaluationContext {
             node_table: (encoding == NodeEncoding::Slots).then(|| self.node_sets().table_version()),
             effects: self.session().map(|step| session_effects(step, encoding)),
             warnings: self.warnings(edge),
-            now: timestamp(self.now),
+            now: timestamp(self.now.map(|now| now.seconds)),
             ..response_metadata(edge.next_decision_id(), self.revision, &self.policy)
         }
     }

@@ -16,6 +16,7 @@ use super::status::{CallError, RpcResult};
 use pumice_engine::cycle::TaskPlacement;
 use pumice_engine::decide::{self, Parallelism, PlaceQuery, PlaceResult, PluginStateOrigin};
 use pumice_engine::model::{ClusterState, ErrorCode, ResourceTotals};
+use pumice_engine::plugin::DecisionTime;
 use pumice_engine::plugin_state::PluginStates;
 use pumice_engine::policy::DecisionKind;
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
@@ -38,7 +39,7 @@ pub(super) struct CommitCall {
     hold: Arc<str>,
     policy: (Arc<str>, Arc<str>),
     /// Time of the decision.
-    now: Option<i64>,
+    now: Option<DecisionTime>,
 }
 
 /// State in which nodes are chosen.
@@ -109,7 +110,7 @@ impl CommitCall {
     pub(super) fn new(
         call: PlaceCall,
         table: Option<pb::NodeTableVersion>,
-        (latest, now): (LatestRef, Option<i64>),
+        (latest, now): (LatestRef, Option<DecisionTime>),
     ) -> Self {
         Self {
             hold: format!("{HOLD_PREFIX}{}", call.request.commit_key).into(),

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use pumice_engine::cycle::{ChangeOutcome, SchedulingCycle};
 use pumice_engine::model::{ClusterState, ErrorCode, Problem};
+use pumice_engine::plugin::DecisionTime;
 use pumice_engine::policy::{self, CompileOptions};
 use pumice_engine::{PolicyInForce, Revision, Snapshot};
 use pumice_state::{StateError, SteppedSession, WeighedResult};
@@ -43,7 +44,7 @@ pub(super) struct SessionQuery<'q> {
     /// Table that the request's slots refer to.
     table: Option<&'q pb::NodeTableVersion>,
     /// Time of the decision; `None`: the request gives none.
-    now: Option<i64>,
+    now: Option<DecisionTime>,
     pub(super) stop: &'q CancellationToken,
 }
 

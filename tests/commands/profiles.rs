@@ -42,8 +42,7 @@ fn score_request(evaluation_ref: Target) -> pb::ScoreRequest {
     pb::ScoreRequest {
         against: Some(pb::EvaluationRef {
             target: Some(evaluation_ref),
-            node_table: None,
-            now: None,
+            ..pb::EvaluationRef::default()
         }),
         tasks: vec![pb::Task {
             requests: Some(pb::ResourceList { items }),

@@ -103,6 +103,7 @@ fn namespace(name: &str, team: &str) -> pb::Namespace {
     pb::Namespace {
         name: name.to_owned(),
         labels: [("team".to_owned(), team.to_owned())].into(),
+        ..pb::Namespace::default()
     }
 }
 

@@ -40,8 +40,7 @@ fn place(wire: &BlockingClients, policy: &str, tasks: &[pb::Task], gpu_nodes: &B
     };
     let evaluation_ref = pb::EvaluationRef {
         target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
-        node_table: None,
-        now: None,
+        ..pb::EvaluationRef::default()
     };
     let opened = wire.open_session(pb::OpenSessionRequest {
         against: Some(evaluation_ref),

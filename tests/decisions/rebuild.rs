@@ -251,7 +251,7 @@ fn changes_by_several_sources_come_to_what_one_cluster_shows() {
         }
         let left = cluster(owned.iter().flat_map(BTreeMap::values));
         let inline = pb::InlineSnapshot { cluster: Some(left), ..Default::default() };
-        let evaluation_ref = pb::EvaluationRef { target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))), node_table: None, now: None };
+        let evaluation_ref = pb::EvaluationRef { target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))), ..pb::EvaluationRef::default() };
         prop_assert_eq!(shown(wire, None), shown(wire, Some(evaluation_ref)));
     });
 }

@@ -99,8 +99,7 @@ fn a_sources_position_is_waited_for() {
         };
         Some(pb::EvaluationRef {
             target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
-            node_table: None,
-            now: None,
+            ..pb::EvaluationRef::default()
         })
     };
     assert!(score(wire, at(4)).is_ok());

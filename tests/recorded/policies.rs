@@ -286,8 +286,7 @@ fn each_name_has_its_own_policy_and_a_session_uses_its_first_version() {
         };
         pb::EvaluationRef {
             target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
-            node_table: None,
-            now: None,
+            ..pb::EvaluationRef::default()
         }
     };
     let total = |evaluation_ref: pb::EvaluationRef| {

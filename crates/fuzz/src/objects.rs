@@ -155,7 +155,7 @@ pub fn read_annotations(data: &[u8]) {
     let state = annotated_state(&annotations(lines));
     let mut plugin_states = policy.compute_plugin_states(&state);
     let query = OrderQuery {
-        now: Some(1_800_000_000),
+        now: Some(1_800_000_000.into()),
         queues: Some(Vec::new()),
         jobs: Some(Vec::new()),
         tasks: Some(Vec::new()),
@@ -170,7 +170,7 @@ pub fn read_annotations(data: &[u8]) {
     let job = Arc::new(state.jobs().get("ns/j").unwrap().record.clone());
     let task = Arc::new(state.tasks().get("ns/t").unwrap().record.clone());
     let admit = decide::AdmitQuery {
-        now: Some(1_800_000_000),
+        now: Some(1_800_000_000.into()),
         items: vec![
             Ok(decide::AdmitSubject::Job(job)),
             Ok(decide::AdmitSubject::Task(Arc::clone(&task))),
@@ -180,7 +180,7 @@ pub fn read_annotations(data: &[u8]) {
     decide::admit(&state, policy, &mut plugin_states, &admit).unwrap();
     let query = decide::ScoreQuery {
         node_query: decide::NodeQuery {
-            now: Some(1_800_000_000),
+            now: Some(1_800_000_000.into()),
             tasks: vec![Ok(decide::QueryTask {
                 task,
                 warnings: Vec::new(),

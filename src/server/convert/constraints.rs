@@ -245,7 +245,7 @@ impl WireReader<'_> {
         counts.into_iter().all(|(field, count)| self.check_count(field, count))
     }
 
-    fn check_count(&mut self, field: &'static str, count: usize) -> bool {
+    pub(super) fn check_count(&mut self, field: &'static str, count: usize) -> bool {
         let limit = self.options.limits.labels;
         if count > limit {
             let message = format!("{count} entries; limit `labels` is {limit}");
@@ -264,7 +264,7 @@ fn node_term_parts(term: &pb::NodeSelectorTerm) -> usize {
     1 + requirement_parts(&term.match_expressions) + requirement_parts(&term.match_fields)
 }
 
-fn selector_parts(selector: Option<&pb::LabelSelector>) -> usize {
+pub(super) fn selector_parts(selector: Option<&pb::LabelSelector>) -> usize {
     selector.map_or(0, |own| {
         own.match_labels.len() + requirement_parts(&own.match_expressions)
     })

@@ -11,10 +11,14 @@ use crate::server::pb;
 use crate::server::status::{CallError, RpcResult, check_limit};
 use pumice_engine::cycle::{SessionChange, TaskPlacement};
 use pumice_engine::model::{ErrorCode, Problem};
+use pumice_engine::plugin::DecisionTime;
 use pumice_engine::{Revision, SourcePosition};
 
 /// Name of the policy if the request gives none.
 pub const DEFAULT_POLICY: &str = "default";
+
+/// Most seconds between a time zone and UTC.
+const MAX_UTC_OFFSET: u32 = 86_400;
 
 /// Reference to the state and policy that evaluate a request, as it was read.
 #[derive(Clone, Debug)]
@@ -23,8 +27,8 @@ pub struct EvaluationRef {
     pub target: RefTarget,
     /// Node table that the request's slots refer to.
     pub node_table: Option<pb::NodeTableVersion>,
-    /// Time of the decision, in whole seconds since 1970; `None`: the request gives none.
-    pub now: Option<i64>,
+    /// Time of the decision; `None`: the request gives none.
+    pub now: Option<DecisionTime>,
 }
 
 /// State and policy that evaluate a request.
@@ -74,7 +78,14 @@ pub fn read_ref(against: Option<pb::EvaluationRef>, limits: &EdgeLimits) -> RpcR
         target,
         node_table,
         now,
+        utc_offset_seconds,
     } = against.unwrap_or_default();
+    if utc_offset_seconds.unsigned_abs() > MAX_UTC_OFFSET {
+        let message = format!(
+            "against.utc_offset_seconds: {utc_offset_seconds} is more than a day; no time zone is so far from UTC"
+        );
+        return Err(CallError::new(ErrorCode::TimeInvalid, message));
+    }
     let target = match target {
         None => RefTarget::Latest(read_latest(pb::LatestRef::default(), limits)?),
         Some(Target::Latest(latest)) => RefTarget::Latest(read_latest(latest, limits)?),
@@ -84,7 +95,10 @@ pub fn read_ref(against: Option<pb::EvaluationRef>, limits: &EdgeLimits) -> RpcR
     Ok(EvaluationRef {
         target,
         node_table,
-        now: now.map(|now| now.seconds),
+        now: now.map(|now| DecisionTime {
+            seconds: now.seconds,
+            utc_offset: utc_offset_seconds,
+        }),
     })
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::server::evaluation::EvaluationContext;
 use crate::server::pb;
 use pumice_engine::model::{
-    GroupSelector, JobRecord, NamespaceRecord, NodeEntry, NodeGroupLists, NodeRecord, NodeSlot, NodeVector,
-    QueueAffinity, QueueRecord, RecordProblems, ResourceAmounts, ResourceId, ResourceTable, SortedTable, StoredRecord,
-    SubGroupPolicy, TaskRecord,
+    DisruptionBudget, GroupSelector, JobRecord, NamespaceRecord, NodeEntry, NodeGroupLists, NodeRecord, NodeSlot,
+    NodeVector, QueueAffinity, QueueRecord, RecordProblems, ResourceAmounts, ResourceId, ResourceTable, SortedTable,
+    StoredRecord, SubGroupPolicy, TaskRecord,
 };
 
 use super::accounts::{self, NamedAccounts};
@@ -150,11 +150,21 @@ pub(crate) fn namespaces(context: &EvaluationContext, wanted: &PageRequest) -> (
         namespace: Some(pb::Namespace {
             name: stored.record.name.to_string(),
             labels: stored.record.labels.write(),
+            disruption_budgets: stored.record.disruption_budgets.iter().map(disruption_budget).collect(),
         }),
         source: stored.source.to_string(),
         invalid: record_problems(stored.invalid()),
     };
     (page.into_iter().map(status).collect(), token)
+}
+
+fn disruption_budget(budget: &DisruptionBudget) -> pb::DisruptionBudget {
+    pb::DisruptionBudget {
+        name: budget.name.to_string(),
+        selector: budget.selector.write(),
+        disruptions_allowed: budget.disruptions_allowed,
+        disrupted_pods: budget.disrupted_pods.iter().map(ToString::to_string).collect(),
+    }
 }
 
 /// Problems of a newer, rejected record, and problems that exclude the queue from a plugin's accounts.
@@ -337,6 +347,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         priority_from_class: shape.class_of_priority().is_some(),
         preemption_policy: shape.preemption_policy().write().into(),
         owner_kind: shape.owner_kind().to_owned(),
+        scheduled_time: timestamp(shape.scheduled_time()).map(Box::new),
     }
 }
 

@@ -9,6 +9,7 @@ use pumice_engine::decide::{
 };
 use pumice_engine::model::constraints::ConstraintSet;
 use pumice_engine::model::{ClusterState, NodeSlot, TaskRecord, UnevaluatedFields};
+use pumice_engine::plugin::{DecisionTime, TimeEffect};
 use pumice_engine::policy::{DecisionKind, Policy};
 
 fn messages(constraints: &[NotEvaluated]) -> Vec<pb::NotEvaluated> {
@@ -36,22 +37,14 @@ pub(crate) fn of_policy(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvalu
 
 /// Plugins of a policy that compare with the time, where a decision of this kind depends on it and the request gives none.
 fn of_time(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
-    match kind {
-        DecisionKind::Admit | DecisionKind::Order => {}
-        DecisionKind::Filter
-        | DecisionKind::Score
-        | DecisionKind::FilteredScore
-        | DecisionKind::Place
-        | DecisionKind::Victims
-        | DecisionKind::Session => return Vec::new(),
-    }
-    let entry = |(name, effect): (&Arc<str>, &'static str)| pb::NotEvaluated {
+    let entry = |(name, own): (&Arc<str>, TimeEffect)| pb::NotEvaluated {
         subject: "policy".to_owned(),
         name: name.to_string(),
         count: 0,
-        effect: effect.to_owned(),
+        effect: own.effect.to_owned(),
     };
-    policy.time_effects().map(entry).collect()
+    let effects = policy.time_effects().filter(|(_, own)| own.decisions.contains(&kind));
+    effects.map(entry).collect()
 }
 
 /// Plugins of a policy that do not fully apply to a decision of this kind, sorted by name. A plugin is listed if it is
@@ -63,7 +56,7 @@ pub(crate) fn of_decision(
     kind: DecisionKind,
     plugins: &[Arc<str>],
     cluster_state: Option<&ClusterState>,
-    now: Option<i64>,
+    now: Option<DecisionTime>,
 ) -> Vec<pb::NotEvaluated> {
     // Neither admission nor an order reads labels.
     let with_labels = cluster_state.filter(|_| !matches!(kind, DecisionKind::Admit | DecisionKind::Order));

@@ -9,6 +9,7 @@ use crate::server::pb;
 use crate::server::status::{CallError, RpcResult, check_limit};
 use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ScoreQuery};
 use pumice_engine::model::{ClusterState, ErrorCode, Problem, ResourceTable, TaskRecord, TaskShape};
+use pumice_engine::plugin::DecisionTime;
 use pumice_engine::policy::Compatibility;
 
 use super::amounts::QueryResourceNames;
@@ -27,7 +28,7 @@ pub(crate) struct QueryBasis<'a> {
     /// Compatibility of the policy that evaluates the query.
     pub(crate) compatibility: Compatibility,
     /// Time of the decision; `None`: the request gives none.
-    pub(crate) now: Option<i64>,
+    pub(crate) now: Option<DecisionTime>,
     /// Options for reading the request's records.
     pub(crate) options: &'a ReadOptions,
 }

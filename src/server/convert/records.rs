@@ -6,16 +6,17 @@ use std::sync::Arc;
 use crate::server::pb;
 use pumice_engine::model::resource_name::ResourceKind;
 use pumice_engine::model::{
-    ClassPriority, ErrorCode, GangMember, GangMinimums, GroupSelector, JobRecord, NamespaceRecord, NodeRecord,
-    PriorityClassRecord, QueueAffinity, QueueRecord, ResourceAmounts, ResourceId, ResourceNaming, SubGroupPolicy,
-    TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
+    ClassPriority, DisruptionBudget, ErrorCode, GangMember, GangMinimums, GroupSelector, JobRecord, NamespaceRecord,
+    NodeRecord, PriorityClassRecord, QueueAffinity, QueueRecord, ResourceAmounts, ResourceId, ResourceNaming,
+    SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
 };
 
 use super::amounts::MIN_RESOURCES;
+use super::constraints::selector_parts;
 use super::reader::WireReader;
 use super::wire::Wire;
 
-/// Most roles, group policies or scheduling gates of a record.
+/// Most roles, group policies, scheduling gates or budgets of a record.
 const MAX_GANG_ENTRIES: usize = 256;
 /// Most names of unevaluated fields in a record.
 const MAX_UNEVALUATED_FIELDS: usize = 32;
@@ -148,10 +149,36 @@ impl WireReader<'_> {
 
     /// Reads a namespace.
     pub(super) fn namespace(&mut self, namespace: pb::Namespace) -> NamespaceRecord {
-        let pb::Namespace { name, labels } = namespace;
+        let pb::Namespace {
+            name,
+            labels,
+            disruption_budgets,
+        } = namespace;
+        let few = self.is_short_list("disruption_budgets", disruption_budgets.len());
+        let budgets = disruption_budgets.into_iter().filter(|_| few);
         NamespaceRecord {
             name: self.record_name(name),
             labels: self.text_map("labels", labels, |declared| &declared.namespace_labels),
+            disruption_budgets: budgets.map(|budget| self.disruption_budget(budget)).collect(),
+        }
+    }
+
+    /// Reads a budget of a namespace.
+    fn disruption_budget(&mut self, budget: pb::DisruptionBudget) -> DisruptionBudget {
+        let pb::DisruptionBudget {
+            name,
+            selector,
+            disruptions_allowed,
+            disrupted_pods,
+        } = budget;
+        let parts = selector_parts(selector.as_ref()) + disrupted_pods.len();
+        let few = self.check_count("disruption_budgets", parts);
+        let names = disrupted_pods.into_iter().filter(|_| few);
+        DisruptionBudget {
+            name: self.name("disruption_budgets", name),
+            selector: Option::read(selector.filter(|_| few)),
+            disruptions_allowed,
+            disrupted_pods: names.map(|name| self.name("disruption_budgets", name)).collect(),
         }
     }
 
@@ -203,6 +230,7 @@ impl WireReader<'_> {
             priority_from_class,
             preemption_policy: policy,
             owner_kind,
+            scheduled_time,
         } = self.derived_task(task);
         let (requests, kubernetes_requests) = without_quota_counts(requests, kubernetes_requests);
         let requests = self.optional_amounts("requests", requests).unwrap_or_default();
@@ -212,6 +240,10 @@ impl WireReader<'_> {
         let kubernetes = self.optional_amounts("kubernetes_requests", kubernetes_requests.map(|own| *own));
         let names = [role, sub_group, priority_class_name, owner_kind];
         let gang = self.gang_member(names, scheduling_gates, priority_from_class.then_some(priority), policy);
+        let gang = GangMember {
+            scheduled_time: self.seconds("scheduled_time", scheduled_time.map(|time| *time)),
+            ..gang
+        };
         TaskRecord::from(TaskFields {
             name: self.name("name", name),
             uid: self.name("uid", uid).into(),
@@ -267,6 +299,7 @@ impl WireReader<'_> {
             priority_from_class,
             preemption_policy: self.model_value::<pb::PreemptionPolicy, _>("preemption_policy", policy),
             owner_kind: self.name("owner_kind", owner_kind),
+            scheduled_time: None,
         }
     }
 

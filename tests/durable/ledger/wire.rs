@@ -202,8 +202,7 @@ fn shared_state_is_written_from_shared_state_only() {
     let server = start();
     let inline = pb::EvaluationRef {
         target: Some(pb::evaluation_ref::Target::Inline(Box::default())),
-        node_table: None,
-        now: None,
+        ..pb::EvaluationRef::default()
     };
     let on_inline = pb::AdmitRequest {
         against: Some(inline.clone()),

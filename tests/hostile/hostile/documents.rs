@@ -89,8 +89,7 @@ fn hostile_documents_are_rejected_and_the_server_keeps_serving() {
         let query = pb::ScoreRequest {
             against: Some(pb::EvaluationRef {
                 target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
-                node_table: None,
-                now: None,
+                ..pb::EvaluationRef::default()
             }),
             tasks: vec![hypothetical_task(&[("cpu", "1")])],
             ..Default::default()

@@ -166,6 +166,7 @@ fn every_reason_of_a_rejection_is_declared() {
         "proportion/plugin.rs",
         "queue_accounts/admission.rs",
         "resource_strategy_fit/proportional.rs",
+        "tdm/revocable_nodes.rs",
     ] {
         let text = shipped(&root().join("crates/engine/src/plugins").join(file));
         reasons.extend(quoted(&text).filter(|word| is_reason(word)).map(str::to_owned));
@@ -346,6 +347,9 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ("overcommit", &["overcommit/mod.rs"]),
     ("priority", &[]),
     ("sla", &["sla.rs"]),
+    ("cdp", &["cdp.rs"]),
+    ("pdb", &[]),
+    ("tdm", &["tdm/mod.rs", "tdm/arguments.rs", "tdm/disruption_budget.rs"]),
     ("fgd", &["fgd/typical.rs", "device_scores.rs"]),
     ("gpu-bestfit", &["gpu_bestfit.rs", "device_formula.rs"]),
     ("gpu-clustering", &["gpu_clustering.rs", "device_formula.rs"]),

@@ -276,8 +276,7 @@ fn on_inline() -> pb::ScoreRequest {
     pb::ScoreRequest {
         against: Some(pb::EvaluationRef {
             target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
-            node_table: None,
-            now: None,
+            ..pb::EvaluationRef::default()
         }),
         ..score_request(1)
     }

@@ -139,7 +139,8 @@ fn the_schema_of_policies_has_every_plugin_switch_and_key() {
     assert_is_current("policy", &schema);
     for (plugin, keys) in arguments() {
         assert!(
-            !keys.is_empty() || ["conformance", "drf", "gang", "priority", "proportion"].contains(&plugin.as_str()),
+            !keys.is_empty()
+                || ["cdp", "conformance", "drf", "gang", "pdb", "priority", "proportion"].contains(&plugin.as_str()),
             "{plugin} has keys"
         );
     }

@@ -10,7 +10,6 @@ use pumice_engine::policy::{self, CompileOptions, Policy};
 use serde_json::{Value, json};
 
 use super::cluster::{self, members, text};
-use super::job_plugins::NOW;
 use super::statements::task_key;
 use super::{VectorDifferences, VectorHarness, VectorVerdict, any_outcome, pod_cluster};
 use crate::support::engine;
@@ -92,7 +91,12 @@ impl CycleEnd {
         let compiled = policy::compile(&document, &CompileOptions::default()).unwrap();
         let opening = engine::cluster_state(&session_cluster(case));
         let actions: Vec<CycleAction> = actions.iter().filter_map(|name| CycleAction::from_name(name)).collect();
-        let report = run_cycle(opening.clone(), &compiled.policy, &actions, Some(NOW));
+        let report = run_cycle(
+            opening.clone(),
+            &compiled.policy,
+            &actions,
+            Some(pod_cluster::decision_time(case)),
+        );
         let report = report.map_err(|problem| problem.message)?;
         Ok(Self::between(
             case,

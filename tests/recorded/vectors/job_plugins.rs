@@ -23,6 +23,8 @@ use crate::support::{engine, records};
 /// Day of the recordings, in seconds since 1970.
 pub(super) const NOW: i64 = 1_795_305_600;
 const TASK_PRIORITY: &str = "volcano.sh/task-priority";
+/// Annotation of a job, which its label stands for.
+const PREEMPTABLE: &str = "volcano.sh/preemptable";
 
 /// Judges one case.
 pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
@@ -79,6 +81,10 @@ pub(super) fn converted_cluster(recorded: &Value) -> pb::Cluster {
             .map(sub_group_policy)
             .collect();
         job.annotations = cluster::texts(&recorded["annotations"]);
+        if let Some(label) = recorded["labels"][PREEMPTABLE].as_str() {
+            let label = label.to_owned();
+            job.annotations.entry(PREEMPTABLE.to_owned()).or_insert(label);
+        }
         job.creation_time = at(recorded);
     }
     let recorded = jobs
@@ -387,7 +393,7 @@ impl JobSession<'_> {
 }
 
 /// Value of a comparison by the keys of one plugin: -1, 0 or 1.
-fn compare_ranks(left: &pb::Rank, right: &pb::Rank) -> i64 {
+pub(super) fn compare_ranks(left: &pb::Rank, right: &pb::Rank) -> i64 {
     let values = |rank: &pb::Rank| rank.keys.first().map(|key| key.values.clone()).unwrap_or_default();
     match reduce_order::compare_keys(&values(left), &values(right)) {
         Ordering::Less => -1,
@@ -422,7 +428,7 @@ impl EngineCycle {
                 Ok(AdmitSubject::Job(stored.record.clone().into()))
             };
             let query = AdmitQuery {
-                now: Some(NOW),
+                now: Some(NOW.into()),
                 items: jobs.iter().map(record).collect(),
                 plugins: Vec::new(),
             };

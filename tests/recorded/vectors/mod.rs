@@ -36,6 +36,7 @@ mod tiers_stubs;
 mod tiers_victims;
 mod verbs;
 mod verbs_wire;
+mod volcano_plugins;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -148,6 +149,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("capacity-card-queue-attrs", capacity_card::check),
     ("capacity-card-queue-order", capacity_card::check),
     ("capacity-card-task-request", capacity_card::check),
+    ("cdp", volcano_plugins::check),
     ("conformance", job_plugins::check),
     ("drf", drf::check),
     ("gang", job_plugins::check),
@@ -155,9 +157,11 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("noderesourcesfitplus", koordinator::check),
     ("overcommit", job_plugins::check),
     ("podaffinity", podaffinity::check),
+    ("pdb", volcano_plugins::check),
     ("pods", pods::check),
     ("predicates", predicates::check),
     ("nodegroup", nodegroup::check),
+    ("nodegroup-limits", volcano_plugins::check),
     ("nodeorder", nodeorder::check),
     ("policy-yaml", policy_wire::check),
     ("priority", job_plugins::check),
@@ -169,6 +173,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("scarceresourceavoidance", koordinator::check),
     ("sra", fit_family::check),
     ("stock", stock::check),
+    ("tdm", volcano_plugins::check),
     ("tiers", tiers::check),
     ("verbs", verbs::check),
 ];

@@ -1,28 +1,31 @@
 //! Clusters of the families about pods and nodes: nodes and pods are objects, read by the importer of dumps.
 
+use prost_types::Timestamp;
 use pumice::server::pb;
+use pumice_engine::plugin::DecisionTime;
 use pumice_engine::policy::Compatibility;
 use pumice_kubernetes::import::{AmountRules, ClusterImport};
 use pumice_kubernetes::object::{ObjectKind, ObjectRecord, read_value};
 use serde_json::{Map, Value, json};
 
 use super::cluster::{self, members, text};
+use super::job_plugins::NOW;
 
 /// Complete cluster of a case: nodes and pods through the importer, queues and jobs from their recorded fields.
 pub(crate) fn cluster(case: &Value) -> pb::Cluster {
-    let recorded = &case["cluster"];
+    let (recorded, now) = (&case["cluster"], time(case));
     let mut objects: Vec<Value> = members(&recorded["nodes"]).iter().map(node).collect();
-    let mut tasks: Vec<(&Value, String)> = Vec::new();
+    let mut tasks: Vec<(String, &Value, String)> = Vec::new();
     for job in members(&recorded["jobs"]) {
         let key = cluster::key(&job["namespace"], &job["name"]);
         for task in members(&job["tasks"]) {
-            objects.push(pod(&job["namespace"], task));
-            tasks.push((task, key.clone()));
+            objects.push(pod(&job["namespace"], task, now));
+            tasks.push((cluster::key(&job["namespace"], &task["name"]), task, key.clone()));
         }
     }
     for task in members(&recorded["pods"]) {
-        objects.push(pod(&task["namespace"], task));
-        tasks.push((task, String::new()));
+        objects.push(pod(&task["namespace"], task, now));
+        tasks.push((cluster::key(&task["namespace"], &task["name"]), task, String::new()));
     }
     let mut import = ClusterImport::new(rules(recorded));
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
@@ -32,9 +35,7 @@ pub(crate) fn cluster(case: &Value) -> pb::Cluster {
     let imported = imported.cluster;
     let plain = cluster::cluster(recorded);
     let place = |pod: pb::Task| {
-        let (recorded, job) = tasks
-            .iter()
-            .find(|(task, _)| pod.name.ends_with(&format!("/{}", text(&task["name"]))))?;
+        let (_, recorded, job) = tasks.iter().find(|(name, ..)| *name == pod.name)?;
         Some(pb::Task {
             job: job.clone(),
             status: cluster::status(recorded["status"].as_str().unwrap_or_default()).into(),
@@ -49,6 +50,32 @@ pub(crate) fn cluster(case: &Value) -> pb::Cluster {
     }
 }
 
+/// Time of a case, or the day of the recordings.
+pub(crate) fn time(case: &Value) -> Timestamp {
+    let read = case["now"].as_str().map(|now| now.parse().unwrap());
+    read.unwrap_or(Timestamp { seconds: NOW, nanos: 0 })
+}
+
+/// Seconds that the time zone of a case is ahead of UTC: by the offset of its time, `+09:00` for example.
+pub(crate) fn utc_offset(case: &Value) -> i32 {
+    let now = case["now"].as_str().unwrap_or("Z");
+    if now.ends_with('Z') {
+        return 0;
+    }
+    let offset = now.get(now.len() - 6..).unwrap();
+    let (hours, minutes) = (&offset[1..3], &offset[4..]);
+    let seconds = hours.parse::<i32>().unwrap() * 3600 + minutes.parse::<i32>().unwrap() * 60;
+    if offset.starts_with('-') { -seconds } else { seconds }
+}
+
+/// Time of a decision of a case.
+pub(crate) fn decision_time(case: &Value) -> DecisionTime {
+    DecisionTime {
+        seconds: time(case).seconds,
+        utc_offset: utc_offset(case),
+    }
+}
+
 /// Rules of the release of a recorded cluster for the amounts of its pods.
 pub(crate) fn rules(recorded: &Value) -> AmountRules {
     let release = recorded["release"].as_str().unwrap_or("upstream");
@@ -60,7 +87,7 @@ pub(crate) fn rules(recorded: &Value) -> AmountRules {
 
 /// Task of one recorded pod.
 pub(crate) fn task(namespace: &Value, task: &Value, rules: AmountRules) -> pb::Task {
-    match read_value(ObjectKind::Pod, &pod(namespace, task), rules) {
+    match read_value(ObjectKind::Pod, &pod(namespace, task, time(&Value::Null)), rules) {
         Ok(ObjectRecord::Task(task, ..)) => task,
         other => panic!("{other:?}"),
     }
@@ -83,7 +110,7 @@ fn node(node: &Value) -> Value {
 }
 
 /// Pod of a task: its spec as it is recorded, with the requests in the first container.
-fn pod(namespace: &Value, task: &Value) -> Value {
+fn pod(namespace: &Value, task: &Value, now: Timestamp) -> Value {
     let mut spec = task["spec"].as_object().cloned().unwrap_or_else(Map::new);
     if members(&Value::from(spec.get("containers").cloned())).is_empty() {
         spec.insert("containers".to_owned(), json!([{"name": "c"}]));
@@ -112,6 +139,25 @@ fn pod(namespace: &Value, task: &Value) -> Value {
         },
         "spec": spec,
         // The recorded spec is the one that the API server stored.
-        "status": {"phase": "Pending"},
+        "status": status(task, now),
     })
+}
+
+/// Status of the pod of a task. A pending one says the same of a task without conditions.
+fn status(task: &Value, now: Timestamp) -> Value {
+    let conditions = members(&task["conditions"]).iter().map(|condition| {
+        let age = condition["age"].as_i64().unwrap();
+        let at = Timestamp {
+            seconds: now.seconds - age,
+            nanos: 0,
+        };
+        json!({"type": condition["type"], "status": condition["status"], "lastTransitionTime": at.to_string()})
+    });
+    let conditions: Vec<Value> = conditions.collect();
+    let phase = match (task["phase"].as_str(), task["status"].as_str()) {
+        (Some(phase), _) => phase,
+        (_, Some("Running" | "Releasing")) if !conditions.is_empty() => "Running",
+        _ => "Pending",
+    };
+    json!({"phase": phase, "conditions": conditions})
 }

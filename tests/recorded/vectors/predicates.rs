@@ -116,8 +116,7 @@ fn session_ref(session: &str, after: u64, changes: Vec<pb::SessionChange>) -> pb
             after,
             changes,
         })),
-        node_table: None,
-        now: None,
+        ..pb::EvaluationRef::default()
     }
 }
 

@@ -79,10 +79,10 @@ pub(crate) struct StatementReplay<T> {
     vetoed: BTreeSet<String>,
 }
 
-/// `namespace/task` of a recorded reference `namespace/job|task`.
+/// `namespace/task` of a recorded reference: `namespace/job|task`, or `namespace|task` without a job.
 pub(crate) fn task_key(reference: &str) -> String {
     let (job, task) = reference.split_once('|').unwrap_or(("", reference));
-    let namespace = job.split_once('/').map_or("", |(namespace, _)| namespace);
+    let namespace = job.split_once('/').map_or(job, |(namespace, _)| namespace);
     format!("{namespace}/{task}")
 }
 

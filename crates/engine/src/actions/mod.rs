@@ -34,6 +34,7 @@ pub use self::eviction::PREEMPTABLE;
 use self::session::ActionSession;
 use crate::cycle::SchedulingCycle;
 use crate::model::{ClusterState, Problem};
+use crate::plugin::DecisionTime;
 use crate::plugin_state::PluginStates;
 use crate::policy::Policy;
 
@@ -158,7 +159,7 @@ pub struct CycleQuery<'a> {
     /// Actions, in order.
     pub actions: &'a [CycleAction],
     /// Time in seconds since 1970; `None`: unknown.
-    pub now: Option<i64>,
+    pub now: Option<DecisionTime>,
     /// Claims that earlier cycles left. Only a policy under `corrected` honours them.
     pub claims: &'a CycleClaims,
 }
@@ -171,7 +172,7 @@ pub fn run_cycle(
     cluster_state: ClusterState,
     policy: &Policy,
     actions: &[CycleAction],
-    now: Option<i64>,
+    now: Option<DecisionTime>,
 ) -> Result<CycleReport, Problem> {
     let claims = &CycleClaims::default();
     let plugin_states = policy.compute_plugin_states(&cluster_state);

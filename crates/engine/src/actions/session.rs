@@ -11,7 +11,7 @@ use crate::decide::{
     job_objection, may_queue_reclaim, queue_overused,
 };
 use crate::model::{JobPhase, JobRecord, NodeSlot, Problem, StoredRecord, TaskRecord, TaskStatus};
-use crate::plugin::PluginContext;
+use crate::plugin::{DecisionTime, PluginContext};
 use crate::policy::{Policy, ReleaseRules};
 
 /// Queue of a session: its name and creation time, which breaks ties.
@@ -49,7 +49,7 @@ pub(super) struct ActionSession<'p> {
     pub(super) cycle: SchedulingCycle,
     pub(super) policy: &'p Policy,
     pub(super) chooser: NodeChooser<'p>,
-    pub(super) now: Option<i64>,
+    pub(super) now: Option<DecisionTime>,
     pub(super) claims: &'p CycleClaims,
     /// Jobs with tasks that an action placed and whose binds wait until the job is ready.
     pub(super) unbound_jobs: BTreeSet<usize>,

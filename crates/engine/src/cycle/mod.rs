@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::model::{ClusterState, ErrorCode, JobPhase, NodeSlot, Problem, SortedTable, TaskRecord, TaskStatus};
-use super::plugin::PluginContext;
+use super::plugin::{DecisionTime, PluginContext};
 use super::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use super::policy::Compatibility;
 pub(crate) use assume::assume;
@@ -165,7 +165,7 @@ impl SchedulingCycle {
     }
 
     /// Context of the present state, at a time in seconds since 1970.
-    pub fn plugin_context(&self, now: Option<i64>) -> PluginContext<'_> {
+    pub fn plugin_context(&self, now: Option<DecisionTime>) -> PluginContext<'_> {
         PluginContext::new(self.cluster_state(), self.plugin_states(), now)
     }
 

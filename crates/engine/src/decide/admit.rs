@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::plugin_selection::named_plugins;
 use super::reduce_order::permits;
 use crate::model::{ClusterState, ErrorCode, JobRecord, NamedAmounts, Problem, QueueState, TaskRecord};
-use crate::plugin::{AdmitOpinion, Measurement, Plugin, PluginContext, QuotaPlugin, Reason, Resolution};
+use crate::plugin::{AdmitOpinion, DecisionTime, Measurement, Plugin, PluginContext, QuotaPlugin, Reason, Resolution};
 use crate::plugin_state::PluginStates;
 use crate::policy::{Compatibility, Policy, PolicyHook};
 
@@ -23,8 +23,8 @@ pub enum AdmitSubject {
 /// Query of Admit: jobs and tasks to evaluate, in order.
 #[derive(Clone, Debug)]
 pub struct AdmitQuery {
-    /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.
-    pub now: Option<i64>,
+    /// Time of the decision, for plugins that compare with it; `None`: the caller gave none.
+    pub now: Option<DecisionTime>,
     /// Subjects in order. Each verdict includes the earlier permits. An unreadable item is replaced by its problem.
     pub items: Vec<Result<AdmitSubject, Problem>>,
     /// Plugins to evaluate, each by itself. Empty: the tiers of the policy.
@@ -108,7 +108,7 @@ impl<'p> JobAdmitter<'p> {
         &self,
         cluster_state: &ClusterState,
         plugin_states: &mut PluginStates,
-        now: Option<i64>,
+        now: Option<DecisionTime>,
         job: &JobRecord,
     ) -> Result<AdmitVerdict, Problem> {
         // Nobody can be promised less than nothing, whatever the compatibility.
@@ -177,7 +177,7 @@ impl<'p> AdmitPlugins<'p> {
     fn judge_job(
         &self,
         cluster_state: &ClusterState,
-        now: Option<i64>,
+        now: Option<DecisionTime>,
         plugin_states: &mut PluginStates,
         job: &JobRecord,
         keep: bool,

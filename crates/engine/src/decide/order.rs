@@ -11,7 +11,7 @@ use super::plugin_selection::named_plugins;
 use super::queue_state::queue_overused;
 use super::reduce_order::{TieBreakKey, compare_keys, compare_keys_totally, selection_sort};
 use crate::model::{ClusterState, ErrorCode, Problem, SortedTable, StoredRecord};
-use crate::plugin::{OrderKey, OrderKeyMeanings, Plugin, PluginContext, QueueComparison, QueueTreeNode};
+use crate::plugin::{DecisionTime, OrderKey, OrderKeyMeanings, Plugin, PluginContext, QueueComparison, QueueTreeNode};
 use crate::plugin_state::PluginStates;
 use crate::plugins;
 use crate::policy::{Compatibility, Policy, PolicyHook, RegisteredPlugin};
@@ -24,8 +24,8 @@ pub fn order_key_meanings(plugin: &str) -> OrderKeyMeanings {
 /// Query of Order: queues, jobs and tasks to rank.
 #[derive(Clone, Debug, Default)]
 pub struct OrderQuery {
-    /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.
-    pub now: Option<i64>,
+    /// Time of the decision, for plugins that compare with it; `None`: the caller gave none.
+    pub now: Option<DecisionTime>,
     /// Names of queues to order; empty: all queues; `None`: no queues.
     pub queues: Option<Vec<Arc<str>>>,
     /// Names of jobs to order; empty: all jobs; `None`: no jobs.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::model::{NodeSlot, Problem, ResourceTable, TaskRecord};
-use crate::plugin::{Measurement, Reason};
+use crate::plugin::{DecisionTime, Measurement, Reason};
 
 /// Check of the node's resources, apart from plugins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub enum FilterDetail {
 /// Query that Filter and Score share.
 #[derive(Clone, Debug)]
 pub struct NodeQuery {
-    /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.
-    pub now: Option<i64>,
+    /// Time of the decision, for plugins that compare with it; `None`: the caller gave none.
+    pub now: Option<DecisionTime>,
     /// Tasks, one result each. An item that could not be read is its problem.
     pub tasks: Vec<Result<QueryTask, Problem>>,
     /// Names of the tasks' resources: the cluster state's table, or an extension of it.
@@ -52,7 +52,11 @@ pub struct NodeQuery {
 
 impl NodeQuery {
     /// Query of no task, for callers that judge nodes by the policy's tiers and read no reasons.
-    pub(super) fn about_nodes(now: Option<i64>, resources: Arc<ResourceTable>, resource_fit: ResourceFit) -> Self {
+    pub(super) fn about_nodes(
+        now: Option<DecisionTime>,
+        resources: Arc<ResourceTable>,
+        resource_fit: ResourceFit,
+    ) -> Self {
         Self {
             now,
             tasks: Vec::new(),

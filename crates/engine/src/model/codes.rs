@@ -362,6 +362,10 @@ rejections! {
     NodeGroupLimitExceeded = "nodegroup", "the task would pass a limit of its queue on the group of the node", "raise the group's limit in the queue's annotation `volcano.sh/nodegroup-resource-limits`, or use another group";
     NodeGroupLimitsInvalid = "nodegroup", "the limits of the task's queue on groups of nodes cannot be read", "write the queue's annotation `volcano.sh/nodegroup-resource-limits` as JSON, such as `{\"a\": {\"cpu\": \"8\"}}`";
     NodeGroupMismatch = "nodegroup", "the task's queue does not use the group of the node", "add the group of the node to `spec.affinity` of the queue, or use another node";
+    RevocableNodeNotAllowed = "tdm", "the node is in a revocable zone, and the pod may not use such nodes", "give the pod the annotation `volcano.sh/revocable-zone: \"*\"`, or use another node";
+    RevocableZoneClosed = "tdm", "the window of the node's revocable zone does not include the time of the request", "wait until the window begins, or widen `tdm.revocable-zone.<zone>` in the policy";
+    RevocableZoneInvalid = "tdm, under `upstream`", "the window of the node's revocable zone cannot be read", "write `tdm.revocable-zone.<zone>` of the policy as `HH:MM-HH:MM`";
+    RevocableZoneUnknown = "tdm", "the policy has no window for the node's revocable zone", "add `tdm.revocable-zone.<zone>` to the policy, or correct the label `volcano.sh/revocable-zone` of the node";
     NodeInvalid = "node-state", "the node's newest record was rejected; the last good record applies, and the node takes no new tasks", "send the node again with the field corrected that `pumice state show nodes` names";
     NodeNotFound = "node-state", "the task names an unknown node", "name a node that `pumice state show nodes` lists";
     NoCandidates = "node-state", "the list of candidates is empty", "allow more nodes with --nodes, or exclude fewer";

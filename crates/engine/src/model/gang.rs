@@ -116,11 +116,13 @@ pub struct GangMember {
     pub preemption_policy: PreemptionPolicy,
     /// Kind of the pod's first owner, such as `ReplicaSet`; empty: none.
     pub owner_kind: Arc<str>,
+    /// Seconds since 1970 at which the running pod was scheduled, if it has a cooldown time. `None`: unknown.
+    pub scheduled_time: Option<i64>,
 }
 
 held_bytes! {
     interned GangMember {
-        role, sub_group, priority_class, scheduling_gates, owner_kind; priority_from_class, preemption_policy
+        role, sub_group, priority_class, scheduling_gates, owner_kind; priority_from_class, preemption_policy, scheduled_time
     }
 }
 

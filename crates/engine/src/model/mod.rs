@@ -68,7 +68,7 @@ pub use group_selector::GroupSelector;
 pub(crate) use hypothetical::HypotheticalNodes;
 pub use integer_column::WholeVector;
 pub use label_kinds::{DroppedLabels, LabelKinds};
-pub use namespace::{NamespaceRecord, NamespaceTable};
+pub use namespace::{DisruptionBudget, NamespaceRecord, NamespaceTable};
 pub use node::{NodeEntry, NodeUsage, UpstreamNode};
 pub use node_groups::{NodeGroupLists, QueueAffinity};
 pub(crate) use placed_tasks::PlacedTask;

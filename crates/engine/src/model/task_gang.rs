@@ -35,6 +35,11 @@ impl TaskShape {
         own.unwrap_or_default()
     }
 
+    /// Seconds since 1970 at which the running pod was scheduled, if it has a cooldown time; `None`: unknown.
+    pub fn scheduled_time(&self) -> Option<i64> {
+        self.gang.as_ref()?.scheduled_time
+    }
+
     /// Class whose value is the priority of the task, and the priority without it; `None`: the task has a number of its own.
     pub fn class_of_priority(&self) -> Option<(&str, i32)> {
         let gang = self.gang.as_ref()?;

@@ -1,6 +1,7 @@
 //! Hooks of a plugin. [`QuotaPlugin`] extends them with two methods that change plugin states.
 
 mod account;
+mod decision_time;
 mod node_hooks;
 mod peer_hooks;
 mod queue_order;
@@ -12,6 +13,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 pub use account::{AccountAmounts, NodeCard, PluginAccount, PluginAccounts, QueueGauge, QueueTreeNode};
+pub use decision_time::DecisionTime;
 pub use node_hooks::{ChunkRejections, HookNumbers, MAX_PARTS, NodeFilter, NodeScorer, PreparedHook, TemplateRule};
 pub use peer_hooks::{DomainPeers, NO_DOMAIN, PeerFilter, PeerHook, PeerKey, PeerScorer};
 pub use pumice_kernels::columns::ChunkScores;
@@ -24,7 +26,9 @@ use super::devices::{DevicePick, DeviceScorer};
 use super::model::constraints::ConstraintSet;
 use super::model::{ClusterState, JobRecord, LabelKinds, NamedAmounts, Problem, TaskClass, TaskRecord};
 use super::plugin_state::{PluginState, PluginStates};
-use super::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue};
+use super::policy::{
+    Compatibility, DecisionKind, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue,
+};
 
 /// Queue name that means all queues, in lists of queues whose keys changed. No queue has this name.
 pub const EVERY_QUEUE: &str = "";
@@ -240,14 +244,13 @@ pub struct PluginContext<'a> {
     pub plugin_states: &'a PluginStates,
     /// True if nodes are evaluated as they will be after all releasing tasks have ended.
     pub after_release: bool,
-    /// Time of the decision from the query, in seconds since 1970. Plugins must not use another clock. `None`: the
-    /// query has no time.
-    pub now: Option<i64>,
+    /// Time of the decision from the query. Plugins must not use another clock. `None`: the query has no time.
+    pub now: Option<DecisionTime>,
 }
 
 impl<'a> PluginContext<'a> {
     /// Context in which tasks that are being released still count.
-    pub fn new(cluster_state: &'a ClusterState, plugin_states: &'a PluginStates, now: Option<i64>) -> Self {
+    pub fn new(cluster_state: &'a ClusterState, plugin_states: &'a PluginStates, now: Option<DecisionTime>) -> Self {
         Self {
             cluster_state,
             plugin_states,
@@ -443,6 +446,15 @@ pub struct PluginHooks {
     pub template: Option<TemplateRule>,
 }
 
+/// Effect of a query that gives no time on a plugin that compares with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeEffect {
+    /// Decisions that depend on the time.
+    pub decisions: &'static [DecisionKind],
+    /// Sentence: the effect on them.
+    pub effect: &'static str,
+}
+
 /// Pattern of a plugin that reads all labels.
 pub const EVERY_LABEL: &str = "*";
 
@@ -483,9 +495,8 @@ pub struct PluginDef {
     pub excludes: Option<(Switch, &'static str)>,
     /// True if the accounts of the plugin's state have gauges: the page of metrics computes the state then.
     pub gauges: bool,
-    /// Sentence: the effect of a query that gives no time on Admit and on the state of jobs; `None`: the plugin does not
-    /// compare with the time.
-    pub time_effect: Option<&'static str>,
+    /// Effect of a query that gives no time; `None`: the plugin does not compare with the time.
+    pub time_effect: Option<TimeEffect>,
     /// Rules of the plugin about records; `None`: it has none.
     pub record_rules: Option<&'static dyn RecordRules>,
     /// Compiles the plugin's arguments and reports diagnostics. After an error the result is not used.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{AdmitOpinion, Plugin, PluginContext, VictimQuery};
+use super::{AdmitOpinion, DecisionTime, Plugin, PluginContext, VictimQuery};
 use crate::model::{ClusterState, JobRecord, Problem, TaskRecord};
 use crate::plugin_state::PluginStates;
 
@@ -17,7 +17,7 @@ pub trait QuotaPlugin: Plugin {
         &self,
         plugin_states: &mut PluginStates,
         cluster_state: &ClusterState,
-        now: Option<i64>,
+        now: Option<DecisionTime>,
         job: &JobRecord,
     ) -> Result<Option<AdmitOpinion>, Problem> {
         let context = PluginContext::new(cluster_state, plugin_states, now);

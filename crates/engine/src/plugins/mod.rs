@@ -5,6 +5,7 @@ mod argument_names;
 mod binpack;
 pub mod capacity;
 pub mod capacity_card;
+mod cdp;
 mod conformance;
 mod device_formula;
 mod device_plugin;
@@ -33,6 +34,7 @@ mod node_resources_fit_plus;
 mod nodegroup;
 mod nodeorder;
 pub mod overcommit;
+mod pdb;
 mod predicates;
 mod priority;
 pub mod proportion;
@@ -42,6 +44,7 @@ mod resource_strategy_fit;
 mod scarce_resource_avoidance;
 mod sla;
 mod strict_arguments;
+mod tdm;
 
 pub(crate) use job_tallies::started_tasks;
 
@@ -56,6 +59,7 @@ pub const REGISTRY: &[PluginDef] = &[
     binpack::DEF,
     capacity::DEF,
     capacity_card::DEF,
+    cdp::DEF,
     conformance::DEF,
     drf::DEF,
     fgd::DEF,
@@ -83,10 +87,12 @@ pub const REGISTRY: &[PluginDef] = &[
     nodeorder::DEF,
     proportion::DEF,
     overcommit::DEF,
+    pdb::DEF,
     priority::DEF,
     resource_strategy_fit::DEF,
     scarce_resource_avoidance::DEF,
     sla::DEF,
+    tdm::DEF,
 ];
 
 /// Registry entry of a name.

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use super::effective_values::value_map;
 use super::go_duration::parse_go_duration;
 use crate::model::{JobRecord, Problem, find_text};
-use crate::plugin::{AdmitOpinion, JobOpinion, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks};
-use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArguments, YamlValue};
+use crate::plugin::{AdmitOpinion, JobOpinion, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, TimeEffect};
+use crate::policy::{Compatibility, DecisionKind, DiagnosticReport, ErrorCode, PluginArguments, YamlValue};
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
     families: &["admit", "order"],
     job_annotations: &[OWN_WAITING_TIME, WAITING_TIME],
-    time_effect: Some("The request gives no time: jobs that have waited too long are not told from others."),
+    time_effect: Some(TimeEffect {
+        decisions: &[DecisionKind::Admit, DecisionKind::Order],
+        effect: "The request gives no time: jobs that have waited too long are not told from others.",
+    }),
     ..PluginDef::new("sla", compile)
 };
 
@@ -71,7 +74,7 @@ impl Sla {
     /// True if a job has waited long enough, as far as the query gives the time.
     fn is_over(&self, context: PluginContext<'_>, job: &JobRecord) -> bool {
         let both = self.deadline(job).zip(context.now);
-        both.is_some_and(|(deadline, now)| (now, 0) >= deadline)
+        both.is_some_and(|(deadline, now)| (now.seconds, 0) >= deadline)
     }
 }
 

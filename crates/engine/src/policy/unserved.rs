@@ -122,7 +122,6 @@ fn find(name: &str) -> (u8, &'static str) {
 
 /// Plugins of Volcano, Kubernetes and Koordinator that are not served.
 const EFFECTS: &[(&str, u8, &str)] = &[
-    ("cdp", VICTIMS, "Pods in their cooldown time are not evicted."),
     (
         "deviceshare",
         FILTER | SCORE,
@@ -139,7 +138,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         FILTER | SCORE,
         "The NUMA topology of nodes may reject nodes and changes scores.",
     ),
-    ("pdb", VICTIMS, "PodDisruptionBudgets protect pods from eviction."),
     ("rescheduling", VICTIMS, "Running pods may be evicted to balance nodes."),
     (
         "resourcequota",
@@ -150,11 +148,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         "task-topology",
         SCORE | ORDER,
         "The affinity between tasks of a job changes their order and the scores of nodes.",
-    ),
-    (
-        "tdm",
-        FILTER | SCORE | ORDER | VICTIMS,
-        "Revocable nodes may be rejected outside of their time windows, and their pods evicted.",
     ),
     (
         "usage",

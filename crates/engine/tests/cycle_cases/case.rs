@@ -194,7 +194,7 @@ impl CycleCase {
             let plugin_states = self.policy.compute_plugin_states(&self.state);
             let query = CycleQuery {
                 actions: &self.actions,
-                now: Some(i64::try_from(tick).unwrap()),
+                now: Some(i64::try_from(tick).unwrap().into()),
                 claims: &self.claims,
             };
             let claimed = judge.claim_to_keep(&self.state, &plugin_states, &self.policy);

@@ -1,5 +1,7 @@
 //! Records from Kubernetes and Volcano objects other than pods.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::constraints;
@@ -16,6 +18,8 @@ const OVERSUBSCRIBED_CPU: &str = "volcano.sh/oversubscription-cpu";
 const OVERSUBSCRIBED_MEMORY: &str = "volcano.sh/oversubscription-memory";
 /// Label with the queue of a pod group whose API has no field for it.
 const QUEUE_LABEL: &str = "scheduling.volcano.sh/queue-name";
+/// Annotation or label of a pod group: whether tasks of the job may be preempted.
+const PREEMPTABLE: &str = "volcano.sh/preemptable";
 /// Queue of a pod group that names none.
 pub const DEFAULT_QUEUE: &str = "default";
 /// Queue above all others of a tree.
@@ -101,6 +105,7 @@ pub(super) fn namespace(object: &Value) -> ImportObjectResult<pb::Namespace> {
     Ok(pb::Namespace {
         name: required_text(object, "metadata.name")?,
         labels: texts(object, "metadata.labels")?,
+        ..pb::Namespace::default()
     })
 }
 
@@ -155,12 +160,23 @@ pub(super) fn job(object: &Value) -> ImportObjectResult<pb::Job> {
         phase: job_phase(object)?.into(),
         min_member: integer(object, "spec.minMember")?.unwrap_or_default(),
         min_resources: amounts(object, "spec.minResources")?,
-        annotations: texts(object, "metadata.annotations")?.into_iter().collect(),
+        annotations: job_annotations(object)?,
         min_task_member: integers(object, "spec.minTaskMember")?,
         sub_group_policies: constraints::sub_group_policies(object)?,
         priority_class_name: Some(text(object, "spec.priorityClassName")?),
         ..pb::Job::default()
     })
+}
+
+/// Annotations of a pod group. Its label about preemption stands for a missing annotation, as in Volcano.
+fn job_annotations(object: &Value) -> ImportObjectResult<BTreeMap<String, String>> {
+    let mut annotations = texts(object, "metadata.annotations")?;
+    if !annotations.contains_key(PREEMPTABLE)
+        && let Some(label) = texts(object, "metadata.labels")?.remove(PREEMPTABLE)
+    {
+        annotations.insert(PREEMPTABLE.to_owned(), label);
+    }
+    Ok(annotations)
 }
 
 /// Reads a `PodGroup` of `scheduling.k8s.io`. It may start as soon as its pods may; a label names its queue.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use prost_types::Timestamp;
 use serde_json::{Map, Value};
 
 use super::cluster::preemption_policy;
@@ -18,6 +19,9 @@ const GROUP_ANNOTATIONS: [&str; 2] = ["scheduling.k8s.io/group-name", "schedulin
 
 /// The annotation that sets a task's priority under Volcano's rules.
 const TASK_PRIORITY: &str = "volcano.sh/task-priority";
+
+/// Label or annotation of a pod with its cooldown time, for the plugin cdp of Volcano.
+const COOLDOWN: &str = "volcano.sh/cooldown-time";
 
 /// Rules for the amounts of pods. By all of them, amounts that no record holds and, of a pod with a node, shared devices that nobody can
 /// mean do not make the pod unreadable: it lists [`UNREAD_AMOUNTS`] as not evaluated. So no text of a user hides what a pod takes from its
@@ -90,12 +94,15 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
     let policy = preemption_policy(&text(object, "spec.preemptionPolicy")?);
     // Without a class the usual policy needs no words.
     let policy = Some(policy).filter(|policy| has_class || *policy == pb::PreemptionPolicy::Never);
+    let has_cooldown = annotations.contains_key(COOLDOWN) || pod.labels.contains_key(COOLDOWN);
+    let scheduled_time = if has_cooldown { scheduled_time(object)? } else { None };
     Ok(pb::Task {
         job: job(&name, &annotations, &text(object, "spec.schedulingGroup.podGroupName")?),
         name,
         uid: text(object, "metadata.uid")?,
         annotations,
         creation_time: time(object, "metadata.creationTimestamp")?,
+        scheduled_time: scheduled_time.map(Box::new),
         unevaluated_fields: unevaluated.into_iter().map(str::to_owned).collect(),
         labels: pod.labels,
         constraints: constraints::of_pod(object, devices)?,
@@ -112,6 +119,20 @@ fn owner_kind(object: &Value) -> Result<String, FieldError> {
     owners
         .first()
         .map_or_else(|| Ok(String::new()), |owner| text(owner, "kind"))
+}
+
+/// Time at which a running pod was scheduled, by its first condition that says so.
+fn scheduled_time(object: &Value) -> Result<Option<Timestamp>, FieldError> {
+    if text(object, "status.phase")? != "Running" {
+        return Ok(None);
+    }
+    for condition in list(object, "status.conditions")? {
+        if text(condition, "type")? == "PodScheduled" && text(condition, "status")? == "True" {
+            let at = time(condition, "lastTransitionTime");
+            return at.map_err(|error| FieldError::new(format!("status.conditions.{}", error.field), error.reason));
+        }
+    }
+    Ok(None)
 }
 
 /// Task of a pod, and whether its amounts were too large for a record.

@@ -160,6 +160,11 @@ const STATUS: &[(&str, ReadFields)] = &[
 
 const ALLOCATED_DEVICE: &[(&str, ReadFields)] = &[("device", Whole), ("driver", Whole), ("pool", Whole)];
 
-const CONDITION: &[(&str, ReadFields)] = &[("reason", Whole), ("status", Whole), ("type", Whole)];
+const CONDITION: &[(&str, ReadFields)] = &[
+    ("lastTransitionTime", Whole),
+    ("reason", Whole),
+    ("status", Whole),
+    ("type", Whole),
+];
 
 const CONTAINER_STATUS: &[(&str, ReadFields)] = &[("allocatedResources", Whole), ("name", Whole), ("resources", Whole)];

@@ -208,6 +208,61 @@ fn a_task_has_the_kind_of_its_first_owner() {
 }
 
 #[test]
+fn a_running_pod_with_a_cooldown_time_tells_when_it_was_scheduled() {
+    let seconds = |metadata: Value, phase: &str| {
+        let mut metadata = metadata;
+        metadata["name"] = "p".into();
+        let condition = |kind: &str, status: &str, second: u8| {
+            let at = format!("2026-11-22T12:00:0{second}Z");
+            json!({"type": kind, "status": status, "lastTransitionTime": at})
+        };
+        let conditions = [
+            condition("Ready", "True", 1),
+            condition("PodScheduled", "False", 2),
+            condition("PodScheduled", "True", 3),
+            condition("PodScheduled", "True", 4),
+        ];
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}]},
+            "status": {"phase": phase, "conditions": conditions},
+        });
+        let [(None, ObjectOutcome::Record(ObjectRecord::Task(task, ..)))] = &read_all(pod.to_string().as_bytes())[..]
+        else {
+            panic!("no task")
+        };
+        task.scheduled_time.as_ref().map(|time| time.seconds)
+    };
+    let (label, annotation) = (
+        json!({"labels": {"volcano.sh/cooldown-time": "10m"}}),
+        json!({"annotations": {"volcano.sh/cooldown-time": "x"}}),
+    );
+    let third = Some(1_795_348_803);
+    assert_eq!(
+        (seconds(label.clone(), "Running"), seconds(annotation, "Running")),
+        (third, third)
+    );
+    assert_eq!((seconds(label, "Pending"), seconds(json!({}), "Running")), (None, None));
+}
+
+#[test]
+fn the_label_about_preemption_of_a_pod_group_stands_for_its_annotation() {
+    const KEY: &str = "volcano.sh/preemptable";
+    let annotation = |metadata: Value| {
+        let mut metadata = metadata;
+        metadata["name"] = "g".into();
+        let group = json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": metadata});
+        let Some(Ok(ObjectRecord::Job(job))) = by_value(&group) else {
+            panic!("no job")
+        };
+        job.annotations.get(KEY).cloned()
+    };
+    assert_eq!(annotation(json!({"labels": {KEY: "true"}})).as_deref(), Some("true"));
+    let both = json!({"labels": {KEY: "true"}, "annotations": {KEY: "x"}});
+    assert_eq!(annotation(both).as_deref(), Some("x"));
+    assert_eq!(annotation(json!({"labels": {"other": "true"}})), None);
+}
+
+#[test]
 fn numbers_keep_their_text() {
     let pod = |number: &str| {
         format!(

@@ -330,7 +330,9 @@ pub struct Job {
     /// write: for example, "count/pods", "requests.cpu" and "limits.cpu".
     #[prost(message, optional, tag = "8")]
     pub min_resources: ::core::option::Option<ResourceList>,
-    /// Annotations. The server stores only annotations that a plugin declares.
+    /// Annotations. The server stores only annotations that a plugin declares. A
+    /// sender puts the label "volcano.sh/preemptable" of the pod group here if the
+    /// annotation of that name is missing.
     #[prost(btree_map = "string, string", tag = "9")]
     pub annotations: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -563,6 +565,14 @@ pub struct Task {
     /// (podOwnerReferenceToServiceType). Empty: none.
     #[prost(string, tag = "45")]
     pub owner_kind: ::prost::alloc::string::String,
+    /// Time at which the pod was scheduled, in whole seconds: lastTransitionTime of
+    /// its first condition PodScheduled with status True. Only for a pod in phase
+    /// Running with the label or annotation "volcano.sh/cooldown-time", which the
+    /// plugin cdp compares with it. Absent: unknown.
+    #[prost(message, optional, boxed, tag = "46")]
+    pub scheduled_time: ::core::option::Option<
+        ::prost::alloc::boxed::Box<::prost_types::Timestamp>,
+    >,
 }
 impl ::prost::Name for Task {
     const NAME: &'static str = "Task";
@@ -993,6 +1003,9 @@ pub struct Namespace {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+    /// PodDisruptionBudgets of the namespace, for the plugin pdb. At most 256.
+    #[prost(message, repeated, tag = "3")]
+    pub disruption_budgets: ::prost::alloc::vec::Vec<DisruptionBudget>,
 }
 impl ::prost::Name for Namespace {
     const NAME: &'static str = "Namespace";
@@ -1002,6 +1015,33 @@ impl ::prost::Name for Namespace {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.Namespace".into()
+    }
+}
+/// A PodDisruptionBudget (policy).
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DisruptionBudget {
+    /// Name, without the namespace.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// spec.selector. Absent: it selects no pod.
+    #[prost(message, optional, tag = "2")]
+    pub selector: ::core::option::Option<LabelSelector>,
+    /// status.disruptionsAllowed: number of selected pods that may be evicted now.
+    #[prost(int32, tag = "3")]
+    pub disruptions_allowed: i32,
+    /// Names in status.disruptedPods: pods whose eviction the budget has already
+    /// charged.
+    #[prost(string, repeated, tag = "4")]
+    pub disrupted_pods: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for DisruptionBudget {
+    const NAME: &'static str = "DisruptionBudget";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.DisruptionBudget".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.DisruptionBudget".into()
     }
 }
 /// Version of the shared state. Revisions of different epochs cannot be compared.
@@ -1110,6 +1150,10 @@ pub struct EvaluationRef {
     /// rules of these plugins do not apply, and `not_evaluated` names the plugins.
     #[prost(message, optional, tag = "5")]
     pub now: ::core::option::Option<::prost_types::Timestamp>,
+    /// Seconds that the scheduler's time zone is ahead of UTC at `now`, such as 3600
+    /// or -18000. Plugins with times of the day read it, such as tdm.
+    #[prost(sint32, tag = "6")]
+    pub utc_offset_seconds: i32,
     /// State and policy. Absent: `latest` with its defaults.
     #[prost(oneof = "evaluation_ref::Target", tags = "1, 2, 3")]
     pub target: ::core::option::Option<evaluation_ref::Target>,

@@ -265,7 +265,7 @@ impl CycleRun<'_> {
         let state = snapshot.state.clone();
         let query = CycleQuery {
             actions: &self.actions,
-            now: Some(now),
+            now: Some(now.into()),
             claims: &self.claims,
         };
         let report = run_cycle_with(state, plugin_states, &self.policy.policy, query);

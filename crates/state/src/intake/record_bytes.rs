@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::batch::{Batch, BatchRecord};
 use crate::limits::StateLimits;
+use pumice_engine::model::constraints::LabelSelector;
 use pumice_engine::model::{
-    ClusterState, GangMinimums, JobRecord, NamespaceRecord, NodeRecord, PriorityClassRecord, QueueRecord, RecordKind,
-    ResourceAmounts, TaskRecord, TextMap, UnevaluatedFields,
+    ClusterState, DisruptionBudget, GangMinimums, JobRecord, NamespaceRecord, NodeRecord, PriorityClassRecord,
+    QueueRecord, RecordKind, ResourceAmounts, TaskRecord, TextMap, UnevaluatedFields,
 };
 
 /// Bytes of one amount in a list.
@@ -139,7 +140,12 @@ fn queue_bytes(record: &QueueRecord) -> usize {
 }
 
 fn namespace_bytes(record: &NamespaceRecord) -> usize {
-    size_of::<NamespaceRecord>() + record.name.len() + text_bytes(&record.labels)
+    let budgets = record.disruption_budgets.iter().map(|budget| {
+        let selector = budget.selector.as_ref().map_or(0, LabelSelector::text_bytes);
+        let names = budget.disrupted_pods.iter().map(name_bytes).sum::<usize>();
+        size_of::<DisruptionBudget>() + budget.name.len() + selector + names
+    });
+    size_of::<NamespaceRecord>() + record.name.len() + text_bytes(&record.labels) + budgets.sum::<usize>()
 }
 
 fn job_bytes(record: &JobRecord) -> usize {

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use crate::store::{Durability, ReservationTombstone};
 use pumice_engine::decide::AdmitVerdict;
 use pumice_engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, RejectionCode, Reservation, ResourceTable};
-use pumice_engine::plugin::{Reason, Resolution};
+use pumice_engine::plugin::{DecisionTime, Reason, Resolution};
 use pumice_engine::policy::Compatibility;
 use pumice_engine::{PolicyInForce, Revision};
 
@@ -42,8 +42,8 @@ pub struct LedgerConfirm {
     pub plugins: Vec<Arc<str>>,
     /// Lease of the reservations, used or not; `None`: the default of the limits.
     pub lease: Option<Duration>,
-    /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the request gives none.
-    pub now: Option<i64>,
+    /// Time of the decision, for plugins that compare with it; `None`: the request gives none.
+    pub now: Option<DecisionTime>,
     /// Items, evaluated in this order. Each evaluation includes the earlier permits.
     pub items: ConfirmItems,
 }

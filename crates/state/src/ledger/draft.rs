@@ -12,6 +12,7 @@ use pumice_engine::PolicyInForce;
 use pumice_engine::decide::JobAdmitter;
 use pumice_engine::model::reservation::same_incarnation;
 use pumice_engine::model::{ClusterState, ErrorCode, JobRecord, Problem, RecordKind, Reservation, SortedTable};
+use pumice_engine::plugin::DecisionTime;
 use pumice_engine::plugin_state::{PlacementEvent, PluginStates};
 
 /// State as the commands of a group change it, before the store has it.
@@ -87,7 +88,7 @@ impl LedgerDraft {
 
     fn confirm_item(
         &mut self,
-        (judge, now): (&JobAdmitter<'_>, Option<i64>),
+        (judge, now): (&JobAdmitter<'_>, Option<DecisionTime>),
         policy: &PolicyInForce,
         lease: Duration,
         item: &ConfirmItem,

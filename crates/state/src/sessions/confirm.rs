@@ -13,6 +13,7 @@ use crate::ledger::{ConfirmItem, ConfirmItems, ConfirmOutcome, ConfirmReader, Jo
 use pumice_engine::cycle::{SchedulingCycle, SessionChange};
 use pumice_engine::model::reservation::same_incarnation;
 use pumice_engine::model::{ClusterState, ErrorCode, Problem};
+use pumice_engine::plugin::DecisionTime;
 
 /// Request that a session's jobs be confirmed.
 pub struct SessionConfirm {
@@ -20,8 +21,8 @@ pub struct SessionConfirm {
     pub plugins: Vec<Arc<str>>,
     /// Lease of reservations that are not used; `None`: the default of the limits.
     pub lease: Option<Duration>,
-    /// Time of the decision in seconds since 1970; `None`: the request gives none.
-    pub now: Option<i64>,
+    /// Time of the decision; `None`: the request gives none.
+    pub now: Option<DecisionTime>,
     /// Items to confirm; `None`: the jobs that the session has enqueued and not confirmed yet, in that order.
     pub read_items: Option<ConfirmReader>,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::PlaceGroup;
 use crate::decide::admit::{self, AdmitVerdict};
 use crate::model::{ClusterState, ErrorCode, NodeSlot, Problem, TaskRecord, TaskStatus};
-use crate::plugin::PluginContext;
+use crate::plugin::{DecisionTime, PluginContext};
 use crate::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use crate::policy::Policy;
 
@@ -33,7 +33,7 @@ pub(super) struct GroupAdmitter<'q> {
     /// Number of placed tasks.
     pub(super) placed_count: usize,
     /// Time of the decision.
-    now: Option<i64>,
+    now: Option<DecisionTime>,
     /// Cards that the next task may use.
     cards: Vec<Arc<str>>,
     /// Number of next tasks that are permitted with the verdict of the last evaluated task. They are reported to

@@ -38,7 +38,7 @@ use crate::model::{
     ClusterState, ErrorCode, JobRecord, NodeSlot, Problem, ResourceTable, ResourceTotals, TaskRecord, TaskStatus,
     UnevaluatedFields,
 };
-use crate::plugin::{Measurement, PluginContext, Reason, Resolution};
+use crate::plugin::{DecisionTime, Measurement, PluginContext, Reason, Resolution};
 use crate::plugin_state::PluginStates;
 use crate::plugins::started_tasks;
 use crate::policy::Policy;
@@ -47,8 +47,8 @@ use crate::policy::Policy;
 /// minimum of 16.
 #[derive(Clone, Debug)]
 pub struct PlaceQuery {
-    /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.
-    pub now: Option<i64>,
+    /// Time of the decision, for plugins that compare with it; `None`: the caller gave none.
+    pub now: Option<DecisionTime>,
     /// Hypothetical job of the tasks, for a preview; `None`: the stored one.
     pub job: Option<Arc<JobRecord>>,
     /// Groups to place, in order. A group that could not be read is its problem.

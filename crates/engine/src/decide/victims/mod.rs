@@ -15,14 +15,14 @@ use super::queue_state::may_queue_reclaim;
 use super::reduce_victims;
 use crate::cycle::{SchedulingCycle, SessionChange};
 use crate::model::{ErrorCode, Problem, TaskRecord, Uid};
-use crate::plugin::{EvictionOrder, Plugin, PluginContext, VictimKind, VictimQuery};
+use crate::plugin::{DecisionTime, EvictionOrder, Plugin, PluginContext, VictimKind, VictimQuery};
 use crate::policy::{Compatibility, Policy};
 
 /// Query of `SelectVictims`.
 #[derive(Clone, Debug)]
 pub struct VictimsQuery {
-    /// Time of the decision in seconds since 1970, for plugins that compare with it; `None`: the caller gave none.
-    pub now: Option<i64>,
+    /// Time of the decision, for plugins that compare with it; `None`: the caller gave none.
+    pub now: Option<DecisionTime>,
     /// Kind of eviction.
     pub kind: VictimKind,
     /// Groups, one result each. A group that could not be read is its problem.
@@ -156,7 +156,7 @@ type VictimPlugin<'a> = (&'a Arc<str>, Option<&'a Arc<dyn Plugin>>);
 
 struct VictimSelection<'a> {
     kind: VictimKind,
-    now: Option<i64>,
+    now: Option<DecisionTime>,
     policy: &'a Policy,
     group: &'a VictimGroup,
 }

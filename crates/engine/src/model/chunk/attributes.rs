@@ -237,6 +237,17 @@ impl ChunkAttributes {
         self.column(key).map_or(NodeMask::NONE, |column| column.present)
     }
 
+    /// Nodes by the number of a label's value, in order. Values without a number are left out.
+    pub fn group_label(&self, key: &str, number: impl Fn(&str) -> Option<u16>) -> BTreeMap<u16, NodeMask> {
+        let column = self.column(key);
+        column.map_or_else(BTreeMap::new, |column| column.group(|value| number(value)))
+    }
+
+    /// Values of a label, each once.
+    pub fn label_values(&self, key: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.column(key).into_iter().flat_map(|column| &column.values)
+    }
+
     /// Taints of the node at `offset`.
     pub fn taints(&self, offset: usize) -> &[Taint] {
         self.taints.value(offset).map_or(&[], |taints| taints)

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::each_pair;
 use super::node_selector::SelectorRequirement;
+use super::validity::{is_label_value, is_qualified_name};
+use super::{each_pair, text_weight};
+use crate::held_bytes::held_bytes;
 use crate::model::namespace::NamespaceTable;
 use crate::model::pod_identity::PodIdentity;
 use crate::model::text_map::{TextMap, find_text};
@@ -17,7 +19,18 @@ pub struct LabelSelector {
     pub match_expressions: Vec<SelectorRequirement>,
 }
 
+held_bytes! { LabelSelector { match_labels, match_expressions } }
+
 impl LabelSelector {
+    /// True if Kubernetes accepts the selector: every pair and every requirement is valid. `Gt` and `Lt` are operators of
+    /// nodes only.
+    pub fn is_valid(&self) -> bool {
+        let mut pairs = self.match_labels.iter();
+        let mut requirements = self.match_expressions.iter();
+        pairs.all(|(key, value)| is_qualified_name(key) && is_label_value(value))
+            && requirements.all(|own| own.is_valid() && !matches!(&*own.operator, "Gt" | "Lt"))
+    }
+
     /// True if the selector has no requirement; it matches everything.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
@@ -29,6 +42,13 @@ impl LabelSelector {
         let mut requirements = self.match_expressions.iter();
         pairs.all(|(key, value)| find_text(labels, key) == Some(value))
             && requirements.all(|own| own.is_met_by(find_text(labels, &own.key)))
+    }
+
+    /// Bytes of the texts with their places in lists.
+    pub fn text_bytes(&self) -> usize {
+        let mut bytes = 0;
+        self.clone().each_text(&mut |text| bytes += text_weight(text));
+        bytes
     }
 
     pub(super) fn each_text(&mut self, visit: &mut dyn FnMut(&mut Arc<str>)) {

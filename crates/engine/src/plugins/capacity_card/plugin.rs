@@ -17,8 +17,8 @@ use super::upstream::UpstreamCapacityState;
 use crate::cards::CARD_NAME_ANNOTATION;
 use crate::model::{ClusterState, JobRecord, Problem, TaskClass, TaskRecord, find_text};
 use crate::plugin::{
-    AdmitOpinion, NodeFilter, NodeScorer, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks, PreparedHook,
-    QuotaPlugin, Shortfall, VictimKind, VictimQuery,
+    AdmitOpinion, DecisionTime, NodeFilter, NodeScorer, OrderKey, Plugin, PluginContext, PluginDef, PluginHooks,
+    PreparedHook, QuotaPlugin, Shortfall, VictimKind, VictimQuery,
 };
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStates};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
@@ -163,7 +163,7 @@ impl<S: CardRules> QuotaPlugin for CapacityCard<S> {
         &self,
         plugin_states: &mut PluginStates,
         cluster_state: &ClusterState,
-        _: Option<i64>,
+        _: Option<DecisionTime>,
         job: &JobRecord,
     ) -> Result<Option<AdmitOpinion>, Problem> {
         let permit = |state: &mut S| state.permit(cluster_state, job);

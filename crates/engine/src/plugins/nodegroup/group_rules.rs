@@ -201,14 +201,14 @@ impl NodeFilter for GroupFilter<'_> {
 
     fn measurements(&self, chunk: &NodeChunk, offset: usize, number: u16) -> Vec<Measurement> {
         let group = chunk.attributes().label(GROUP_LABEL, offset);
-        let passed = self.limits.as_ref().zip(group);
-        let Some(passed) = passed
-            .and_then(|(limits, group)| limits.passed(group))
-            .filter(|_| number == LIMIT_EXCEEDED)
-        else {
+        let passed = self.limits.as_ref().zip(group).filter(|_| number == LIMIT_EXCEEDED);
+        let Some((group, passed)) = passed.and_then(|(limits, group)| Some((group, limits.passed(group)?))) else {
             return Vec::new();
         };
-        let measured = [("total", passed.wanted as f64), ("limit", passed.limit as f64)];
+        let measured = [
+            (format!("{} in group {group}", passed.resource), passed.wanted as f64),
+            ("limit".to_owned(), passed.limit as f64),
+        ];
         let measured = measured.into_iter();
         measured
             .map(|(name, amount)| Measurement::of_resource(name, &passed.resource, amount))

@@ -296,6 +296,27 @@ fn place_judges_all_nodes_after_each_task_only_for_a_queue_with_limits() {
 }
 
 #[test]
+fn a_group_gives_back_no_more_than_it_holds() {
+    let mut state = cluster();
+    // Under `upstream` a task that is pipelined when the session opens is not counted.
+    state.put_task(task(5, 0, 0, TaskStatus::Pipelined), &source());
+    let policy = fixtures::policy("{name: nodegroup}", Compatibility::UPSTREAM).policy;
+    for holder in [None, Some(1), Some(9)] {
+        let mut state = state.clone();
+        if let Some(number) = holder {
+            state.put_task(task(number, 0, 0, TaskStatus::Running), &source());
+        }
+        let before = built(&state, Compatibility::UPSTREAM);
+        let states = policy.compute_plugin_states(&state);
+        let mut cycle = SchedulingCycle::new(state, policy.node_change_rules(), states);
+        cycle.apply(&[SessionChange::Unpipeline("ns/t5".into())]).unwrap();
+        let own: &NodeGroupState = cycle.plugin_states().get(NAME).unwrap();
+        // What others hold covers the task: the reference takes it from them.
+        assert_eq!(*own == before, holder != Some(9), "{holder:?}");
+    }
+}
+
+#[test]
 fn limits_that_cannot_be_read_are_named_where_they_reject_and_where_they_come_in() {
     const ERROR: &str = "`cpu` of group `a`: ";
     let mut state = cluster();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::GROUP_LABEL;
 use super::group_limits::{GroupLimits, GroupLimitsError, LIMITS};
 use crate::held_bytes::held_bytes;
-use crate::model::{ClusterState, Problem, ResourceTotals, StateDiff, TaskRecord, TaskStatus, find_text};
+use crate::model::{ClusterState, Problem, ResourceId, ResourceTotals, StateDiff, TaskRecord, TaskStatus, find_text};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 use crate::policy::{Compatibility, PluginSwitches, Switch};
 
@@ -174,9 +174,11 @@ impl NodeGroupState {
             return;
         };
         if let Some(held) = Arc::make_mut(queue).held.get_mut(group) {
+            let has = |(id, amount): (ResourceId, i64)| held.get(id).unwrap_or(0) >= i128::from(amount);
             if holds {
                 held.add(&task.requests);
-            } else {
+            } else if task.requests.iter().all(has) {
+                // The reference ends where a task gives back more than its group holds: it was never counted.
                 held.subtract(&task.requests);
             }
         }

@@ -14,8 +14,8 @@ use super::integer_amounts::IntegerAmounts;
 use crate::held_bytes::HeldMemory;
 use crate::model::{ClusterState, ErrorCode, JobRecord, Problem, Reservation, ResourceVector, StateDiff, TaskRecord};
 use crate::plugin::{
-    AccountAmounts, AdmitOpinion, Plugin, PluginAccount, PluginAccounts, PluginContext, QueueGauge, QuotaPlugin,
-    Shortfall, VictimQuery,
+    AccountAmounts, AdmitOpinion, DecisionTime, Plugin, PluginAccount, PluginAccounts, PluginContext, QueueGauge,
+    QuotaPlugin, Shortfall, VictimQuery,
 };
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, PluginStates, TaskTransition};
 use crate::policy::Compatibility;
@@ -224,7 +224,7 @@ impl<P: QueueLimiter> QuotaPlugin for P {
         &self,
         plugin_states: &mut PluginStates,
         cluster_state: &ClusterState,
-        now: Option<i64>,
+        now: Option<DecisionTime>,
         job: &JobRecord,
     ) -> Result<Option<AdmitOpinion>, Problem> {
         let opinion = self.admit_job(PluginContext::new(cluster_state, plugin_states, now), job)?;

@@ -8,7 +8,7 @@ use crate::devices::DevicePick;
 use crate::model::constraints::ConstraintSet;
 use crate::model::resource_name::ResourceKind;
 use crate::model::{ClusterState, LabelKinds, StateDiff, TaskRecord};
-use crate::plugin::{Plugin, PluginContext, PluginDef, PluginHooks, TemplateRule, VictimKind};
+use crate::plugin::{Plugin, PluginContext, PluginDef, PluginHooks, TemplateRule, TimeEffect, VictimKind};
 use crate::plugin_state::PluginStates;
 use crate::plugins;
 use crate::policy::unserved::UnservedEffect;
@@ -120,8 +120,8 @@ impl Policy {
         &self.unserved
     }
 
-    /// Sentences of plugins that compare with the time, by name: the effect of a query that gives none.
-    pub fn time_effects(&self) -> impl Iterator<Item = (&Arc<str>, &'static str)> {
+    /// Plugins that compare with the time, by name, with the effect of a query that gives none.
+    pub fn time_effects(&self) -> impl Iterator<Item = (&Arc<str>, TimeEffect)> {
         let names = self.registered.keys();
         names.filter_map(|name| Some((name, plugins::find(name)?.time_effect?)))
     }

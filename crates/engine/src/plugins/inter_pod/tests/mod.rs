@@ -124,6 +124,7 @@ fn put_namespaces(
         let record = NamespaceRecord {
             name: (*name).into(),
             labels: Arc::clone(labels),
+            ..NamespaceRecord::default()
         };
         state.put_namespace(record, &Arc::from("test"));
     }
@@ -392,6 +393,7 @@ fn a_term_of_another_pod_that_needs_namespaces_is_refused_by_name() {
         let record = NamespaceRecord {
             name: "default".into(),
             labels: texts(&[("team", team.to_owned())]),
+            ..NamespaceRecord::default()
         };
         state.put_namespace(record, &Arc::from("test"));
         for compatibility in [Compatibility::Corrected, Compatibility::UPSTREAM] {
@@ -416,6 +418,7 @@ fn a_selector_that_matches_no_labels_selects_all_namespaces_under_upstream() {
         let record = NamespaceRecord {
             name: name.into(),
             labels,
+            ..NamespaceRecord::default()
         };
         state.put_namespace(record, &Arc::from("test"));
     }
@@ -451,6 +454,7 @@ fn a_term_of_the_pod_itself_is_left_out_until_the_namespaces_are_known() {
         let record = NamespaceRecord {
             name: name.into(),
             labels: texts(&[("team", "a".to_owned())]),
+            ..NamespaceRecord::default()
         };
         state.put_namespace(record, &Arc::from("test"));
         // The pod in namespace x is known to be kept away from as soon as all namespaces of pods are known.

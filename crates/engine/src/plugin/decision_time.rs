@@ -1,0 +1,24 @@
+//! Time of a decision: data of the query, never a clock's.
+
+/// Time of a decision, in whole seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecisionTime {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// Seconds that the scheduler's time zone is ahead of UTC at this time, such as 3600.
+    pub utc_offset: i32,
+}
+
+impl DecisionTime {
+    /// Seconds since 1970 on a clock of the scheduler's time zone.
+    pub fn local_seconds(self) -> i64 {
+        self.seconds.saturating_add(self.utc_offset.into())
+    }
+}
+
+impl From<i64> for DecisionTime {
+    /// Time in UTC.
+    fn from(seconds: i64) -> Self {
+        Self { seconds, utc_offset: 0 }
+    }
+}

@@ -1,0 +1,220 @@
+//! `tdm`: nodes that pods may use at some times of the day only, and the pods that give way (Volcano ed72c7c81,
+//! pkg/scheduler/plugins/tdm).
+
+mod arguments;
+mod disruption_budget;
+mod revocable_nodes;
+mod time_window;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arguments::TdmArguments;
+use revocable_nodes::{RevocableNodes, ZoneFilter, zone_scorer};
+
+use super::job_tallies::{JOB_TALLIES, JobTallies, JobTally};
+use crate::model::{ClusterState, JobRecord, Problem, TaskClass, TaskRecord, TaskStatus, TextMap, find_text};
+use crate::plugin::{
+    JobOpinion, NodeFilter, NodeScorer, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef,
+    PluginHooks, PreparedHook, TimeEffect, VictimKind, VictimQuery,
+};
+use crate::plugin_state::PluginState;
+use crate::policy::{Compatibility, DecisionKind, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
+
+const NAME: &str = "tdm";
+
+/// Label of a node with its revocable zone; annotation `*` of a task that may use the nodes of all zones.
+const ZONE: &str = "volcano.sh/revocable-zone";
+
+/// Annotation of a task or job, and label of a task: whether it may be preempted.
+const PREEMPTABLE: &str = "volcano.sh/preemptable";
+
+/// Registry entry of the plugin.
+pub(super) const DEF: PluginDef = PluginDef {
+    families: &["filter", "order", "score", "victims"],
+    task_annotations: &[PREEMPTABLE, ZONE],
+    task_labels: &[PREEMPTABLE],
+    job_annotations: &[
+        PREEMPTABLE,
+        disruption_budget::MIN_AVAILABLE,
+        disruption_budget::MAX_UNAVAILABLE,
+    ],
+    node_labels: &[ZONE],
+    order_keys: OrderKeyMeanings {
+        jobs: &[OrderKeyPart::flag("preemptable")],
+        queues: &[],
+    },
+    time_effect: Some(TimeEffect {
+        decisions: &[
+            DecisionKind::Filter,
+            DecisionKind::Score,
+            DecisionKind::FilteredScore,
+            DecisionKind::Place,
+            DecisionKind::Victims,
+        ],
+        effect: "The request gives no time: revocable nodes are taken for open at any time.",
+    }),
+    ..PluginDef::new(NAME, compile)
+};
+
+/// Compiled plugin.
+#[derive(Debug)]
+struct TimeDivision {
+    arguments: TdmArguments,
+    compatibility: Compatibility,
+}
+
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
+    Arc::new(TimeDivision {
+        arguments: TdmArguments::read(arguments, compatibility, report),
+        compatibility,
+    })
+}
+
+/// Bool as Go's `ParseBool` reads it; false: another text.
+fn go_bool(text: &str) -> bool {
+    matches!(text, "1" | "t" | "T" | "true" | "True" | "TRUE")
+}
+
+/// True if a task with these annotations may use nodes of revocable zones while they are open. Labels do not count.
+fn may_use_revocable(annotations: &TextMap) -> bool {
+    match find_text(annotations, ZONE) {
+        Some(zone) => zone == "*",
+        None => find_text(annotations, PREEMPTABLE).is_some_and(go_bool),
+    }
+}
+
+/// True if a task may be preempted: unless its annotation, or else its label, is another text than true.
+fn is_preemptable(task: &TaskRecord) -> bool {
+    let own = find_text(&task.annotations, PREEMPTABLE).or_else(|| find_text(&task.labels, PREEMPTABLE));
+    own.is_none_or(go_bool)
+}
+
+/// True if a job may be preempted: if its annotation is true.
+fn is_preemptable_job(job: &JobRecord) -> bool {
+    find_text(&job.annotations, PREEMPTABLE).is_some_and(go_bool)
+}
+
+impl TimeDivision {
+    fn nodes<'a>(&'a self, context: PluginContext<'a>) -> RevocableNodes<'a> {
+        RevocableNodes {
+            zones: &self.arguments.zones,
+            now: context.now,
+            compatibility: self.compatibility,
+        }
+    }
+
+    /// Running preemptable candidates on ordinary nodes, of each job as many as its budget allows, the first ones.
+    fn allowed_by_budgets(&self, context: PluginContext<'_>, candidates: &[&TaskRecord]) -> Vec<bool> {
+        let mut budgets: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut goes = |task: &TaskRecord| {
+            let node = context.cluster_state.node_by_name(&task.node);
+            let zone = node.and_then(|node| find_text(&node.record.labels, ZONE));
+            if task.status != TaskStatus::Running || zone.is_some_and(|zone| !zone.is_empty()) || !is_preemptable(task)
+            {
+                return false;
+            }
+            let Some(job) = context.cluster_state.jobs().get(&task.job) else {
+                return false;
+            };
+            let left = budgets.entry(&job.record.name).or_insert_with(|| {
+                let none = JobTally::default();
+                let tally = JobTallies::of_job(context, &job.record.name).unwrap_or(&none);
+                disruption_budget::evictions(&job.record.annotations, &tally.tasks)
+            });
+            *left -= 1;
+            *left >= 0
+        };
+        candidates.iter().map(|task| goes(task)).collect()
+    }
+}
+
+impl Plugin for TimeDivision {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
+            filter: true,
+            score: true,
+            order: true,
+            victims: true,
+            job_state: true,
+            shared_state: Some(JOB_TALLIES),
+            ..PluginHooks::default()
+        }
+    }
+
+    fn effective_arguments(&self) -> YamlValue {
+        self.arguments.effective()
+    }
+
+    fn build_state(&self, cluster_state: &ClusterState, _: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
+        Some(Arc::new(JobTallies::of(cluster_state)))
+    }
+
+    fn score_bounds(&self) -> Option<(f64, f64)> {
+        Some((0.0, revocable_nodes::OPEN_SCORE))
+    }
+
+    fn prepare_filter<'a>(
+        &'a self,
+        context: PluginContext<'a>,
+        class: &'a TaskClass,
+    ) -> PreparedHook<dyn NodeFilter + 'a> {
+        let may_use = may_use_revocable(&class.annotations);
+        Ok(Some(Box::new(ZoneFilter::new(
+            self.nodes(context),
+            context.cluster_state,
+            may_use,
+        ))))
+    }
+
+    fn prepare_scorer<'a>(
+        &'a self,
+        context: PluginContext<'a>,
+        class: &'a TaskClass,
+    ) -> PreparedHook<dyn NodeScorer + 'a> {
+        let may_use = may_use_revocable(&class.annotations);
+        Ok(Some(Box::new(zone_scorer(
+            self.nodes(context),
+            context.cluster_state,
+            may_use,
+        ))))
+    }
+
+    fn job_keys(&self, context: PluginContext<'_>, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let key = |name: &Arc<str>| {
+            let stored = context.cluster_state.jobs().get(name);
+            let comes_last = stored.is_some_and(|stored| is_preemptable_job(&stored.record));
+            Ok(vec![f64::from(u8::from(comes_last))])
+        };
+        Some(jobs.iter().map(key).collect())
+    }
+
+    fn job_opinion(&self, context: PluginContext<'_>, job: &JobRecord) -> JobOpinion {
+        let none = JobTally::default();
+        let tasks = &JobTallies::of_job(context, &job.name).unwrap_or(&none).tasks;
+        let started = tasks.ready() + tasks.without_requests() + tasks.of(TaskStatus::Pipelined);
+        let is_pipelined = started >= i64::from(job.min_member);
+        JobOpinion {
+            pipelined: Some(if is_pipelined { 1 } else { -1 }),
+            starving: Some(!is_preemptable_job(job) && tasks.of(TaskStatus::Pending) > 0),
+            ..JobOpinion::default()
+        }
+    }
+
+    fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        if query.kind != VictimKind::Preempt {
+            return Ok(None);
+        }
+        if is_preemptable(query.preemptor) || may_use_revocable(&query.preemptor.annotations) {
+            return Ok(Some(vec![false; query.candidates.len()]));
+        }
+        Ok(Some(self.allowed_by_budgets(context, query.candidates)))
+    }
+}
+
+#[cfg(test)]
+mod tests;
