@@ -1,5 +1,7 @@
-//! Verdicts that agree with Place, SelectVictims and cycles: roles, groups, gates, phases, tasks without a job, evictions, and
+//! Verdicts that agree with Place, `SelectVictims` and cycles: roles, groups, gates, phases, tasks without a job, evictions, and
 //! waits without an end.
+
+use std::time::Duration;
 
 use super::gather;
 use super::report::{ExplainReport, VerdictCode};
@@ -99,10 +101,7 @@ impl Asked {
     async fn explain(&self, target: ExplainTarget) -> ExplainReport {
         let connection = self.server.connection.clone();
         let mut client = PinnedClient::open(connection, pb::LatestRef::default()).await.unwrap();
-        client.now = Some(prost_types::Timestamp {
-            seconds: 2_000_000_000,
-            nanos: 0,
-        });
+        client.set_time(Duration::from_secs(2_000_000_000));
         let report = gather::explain(&mut client, target, 1).await;
         client.close().await;
         report.unwrap()
@@ -759,5 +758,41 @@ fn a_priority_is_a_remedy_where_the_policy_orders_by_it() {
             let said = "a priority above 0, that of job x/first, would move it forward";
             assert_eq!(hints(&report).contains(said), helps, "{}", hints(&report));
         }
+    });
+}
+
+#[test]
+fn tasks_that_succeeded_count_as_the_gang_counts_them() {
+    run(async {
+        let placed = |name: &str, status: pb::TaskStatus| pb::Task {
+            status: status.into(),
+            ..on_node(task(name, "x/j", CPU), "n1")
+        };
+        let cluster = pb::Cluster {
+            nodes: vec![node("n1", &[("cpu", "4")])],
+            queues: vec![queue("q")],
+            jobs: vec![pb::Job {
+                phase: pb::JobPhase::Running.into(),
+                ..job("x/j", 4)
+            }],
+            tasks: vec![
+                placed("x/j-0", pb::TaskStatus::Succeeded),
+                placed("x/j-1", pb::TaskStatus::Running),
+                placed("x/j-2", pb::TaskStatus::Pipelined),
+                task("x/j-3", "x/j", CPU),
+            ],
+            ..pb::Cluster::default()
+        };
+        let asked = Asked::start(policy("enqueue, allocate", "proportion"), cluster.clone()).await;
+        let placed = asked.place(&["x/j-3".to_owned()]).await;
+        assert_eq!((placed.placed, placed.min_count), (true, 1));
+        assert_eq!(asked.job("x/j").await.verdict.code, VerdictCode::Placeable);
+        // Without a plugin that counts tasks only those that hold resources count.
+        let asked = Asked::start(
+            "actions: allocate\ntiers: [{plugins: [{name: drf}]}]\n".to_owned(),
+            cluster,
+        )
+        .await;
+        assert_eq!(asked.place(&["x/j-3".to_owned()]).await.min_count, 3);
     });
 }

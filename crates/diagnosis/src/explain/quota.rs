@@ -78,9 +78,10 @@ fn add_changes(input: VerdictInput<'_>, admission: &AdmissionReport, case: &Quot
             "this quota would admit a request of at most {left} of {}",
             reason.resource
         );
-        parts
-            .hints
-            .push(Hint::tried(text, HintTrial::Permits(smaller, pb::Cluster::default())));
+        parts.hints.push(Hint::tried(
+            text,
+            HintTrial::Permits(Box::new(smaller), pb::Cluster::default()),
+        ));
     }
     let holders = input.report.queue.iter().flat_map(|queue| &queue.holders);
     let texts: Vec<String> = holders.clone().map(phrases::holder_text).collect();
@@ -91,15 +92,14 @@ fn add_changes(input: VerdictInput<'_>, admission: &AdmissionReport, case: &Quot
             holders.filter_map(|holder| Some(phrases::endless_wait(name, &holder.job, holder.never_starts.as_ref()?)));
         parts.hints.extend(endless.map(Hint::from));
     }
-    match quota_changes::changes(input, admission, case) {
-        Some(changes) => parts.hints.extend(changes),
-        None => {
-            let remedy = remedies::of_code(&reason.code);
-            // A request beyond the whole quota does not fit when jobs of the queue end.
-            let beyond_waiting = remedy.strip_prefix("wait until jobs of the queue end, ");
-            let remedy = beyond_waiting.filter(|_| parts.impossible).unwrap_or(remedy);
-            parts.hints.push(remedy.to_owned().into());
-        }
+    if let Some(changes) = quota_changes::changes(input, admission, case) {
+        parts.hints.extend(changes);
+    } else {
+        let remedy = remedies::of_code(&reason.code);
+        // A request beyond the whole quota does not fit when jobs of the queue end.
+        let beyond_waiting = remedy.strip_prefix("wait until jobs of the queue end, ");
+        let remedy = beyond_waiting.filter(|_| parts.impossible).unwrap_or(remedy);
+        parts.hints.push(remedy.to_owned().into());
     }
 }
 

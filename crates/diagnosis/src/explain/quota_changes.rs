@@ -113,7 +113,8 @@ pub(super) fn other_guarantees(input: VerdictInput<'_>, case: &QuotaCase<'_>) ->
 pub(super) fn changes(input: VerdictInput<'_>, admission: &AdmissionReport, case: &QuotaCase<'_>) -> Option<Vec<Hint>> {
     let (limits, subject) = QueueLimits::of(input, case).zip(case.subject)?;
     let (reason, quota) = (case.reason, case.quota);
-    let tried = |text: String, changed: pb::Cluster| Hint::tried(text, HintTrial::Permits(subject.clone(), changed));
+    let tried =
+        |text: String, changed: pb::Cluster| Hint::tried(text, HintTrial::Permits(Box::new(subject.clone()), changed));
     if is_deserved(reason) && !quota.never_fits() {
         let total = output::with_unit(quota.total, &quota.unit);
         let text = format!(
