@@ -95,8 +95,8 @@ impl PinnedClient {
         })
     }
 
-    /// Client that puts its queries to a copy of records, under the same policy and at the same time. Records of `changed`
-    /// replace those of the same name, or are added. `None`: the server does not show the policy or its reservations.
+    /// Client that puts its queries to a copy of records, under the same policy and at the same time. Each record of `changed`
+    /// replaces the one of its name. `None`: the server does not show the policy or its reservations.
     pub async fn on_copy(&mut self, known: &KnownRecords, changed: pb::Cluster) -> Option<Self> {
         let policy_document = self.policy_document().await?;
         let reserved = what_if::reserved_jobs(self.connection.clone()).await.ok()?;

@@ -15,10 +15,14 @@ mod pending;
 mod phrases;
 mod quota;
 mod quota_changes;
+#[cfg(test)]
+mod remedy_tests;
 mod report;
 mod show;
 mod target;
 pub mod task_classes;
+#[cfg(test)]
+mod test_server;
 mod trial;
 mod turn;
 mod turn_verdict;

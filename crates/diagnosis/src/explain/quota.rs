@@ -2,7 +2,7 @@
 
 use super::hint::{Hint, HintTrial};
 use super::phrases;
-use super::quota_changes::{self, QuotaCase};
+use super::quota_changes::{self, RejectedByQuota};
 use super::report::{AdmissionReport, ExplainReport, RejectionReason, TaskClassReport, VerdictCode};
 use super::verdict_parts::{VerdictInput, VerdictParts, verdict_parts};
 use pb::admit_subject::Subject;
@@ -54,7 +54,7 @@ pub(super) fn rejection(
         [quota_hint(reason, &quota, queue)],
     );
     parts.impossible = phrases::unreadable_quota(reason).is_none() && quota.never_fits();
-    let case = QuotaCase {
+    let case = RejectedByQuota {
         queue,
         reason,
         quota: &quota,
@@ -65,7 +65,12 @@ pub(super) fn rejection(
 }
 
 /// Adds what changes the verdict: smaller requests, the end of others, and other quotas.
-fn add_changes(input: VerdictInput<'_>, admission: &AdmissionReport, case: &QuotaCase<'_>, parts: &mut VerdictParts) {
+fn add_changes(
+    input: VerdictInput<'_>,
+    admission: &AdmissionReport,
+    case: &RejectedByQuota<'_>,
+    parts: &mut VerdictParts,
+) {
     let (reason, quota) = (case.reason, case.quota);
     parts.hints.extend(quota_changes::other_guarantees(input, case));
     if quota.left > 0.0
