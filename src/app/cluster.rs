@@ -19,6 +19,7 @@ use pumice_live::{
     ClusterCondition, ClusterWatch, PendingReasons, PodBinder, PodReason, ReasonOptions, ReasonWriter, WatchOptions,
 };
 use pumice_protocol::{CallTransport, ClientConnection};
+use pumice_state::{Clock as _, SystemClock};
 
 /// Checks the credentials of the watched cluster. Whether its API server answers shows later: it may start after this
 /// process.
@@ -44,7 +45,8 @@ impl PendingReasons for OwnReasons {
     async fn reasons(&self, pods: Vec<String>) -> Result<BTreeMap<String, PodReason>, String> {
         let services = self.0.clone();
         // A thread of its own: an explanation reads all records.
-        let explain = move || Handle::current().block_on(explain_pending(services, &pods));
+        let explain =
+            move || Handle::current().block_on(explain_pending(services, &pods, SystemClock::default().wall()));
         let explained = pumice_state::tasks::run_blocking(explain).await;
         let verdicts = explained
             .map_err(|error| error.to_string())?

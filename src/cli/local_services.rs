@@ -1,6 +1,7 @@
 //! The services of this program, for commands that evaluate files.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::app::{self, InProcessServer};
 use crate::config::ServerConfig;
@@ -12,6 +13,7 @@ use pumice_engine::model::{ClusterState, LabelKinds};
 use pumice_engine::plugins::REGISTRY;
 use pumice_engine::policy::Compatibility;
 use pumice_protocol::v1 as pb;
+use pumice_state::{Clock as _, SystemClock};
 
 /// Most resource names in a cluster that is read.
 const MAX_RESOURCES: usize = 10_000;
@@ -55,6 +57,10 @@ impl LocalServices for ProgramServices {
             }));
             Ok(ServedServer::new(address, alive))
         })
+    }
+
+    fn time(&self) -> Duration {
+        SystemClock::default().wall()
     }
 
     fn read_cluster(&self, cluster: pb::Cluster, compatibility: Compatibility) -> Option<ClusterState> {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::CommandError;
 use pumice_engine::Snapshot;
@@ -54,6 +55,9 @@ pub trait LocalServices: fmt::Debug + Sync {
 
     /// Cluster as the services read it for a policy with this compatibility. `None` if they reject one of its records.
     fn read_cluster(&self, cluster: pb::Cluster, compatibility: Compatibility) -> Option<ClusterState>;
+
+    /// Time since 1970, which the queries of a command may be told: decisions get the time as data.
+    fn time(&self) -> Duration;
 
     /// Document of the policy that is active by default.
     fn built_in_policy(&self) -> &'static str;

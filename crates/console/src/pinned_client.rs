@@ -1,6 +1,7 @@
 //! Client that is pinned to one state of the server. All amounts of an explanation are therefore consistent.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tonic::Code;
 
@@ -27,7 +28,7 @@ pub struct PinnedClient {
     /// Number of changes applied in the session.
     applied_changes: u64,
     /// Time of the decisions, for plugins that compare with it; `None`: none is given.
-    pub now: Option<prost_types::Timestamp>,
+    now: Option<prost_types::Timestamp>,
     /// Metadata of the session, or without one of the first response.
     pub metadata: Option<pb::ResponseMetadata>,
     /// Constraints that the results do not take into account.
@@ -94,8 +95,8 @@ impl PinnedClient {
         })
     }
 
-    /// Client that puts its queries to a copy of records, under the same policy and at the same time. Records of `changed`
-    /// replace those of the same name, or are added. `None`: the server does not show the policy or its reservations.
+    /// Client that puts its queries to a copy of records, under the same policy and at the same time. Each record of `changed`
+    /// replaces the one of its name. `None`: the server does not show the policy or its reservations.
     pub async fn on_copy(&mut self, known: &KnownRecords, changed: pb::Cluster) -> Option<Self> {
         let policy_document = self.policy_document().await?;
         let reserved = what_if::reserved_jobs(self.connection.clone()).await.ok()?;
@@ -120,6 +121,12 @@ impl PinnedClient {
             admit_plugins: Vec::new(),
             document: None,
         })
+    }
+
+    /// Tells the decisions the time since 1970, in whole seconds.
+    pub fn set_time(&mut self, time: Duration) {
+        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        self.now = Some(prost_types::Timestamp { seconds, nanos: 0 });
     }
 
     /// Closes the session. The lease ends a session that cannot be closed now.

@@ -12,7 +12,7 @@ use pumice_protocol::v1 as pb;
 /// Number of queues that are named.
 const NAMED: usize = 3;
 /// Action that takes amounts back.
-const RECLAIM: &str = "reclaim";
+pub(super) const RECLAIM: &str = "reclaim";
 
 /// Amounts by resource.
 pub(super) type AmountsByName<'a> = BTreeMap<&'a str, f64>;

@@ -1,7 +1,8 @@
-//! Evictions that make room for a task, as SelectVictims selects them.
+//! Evictions that make room for a task, as `SelectVictims` selects them.
 
 use std::collections::BTreeMap;
 
+use super::entitlement::RECLAIM;
 use super::free_capacity;
 use super::report::{EvictionReport, ExplainReport, TaskClassReport};
 use super::target::ResolvedTarget;
@@ -14,10 +15,7 @@ use pumice_protocol::v1 as pb;
 /// Most nodes that are asked about for one class of tasks.
 const NODES_ASKED: usize = 1_000;
 /// Action that evicts, and the kind of its victims.
-const ACTIONS: [(&str, pb::VictimKind); 2] = [
-    ("preempt", pb::VictimKind::Preempt),
-    ("reclaim", pb::VictimKind::Reclaim),
-];
+const ACTIONS: [(&str, pb::VictimKind); 2] = [("preempt", pb::VictimKind::Preempt), (RECLAIM, pb::VictimKind::Reclaim)];
 
 /// Adds to each class that finds no room the evictions that make room for one of its tasks, and corrects by them whether
 /// preemption may help on nodes. Policies of kube-scheduler are not asked: their preemption is not that of Volcano.

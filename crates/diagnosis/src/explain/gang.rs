@@ -1,4 +1,4 @@
-//! Verdict on a job of which some tasks find a place, and that does not start with them.
+//! Verdicts on gangs: some tasks of a job find a place, and the job does not start with them.
 
 use super::hint::{Hint, HintTrial};
 use super::phrases::{self, count, count_of};

@@ -21,7 +21,7 @@ pub(super) struct Hint {
 #[derive(Debug, Clone)]
 pub(super) enum HintTrial {
     /// Admit permits the subject in a state with these records; none: in the state itself.
-    Permits(Subject, pb::Cluster),
+    Permits(Box<Subject>, pb::Cluster),
     /// A node takes the task now.
     Takes { task: Box<pb::Task>, node: String },
     /// Place starts the job, now or once releasing tasks are gone.
@@ -93,7 +93,7 @@ async fn helps(client: &mut PinnedClient, known: &KnownRecords, trial: &HintTria
             Ok(is_started(&client.place(request).await?))
         }
         HintTrial::Permits(subject, records) => {
-            let asked = vec![subject.clone()];
+            let asked = vec![Subject::clone(subject)];
             let items = match copy_with(client, known, records).await {
                 AskedState::Pinned => client.admit(asked, Vec::new()).await?,
                 AskedState::Copied(mut copy) => copy.admit(asked, Vec::new()).await?,

@@ -15,10 +15,14 @@ mod pending;
 mod phrases;
 mod quota;
 mod quota_changes;
+#[cfg(test)]
+mod remedy_tests;
 mod report;
 mod show;
 mod target;
 pub mod task_classes;
+#[cfg(test)]
+mod test_server;
 mod trial;
 mod turn;
 mod turn_verdict;
@@ -27,7 +31,7 @@ mod verdict;
 mod verdict_parts;
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
@@ -99,7 +103,7 @@ pub async fn run(args: ExplainArgs, services: &dyn LocalServices) -> Result<(), 
     if let Some(imported) = imported {
         imported.report_unknown(&mut target.connection, services).await?;
     }
-    let report = query(&args, wanted, &target).await;
+    let report = query(&args, wanted, &target, services.time()).await;
     let report = unknown_name::suggest(&mut target.connection, report).await?;
     match args.client.output {
         OutputFormat::Table => show::show(&report),
@@ -107,21 +111,18 @@ pub async fn run(args: ExplainArgs, services: &dyn LocalServices) -> Result<(), 
     }
 }
 
-async fn query(args: &ExplainArgs, wanted: ExplainTarget, target: &QueryTarget) -> Result<ExplainReport, CommandError> {
+async fn query(
+    args: &ExplainArgs,
+    wanted: ExplainTarget,
+    target: &QueryTarget,
+    time: Duration,
+) -> Result<ExplainReport, CommandError> {
     let mut client = PinnedClient::open(target.connection.clone(), args.policy.latest_ref()).await?;
     client.with.clone_from(&target.with);
-    client.now = present_time();
+    client.set_time(time);
     let report = gather::explain(&mut client, wanted, args.top).await;
     client.close().await;
     report
-}
-
-/// Time in whole seconds, which the queries are told: a server decides by the time that it is given. `None`: the clock stands
-/// before 1970.
-fn present_time() -> Option<prost_types::Timestamp> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    let seconds = i64::try_from(now.as_secs()).ok()?;
-    Some(prost_types::Timestamp { seconds, nanos: 0 })
 }
 
 fn file_target(file: &std::path::Path, cluster: pb::Cluster) -> Result<ExplainTarget, CommandError> {

@@ -1,6 +1,7 @@
 //! Sentences about tasks that wait, for places where people look without asking.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::gather;
 use super::target::{self, ExplainTarget, TaskState};
@@ -22,13 +23,14 @@ pub struct PendingVerdict {
 }
 
 /// Verdicts on the pending tasks among these tasks. A task with a job gets the verdict on its job. At most 50 jobs and
-/// single tasks are explained; all other tasks are left out.
+/// single tasks are explained; all other tasks are left out. `time`: since 1970, for plugins that compare with it.
 pub async fn explain_pending(
     connection: ClientConnection,
     tasks: &[String],
+    time: Duration,
 ) -> Result<BTreeMap<String, PendingVerdict>, CommandError> {
     let mut client = PinnedClient::open(connection, pb::LatestRef::default()).await?;
-    client.now = super::present_time();
+    client.set_time(time);
     let found = explain_known(&mut client, tasks).await;
     client.close().await;
     found

@@ -2,7 +2,7 @@
 
 use super::hint::{Hint, HintTrial};
 use super::phrases;
-use super::quota_changes::{self, QuotaCase};
+use super::quota_changes::{self, RejectedByQuota};
 use super::report::{AdmissionReport, ExplainReport, RejectionReason, TaskClassReport, VerdictCode};
 use super::verdict_parts::{VerdictInput, VerdictParts, verdict_parts};
 use pb::admit_subject::Subject;
@@ -54,7 +54,7 @@ pub(super) fn rejection(
         [quota_hint(reason, &quota, queue)],
     );
     parts.impossible = phrases::unreadable_quota(reason).is_none() && quota.never_fits();
-    let case = QuotaCase {
+    let case = RejectedByQuota {
         queue,
         reason,
         quota: &quota,
@@ -65,7 +65,12 @@ pub(super) fn rejection(
 }
 
 /// Adds what changes the verdict: smaller requests, the end of others, and other quotas.
-fn add_changes(input: VerdictInput<'_>, admission: &AdmissionReport, case: &QuotaCase<'_>, parts: &mut VerdictParts) {
+fn add_changes(
+    input: VerdictInput<'_>,
+    admission: &AdmissionReport,
+    case: &RejectedByQuota<'_>,
+    parts: &mut VerdictParts,
+) {
     let (reason, quota) = (case.reason, case.quota);
     parts.hints.extend(quota_changes::other_guarantees(input, case));
     if quota.left > 0.0
@@ -78,9 +83,10 @@ fn add_changes(input: VerdictInput<'_>, admission: &AdmissionReport, case: &Quot
             "this quota would admit a request of at most {left} of {}",
             reason.resource
         );
-        parts
-            .hints
-            .push(Hint::tried(text, HintTrial::Permits(smaller, pb::Cluster::default())));
+        parts.hints.push(Hint::tried(
+            text,
+            HintTrial::Permits(Box::new(smaller), pb::Cluster::default()),
+        ));
     }
     let holders = input.report.queue.iter().flat_map(|queue| &queue.holders);
     let texts: Vec<String> = holders.clone().map(phrases::holder_text).collect();
@@ -91,15 +97,14 @@ fn add_changes(input: VerdictInput<'_>, admission: &AdmissionReport, case: &Quot
             holders.filter_map(|holder| Some(phrases::endless_wait(name, &holder.job, holder.never_starts.as_ref()?)));
         parts.hints.extend(endless.map(Hint::from));
     }
-    match quota_changes::changes(input, admission, case) {
-        Some(changes) => parts.hints.extend(changes),
-        None => {
-            let remedy = remedies::of_code(&reason.code);
-            // A request beyond the whole quota does not fit when jobs of the queue end.
-            let beyond_waiting = remedy.strip_prefix("wait until jobs of the queue end, ");
-            let remedy = beyond_waiting.filter(|_| parts.impossible).unwrap_or(remedy);
-            parts.hints.push(remedy.to_owned().into());
-        }
+    if let Some(changes) = quota_changes::changes(input, admission, case) {
+        parts.hints.extend(changes);
+    } else {
+        let remedy = remedies::of_code(&reason.code);
+        // A request beyond the whole quota does not fit when jobs of the queue end.
+        let beyond_waiting = remedy.strip_prefix("wait until jobs of the queue end, ");
+        let remedy = beyond_waiting.filter(|_| parts.impossible).unwrap_or(remedy);
+        parts.hints.push(remedy.to_owned().into());
     }
 }
 

@@ -23,7 +23,7 @@ const MORE_NODES: &str = "pumice-more-nodes";
 
 /// Rejection by a quota.
 #[derive(Clone, Copy)]
-pub(super) struct QuotaCase<'a> {
+pub(super) struct RejectedByQuota<'a> {
     /// Queue whose quota it is: the job's own, or one above it.
     pub(super) queue: &'a str,
     pub(super) reason: &'a RejectionReason,
@@ -33,7 +33,7 @@ pub(super) struct QuotaCase<'a> {
 }
 
 /// Upper limits of a queue on one resource, in units for people.
-struct QueueLimits {
+struct BindingLimits {
     /// Its capability; `None`: none.
     capability: Option<f64>,
     /// Amount that it may hold.
@@ -42,8 +42,8 @@ struct QueueLimits {
     others: Vec<(String, f64)>,
 }
 
-impl QueueLimits {
-    fn of(input: VerdictInput<'_>, case: &QuotaCase<'_>) -> Option<Self> {
+impl BindingLimits {
+    fn of(input: VerdictInput<'_>, case: &RejectedByQuota<'_>) -> Option<Self> {
         let (queues, resource) = (&input.known.queues, case.reason.resource.as_str());
         let account = |status: &'_ pb::QueueStatus| {
             let mut accounts = status.accounts.iter();
@@ -90,8 +90,8 @@ fn is_deserved(reason: &RejectionReason) -> bool {
 }
 
 /// Guarantees of other queues that keep the queue of a rejection below what it asks for.
-pub(super) fn other_guarantees(input: VerdictInput<'_>, case: &QuotaCase<'_>) -> Option<Hint> {
-    let limits = QueueLimits::of(input, case).filter(QueueLimits::is_of_guarantees)?;
+pub(super) fn other_guarantees(input: VerdictInput<'_>, case: &RejectedByQuota<'_>) -> Option<Hint> {
+    let limits = BindingLimits::of(input, case).filter(BindingLimits::is_of_guarantees)?;
     let binds = is_capability(case.reason) || (is_deserved(case.reason) && case.quota.never_fits());
     let (holder, amount) = limits.others.first().filter(|_| binds)?;
     let shown = |value: f64| output::with_unit(value, &case.quota.unit);
@@ -110,10 +110,15 @@ pub(super) fn other_guarantees(input: VerdictInput<'_>, case: &QuotaCase<'_>) ->
 }
 
 /// Changes of quotas and nodes, each with its query; `None`: such a reason has another remedy.
-pub(super) fn changes(input: VerdictInput<'_>, admission: &AdmissionReport, case: &QuotaCase<'_>) -> Option<Vec<Hint>> {
-    let (limits, subject) = QueueLimits::of(input, case).zip(case.subject)?;
+pub(super) fn changes(
+    input: VerdictInput<'_>,
+    admission: &AdmissionReport,
+    case: &RejectedByQuota<'_>,
+) -> Option<Vec<Hint>> {
+    let (limits, subject) = BindingLimits::of(input, case).zip(case.subject)?;
     let (reason, quota) = (case.reason, case.quota);
-    let tried = |text: String, changed: pb::Cluster| Hint::tried(text, HintTrial::Permits(subject.clone(), changed));
+    let tried =
+        |text: String, changed: pb::Cluster| Hint::tried(text, HintTrial::Permits(Box::new(subject.clone()), changed));
     if is_deserved(reason) && !quota.never_fits() {
         let total = output::with_unit(quota.total, &quota.unit);
         let text = format!(
@@ -145,8 +150,8 @@ pub(super) fn changes(input: VerdictInput<'_>, admission: &AdmissionReport, case
 /// Largest guarantee of another queue, as far as it may stay.
 fn smaller_guarantee(
     input: VerdictInput<'_>,
-    case: &QuotaCase<'_>,
-    limits: &QueueLimits,
+    case: &RejectedByQuota<'_>,
+    limits: &BindingLimits,
 ) -> Option<(String, pb::Cluster)> {
     let (holder, amount) = limits.others.first()?;
     let resource = &case.reason.resource;
@@ -164,7 +169,7 @@ fn smaller_guarantee(
 fn larger_capability(
     input: VerdictInput<'_>,
     admission: &AdmissionReport,
-    case: &QuotaCase<'_>,
+    case: &RejectedByQuota<'_>,
 ) -> Option<(String, pb::Cluster)> {
     let is_asked = |reason: &&RejectionReason| is_capability(reason) || is_deserved(reason);
     let reasons = admission.reasons.iter().filter(is_asked);
@@ -186,7 +191,7 @@ fn larger_capability(
 }
 
 /// Nodes with as much more of a resource as is missing.
-fn more_nodes(case: &QuotaCase<'_>) -> Option<(String, pb::Cluster)> {
+fn more_nodes(case: &RejectedByQuota<'_>) -> Option<(String, pb::Cluster)> {
     let (resource, quota) = (&case.reason.resource, case.quota);
     let missing = (quota.total - quota.bound).max(0.0);
     let amounts = BTreeMap::from([(resource.clone(), missing), ("pods".to_owned(), 1.0)]);

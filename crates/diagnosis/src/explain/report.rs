@@ -278,7 +278,7 @@ pub(super) struct RejectionReason {
     pub(super) code: String,
     pub(super) message: String,
     pub(super) resource: String,
-    /// True: preemption may help. Of a node's reason under a policy of Volcano: SelectVictims finds tasks whose eviction makes
+    /// True: preemption may help. Of a node's reason under a policy of Volcano: `SelectVictims` finds tasks whose eviction makes
     /// room on such a node, and the policy has the action that evicts them.
     pub(super) preemption_may_help: bool,
     pub(super) measurements: Vec<ReasonMeasurement>,
@@ -373,7 +373,7 @@ pub(super) struct TaskClassReport {
     pub(super) beyond_every_node: Vec<ResourceShortage>,
     /// Nodes that take the task, best first.
     pub(super) best_nodes: Vec<ScoredNode>,
-    /// Evictions that make room for the task. Empty: none does, or SelectVictims was not asked.
+    /// Evictions that make room for the task. Empty: none does, or `SelectVictims` was not asked.
     pub(super) evictions: Vec<EvictionReport>,
     /// Verdict of Admit on one of the tasks.
     pub(super) admission: Option<AdmissionReport>,
@@ -495,7 +495,7 @@ pub(super) struct JobStateReport {
     pub(super) starving: bool,
 }
 
-/// Evictions that make room for a task, as SelectVictims selects them.
+/// Evictions that make room for a task, as `SelectVictims` selects them.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct EvictionReport {

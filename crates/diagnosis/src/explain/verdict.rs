@@ -82,18 +82,21 @@ pub(super) fn build_verdict(input: VerdictInput<'_>) -> (ExplainVerdict, Vec<Hin
 /// Adds what evictions change: those that take back what the queue deserves come first, and in the place of other quotas.
 fn add_evictions(report: &ExplainReport, code: VerdictCode, hints: &mut Vec<Hint>) {
     let found = report.task_classes.iter().flat_map(|class| &class.evictions);
-    let usable: Vec<&EvictionReport> = found.clone().filter(|eviction| eviction.in_policy).collect();
-    let mut first = match code {
-        VerdictCode::NoNode | VerdictCode::Gang => entitlement::hints(report),
-        VerdictCode::Quota if found.clone().any(|eviction| eviction.action == "reclaim") => {
-            // Reclaim gives the queue what it deserves: its quotas are not what it lacks.
-            hints.truncate(1);
-            entitlement::hints(report)
-        }
-        _ if !matches!(code, VerdictCode::Quota) => return,
-        _ => Vec::new(),
-    };
-    first.extend(usable.into_iter().map(|eviction| phrases::eviction(eviction).into()));
+    let found: Vec<&EvictionReport> = found.collect();
+    let is_quota = code == VerdictCode::Quota;
+    if !is_quota && !matches!(code, VerdictCode::NoNode | VerdictCode::Gang) {
+        return;
+    }
+    let mut first = Vec::new();
+    if !is_quota {
+        first = entitlement::hints(report);
+    } else if found.iter().any(|eviction| eviction.action == entitlement::RECLAIM) {
+        // Reclaim gives the queue what it deserves: its quotas are not what it lacks.
+        hints.truncate(1);
+        first = entitlement::hints(report);
+    }
+    let usable = found.iter().filter(|eviction| eviction.in_policy);
+    first.extend(usable.map(|eviction| Hint::from(phrases::eviction(eviction))));
     hints.splice(0..0, first);
 }
 
