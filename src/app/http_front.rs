@@ -5,7 +5,7 @@
 //! closed. Scrapes take longer and have a separate, smaller limit. A scrape whose client does not read its page for a
 //! while is closed in favour of another. A connection for probes and metrics ends with its response. Connections of
 //! extender protocols stay open, with a third limit. Connections of calls stay open, too, and are connections of the table
-//! that those of gRPC are in.
+//! of gRPC connections.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -1,5 +1,5 @@
-//! Console: a folder of static files that is embedded in the program. The files hold no data; a page asks for it by calls,
-//! each of which has its roles.
+//! Console: a folder of static files that is embedded in the program. The files hold no data: the page calls methods, and
+//! each call needs its roles.
 
 use axum::Router;
 use axum::extract::State as Shared;
@@ -18,7 +18,7 @@ const ASSETS: &str = "assets/";
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// File of the console.
+/// Embedded file, and its path below the prefix.
 struct ConsoleFile {
     /// Path in the folder, such as `assets/app-1a2b3c.js`.
     path: &'static str,

@@ -17,18 +17,18 @@ pub(super) const JSON: &str = "application/json";
 /// Content type of streams, whose messages are in envelopes.
 pub(super) const JSON_STREAM: &str = "application/connect+json";
 
-/// Error of a call.
+/// Code, message and details of a failed call, as Connect names them.
 #[derive(Serialize)]
-struct ConnectError<'s> {
+struct CallErrorBody<'s> {
     code: &'static str,
     message: &'s str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    details: Vec<ConnectDetail>,
+    details: Vec<CallErrorDetail>,
 }
 
 /// Detail of an error: encoded for programs, and readable.
 #[derive(Serialize)]
-struct ConnectDetail {
+struct CallErrorDetail {
     #[serde(rename = "type")]
     name: String,
     value: String,
@@ -36,9 +36,9 @@ struct ConnectDetail {
     debug: Option<Box<RawValue>>,
 }
 
-/// JSON of an error.
+/// Body of a failed call: code, message and details.
 pub(super) fn error_json(status: &Status) -> Vec<u8> {
-    let error = ConnectError {
+    let error = CallErrorBody {
         code: connect_code(status.code()).0,
         message: status.message(),
         details: details(status),
@@ -47,7 +47,7 @@ pub(super) fn error_json(status: &Status) -> Vec<u8> {
     serde_json::to_vec(&error).unwrap_or_default()
 }
 
-fn details(status: &Status) -> Vec<ConnectDetail> {
+fn details(status: &Status) -> Vec<CallErrorDetail> {
     let all = tonic_types::pb::Status::decode(status.details()).unwrap_or_default();
     let detail = |any: prost_types::Any| {
         let name = any.type_url.rsplit('/').next().unwrap_or_default().to_owned();
@@ -56,7 +56,7 @@ fn details(status: &Status) -> Vec<ConnectDetail> {
             write_json(&mut json, &message, &any.value).ok()?;
             RawValue::from_string(String::from_utf8(json).ok()?).ok()
         });
-        ConnectDetail {
+        CallErrorDetail {
             name,
             value: STANDARD_NO_PAD.encode(&any.value),
             debug: readable,
