@@ -1,6 +1,11 @@
-//! Writes the commit of the sources into the program.
+//! Writes the commit of the sources into the program, and lists the files of the console.
 
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Folder of the console's files.
+const CONSOLE: &str = "clients/console/dist";
 
 /// Digits of a commit that are kept.
 const COMMIT_DIGITS: usize = 12;
@@ -11,6 +16,52 @@ fn main() {
             "cargo::rustc-env=PUMICE_COMMIT={}",
             commit.chars().take(COMMIT_DIGITS).collect::<String>()
         );
+    }
+    write_console_files();
+}
+
+/// Writes `CONSOLE_FILES`: the files of the console by path, each with its compressed content if there is a file `.gz` beside it.
+#[expect(clippy::disallowed_methods, reason = "a build script has no arguments")]
+#[expect(clippy::expect_used, reason = "there is nobody to handle the error of a build")]
+fn write_console_files() {
+    println!("cargo::rerun-if-changed={CONSOLE}");
+    let folder = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("a package")).join(CONSOLE);
+    let mut files = Vec::new();
+    list_files(&folder, &mut files);
+    files.sort_unstable();
+    let mut text = String::from("/// Files of the console, by path.\nstatic CONSOLE_FILES: &[ConsoleFile] = &[\n");
+    for file in files
+        .iter()
+        .filter(|file| file.extension().is_none_or(|extension| extension != "gz"))
+    {
+        let path = file.strip_prefix(&folder).expect("a file of the folder");
+        let mut gzip = file.clone().into_os_string();
+        gzip.push(".gz");
+        let gzip = if files.contains(&PathBuf::from(&gzip)) {
+            format!("Some(include_bytes!({gzip:?}))")
+        } else {
+            "None".to_owned()
+        };
+        writeln!(
+            text,
+            "    ConsoleFile {{ path: {path:?}, content: include_bytes!({file:?}), gzip: {gzip} }},"
+        )
+        .expect("a text");
+    }
+    text.push_str("];\n");
+    let out = std::env::var("OUT_DIR").expect("a folder for output");
+    std::fs::write(Path::new(&out).join("console_files.rs"), text).expect("the list is written");
+}
+
+#[expect(clippy::expect_used, reason = "there is nobody to handle the error of a build")]
+fn list_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("the folder of the console") {
+        let path = entry.expect("a file of the console").path();
+        if path.is_dir() {
+            list_files(&path, files);
+        } else {
+            files.push(path);
+        }
     }
 }
 
@@ -30,7 +81,7 @@ fn commit() -> Option<String> {
         return None;
     }
     // Sources inside another checkout have the commit of nobody.
-    if !std::path::Path::new(".git").exists() {
+    if !Path::new(".git").exists() {
         return None;
     }
     // The head changes its text with the branch, and its log with each commit.

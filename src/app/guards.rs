@@ -10,7 +10,7 @@ use super::server_stream::HandshakeTable;
 use crate::access::{AccessKeeper, AccessStart};
 use crate::audit::AuditLog;
 use crate::config::ServerConfig;
-use crate::server::{HangupSignal, PolicyFile, watch_policy_file};
+use crate::server::{CallExposure, HangupSignal, PolicyFile, watch_policy_file};
 use crate::telemetry::Metrics;
 use crate::tls::{ClientAuth, TlsKeeper, TlsStart};
 use pumice_state::SharedState;
@@ -95,6 +95,15 @@ pub(super) fn warn_of_unknown_callers(config: &ServerConfig, identities: &Access
             "everybody who reaches this address has all roles: set `identities_file`, or ask callers for certificates \
              (`tls_client_ca`)"
         );
+    }
+}
+
+/// Connections on which the gRPC services are served, and so calls over HTTP.
+pub(super) fn call_exposure(config: &ServerConfig) -> CallExposure {
+    CallExposure {
+        is_remote: !config.grpc_address.ip().is_loopback(),
+        takes_plain: config.tls_paths().is_none() || config.insecure.allows_grpc(),
+        needs_certificate: config.tls_client_ca.is_some() && config.tls_client_auth == ClientAuth::Required,
     }
 }
 

@@ -1,15 +1,17 @@
-//! HTTP front for probes, metrics and extender protocols. Callers cannot block probes.
+//! HTTP front for probes, metrics, extender protocols, calls as JSON and the console. Callers cannot block probes.
 //!
 //! A connection is *unheard* until its request turns out to be a scrape. If too many unheard connections are open, the
 //! newest replaces the oldest. Probes send their request and get the response at once, so only idle connections are
 //! closed. Scrapes take longer and have a separate, smaller limit. A scrape whose client does not read its page for a
 //! while is closed in favour of another. A connection for probes and metrics ends with its response. Connections of
-//! extender protocols stay open, with a third limit.
+//! extender protocols stay open, with a third limit. Connections of calls stay open, too, and are connections of the table
+//! of gRPC connections.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,22 +23,23 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+use tonic::transport::server::TcpConnectInfo;
 use tower::ServiceExt as _;
 
 use crate::access::{AccessKeeper, AccessRejection, AccessRejectionKind, CallerAccess};
 use crate::limits::EdgeLimits;
-use crate::server::is_extender_path;
 use crate::server::probe::METRICS_PATH;
+use crate::server::{CallerConnection, ConnectionTable, is_call_path, is_console_path, is_extender_path};
 use crate::telemetry::{Metrics, WarningGate};
 use pumice_engine::short_lock::ShortLock;
 
 use super::listen::{ACCEPT_RETRY_DELAY, ListenerSecurity, http_stream};
-use super::timed_connection::TimedConnection;
-use crate::server::{PendingFacts, wait_until_true};
+use super::timed_connection::{ConnectionGuard, TimedConnection};
+use crate::server::wait_until_true;
 
 /// Largest head of a request, in bytes.
 const HEAD_BYTES: usize = 16 << 10;
@@ -158,6 +161,11 @@ impl HttpPlace {
         self.places.scrapes.with(|scrapes| scrapes.remove(&self.number));
     }
 
+    /// Marks the connection as one of calls, which stays open. Another limit bounds them.
+    fn begin_calls(&self) {
+        self.places.unheard.with(|unheard| unheard.remove(&self.number));
+    }
+
     fn too_many_scrapes(&self) -> Response {
         self.places.metrics.record_limit_rejection("scrapes");
         let limit = self.places.scrape_limit;
@@ -180,12 +188,8 @@ pub(super) async fn serve_http(
     guard: HttpGuard,
     quitting: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let HttpGuard {
-        metrics,
-        security,
-        identities,
-    } = guard;
-    let places = HttpPlaces::new(limits, metrics);
+    let places = HttpPlaces::new(limits, Arc::clone(&guard.metrics));
+    let guard = Arc::new(guard);
     let times = (limits.http_header, limits.stalled);
     let failures = WarningGate::new();
     let mut connections = JoinSet::new();
@@ -196,14 +200,10 @@ pub(super) async fn serve_http(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    let facts = PendingFacts::default();
-                    let stream = http_stream(stream, security.as_ref(), &facts);
+                    let caller = HttpCaller::new(&guard, &stream, peer);
+                    let facts = &caller.connection.facts;
+                    let stream = http_stream(stream, guard.security.as_ref(), facts);
                     let stream = TimedConnection::of_http(stream, facts.clone(), times.1);
-                    let caller = HttpCaller {
-                        identities: Arc::clone(&identities),
-                        facts,
-                        address: peer.ip(),
-                    };
                     let connection = serve_connection(stream, router.clone(), (places.enter(), caller), times.0, quitting.clone());
                     connections.spawn(connection);
                 }
@@ -234,7 +234,12 @@ fn too_many_schedulers() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], text).into_response()
 }
 
-/// Serves the requests of a connection: of a scheduler all, of others the first. The connection ends at a time limit, too, or when
+fn too_many_connections() -> Response {
+    let text = "too many connections are open, and none is idle (limit `connections`)\n";
+    (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], text).into_response()
+}
+
+/// Serves the requests of a connection: of a scheduler and of a caller of methods all, of others the first. The connection ends at a time limit, too, or when
 /// another needs its place.
 async fn serve_connection(
     stream: TimedConnection,
@@ -245,11 +250,23 @@ async fn serve_connection(
 ) {
     let caller = Arc::new(caller);
     let place = Arc::new(place);
-    let asked = Arc::clone(&place);
+    let (asked, asking) = (Arc::clone(&place), Arc::clone(&caller));
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(caller.address);
-        let (router, place, caller) = (router.clone(), Arc::clone(&asked), Arc::clone(&caller));
+        request.extensions_mut().insert(asking.address);
+        let (router, place, caller) = (router.clone(), Arc::clone(&asked), Arc::clone(&asking));
         async move {
+            if caller.guard.serves_calls && is_call_path(request.uri().path()) {
+                if !caller.begin_calls() {
+                    return Ok(closing(too_many_connections()));
+                }
+                place.begin_calls();
+                request.extensions_mut().insert(Some(Arc::clone(&caller.connection)));
+                return router.oneshot(request).await;
+            }
+            if caller.guard.serves_calls && is_console_path(request.uri().path()) {
+                request.extensions_mut().insert(Some(Arc::clone(&caller.connection)));
+                return Ok(closing(router.oneshot(request).await?));
+            }
             if let Err(rejection) = caller.check(&request).await {
                 return Ok(closing(refused_page(&rejection)));
             }
@@ -276,6 +293,7 @@ async fn serve_connection(
         // An error means that the caller is gone, or was too slow.
         _ = connection.as_mut() => return,
         () = place.closing.notified() => return,
+        () = poll_fn(|context| caller.connection.poll_closed(context)) => return,
         () = wait_until_true(quitting) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
@@ -288,19 +306,54 @@ pub(super) struct HttpGuard {
     pub(super) security: Option<ListenerSecurity>,
     /// Identities in force.
     pub(super) identities: Arc<AccessKeeper>,
+    /// Connections of callers of methods, over gRPC and over HTTP.
+    pub(super) table: Arc<ConnectionTable>,
+    /// True if methods are called as JSON, and the console is served.
+    pub(super) serves_calls: bool,
 }
 
 /// Caller of one connection.
 struct HttpCaller {
-    identities: Arc<AccessKeeper>,
-    facts: PendingFacts,
+    guard: Arc<HttpGuard>,
+    connection: Arc<CallerConnection>,
     address: IpAddr,
+    /// Place in the table, after the first call of a method.
+    place: ShortLock<Option<ConnectionGuard>>,
 }
 
 impl HttpCaller {
+    fn new(guard: &Arc<HttpGuard>, stream: &TcpStream, peer: SocketAddr) -> Self {
+        let addresses = TcpConnectInfo {
+            local_addr: stream.local_addr().ok(),
+            remote_addr: Some(peer),
+        };
+        Self {
+            connection: guard.table.connection(addresses),
+            guard: Arc::clone(guard),
+            address: peer.ip(),
+            place: ShortLock::default(),
+        }
+    }
+
+    /// Takes a place in the table of connections, once. Returns false if there is none.
+    fn begin_calls(&self) -> bool {
+        if self.place.with(|place| place.is_some()) {
+            return true;
+        }
+        if !self.guard.table.enlist(&self.connection) {
+            return false;
+        }
+        let place = ConnectionGuard {
+            table: Arc::clone(&self.guard.table),
+            connection: Arc::clone(&self.connection),
+        };
+        self.place.with(|own| *own = Some(place));
+        true
+    }
+
     /// Checks whether the caller may read the page. A rejection is recorded in metrics, log and audit log.
     async fn check(&self, request: &Request<Incoming>) -> Result<(), AccessRejection> {
-        let (identities, facts) = (Arc::clone(&self.identities), self.facts.clone());
+        let (identities, facts) = (Arc::clone(&self.guard.identities), self.connection.facts.clone());
         let mut access = CallerAccess::new(identities, facts, Some(self.address), request.headers());
         let path = request.uri().path();
         let check = |access: &CallerAccess| {

@@ -24,6 +24,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tonic::service::Routes;
+use tower::Layer as _;
 
 use crate::access::AccessKeeper;
 use crate::audit::AuditLog;
@@ -32,8 +34,8 @@ pub use crate::file_looks::FileError;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
 use crate::server::{
-    AccessLayer, BUILT_IN_POLICY, ConnectionTable, ExtenderFront, HangupSignal, MemoryBudget, PolicyFile,
-    ServerContext, ThrottleLayer, reload_policy,
+    AccessLayer, BUILT_IN_POLICY, ConnectFront, ConnectionTable, ConsoleAccess, ExtenderFront, HangupSignal,
+    LayeredServices, MemoryBudget, PolicyFile, ServerContext, ThrottleLayer, console_router, reload_policy,
 };
 use crate::telemetry::{CallMetricsLayer, Metrics};
 use pumice_engine::model::LabelKinds;
@@ -47,7 +49,8 @@ use http_front::{HttpGuard, serve_http};
 pub use in_process::{InProcessError, InProcessServer};
 
 use guards::{
-    FileKeepers, WatchedFiles, listener_security, load_tls, open_audit, warn_of_open_addresses, warn_of_unknown_callers,
+    FileKeepers, WatchedFiles, call_exposure, listener_security, load_tls, open_audit, warn_of_open_addresses,
+    warn_of_unknown_callers,
 };
 use socket_file::SocketFile;
 
@@ -343,12 +346,13 @@ impl BoundServer {
         let memory_release_task = spawn_watchers(&config, &table, &throttle, Arc::clone(&state));
         let (grpc_security, http_security) = listener_security(&config, keeper, &metrics);
         files.watch(state, &metrics, &draining);
-        let incoming = grpc_listener(&config, (grpc, socket), grpc_security, table);
+        let incoming = grpc_listener(&config, (grpc, socket), grpc_security, Arc::clone(&table));
         let measured = CallMetricsLayer::new(&metrics, config.otlp_endpoint.is_some());
         let access = AccessLayer {
             keeper: Arc::clone(&identities),
         };
         let layers = (measured, access, throttle);
+        let services = LayeredServices::new(layers.layer(edge.services().layer(Routes::default())));
         let mut grpc = spawn_grpc(&config, incoming, &edge, layers, probe.clone(), stopping).await?;
         let (quit, quitting) = watch::channel(false);
         let edge_limits = config.limits.edge.clone();
@@ -356,8 +360,10 @@ impl BoundServer {
             metrics,
             security: http_security,
             identities,
+            table,
+            serves_calls: config.http_json,
         };
-        let pages = http_pages(probe, edge, &memory, &config);
+        let pages = http_pages(probe, edge, &memory, &config).merge(call_pages(&config, services));
         let mut http =
             pumice_state::tasks::spawn(async move { serve_http(http, pages, &edge_limits, guarded, quitting).await });
         tracing::info!(grpc = %grpc_address, http = %http_address, "serving");
@@ -457,6 +463,21 @@ fn http_pages(
 ) -> axum::Router {
     let front = ExtenderFront::new(edge, memory, cluster::pod_binder(config));
     probe.router().merge(front.router())
+}
+
+/// Pages of the HTTP port for callers who send JSON: calls, and the console.
+fn call_pages(config: &ServerConfig, services: LayeredServices) -> axum::Router {
+    if !config.http_json {
+        return axum::Router::new();
+    }
+    let exposure = call_exposure(config);
+    let console = ConsoleAccess {
+        exposure,
+        has_roles: config.identities_file.is_some(),
+    };
+    ConnectFront::new(services, exposure)
+        .router()
+        .merge(console_router(console))
 }
 
 fn transport_error(what: &'static str, ended: Result<Result<(), String>, tokio::task::JoinError>) -> ServeError {

@@ -58,7 +58,7 @@ settings! {
         "grpc_address" grpc_address: SocketAddr = GRPC_ADDRESS, ADDRESS,
             "Address of the gRPC services, as 127.0.0.1:7461, localhost:7461, or :7461 for all IPv4 addresses; port 0: any free port";
         "http_address" http_address: SocketAddr = HTTP_ADDRESS, ADDRESS,
-            "Address of /livez, /readyz and /metrics, in the same notations; port 0: any free port";
+            "Address of /livez, /readyz and /metrics, of calls as JSON and of the console, in the same notations; port 0: any free port";
         "insecure" insecure: PlainText = PlainText::None, word::<PlainText>("WHAT"),
             "Plain text on addresses that other machines reach: `false`, `http` (probes and metrics) or `true` (everything); with TLS, connections with and without it are served then";
         "tls_certificate" tls_certificate: Option<PathBuf> = None, FILE,
@@ -85,6 +85,8 @@ settings! {
     in ACCESS {
         "grpc_socket" grpc_socket: Option<PathBuf> = None, path("PATH"),
             "Unix socket of the gRPC services, in addition to the address; empty: none";
+        "http_json" http_json: bool = true, word::<bool>("BOOL"),
+            "`false`: the HTTP port serves neither calls as JSON (docs/reference/json.md) nor the console under /console/";
         "tls_client_auth" tls_client_auth: ClientAuth = ClientAuth::Required, word::<ClientAuth>("NAME"),
             "Whether callers of the gRPC services show a certificate of `tls_client_ca`: `required` or `optional`; of probes and metrics it is optional";
         "audit_log" audit_log: Option<PathBuf> = None, FILE,

@@ -1,24 +1,24 @@
-//! Codec of all calls, from bytes to bytes. A request is weighed before it is decoded, because a few bytes on the wire can stand for a
-//! record of hundreds of bytes in memory.
+//! Codec of all calls, from bytes to bytes, which are protobuf or JSON on the wire. A request is weighed before it is decoded, because a
+//! few bytes on the wire can stand for a record of hundreds of bytes in memory.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use prost::bytes::Bytes;
+use prost::bytes::{Buf as _, BufMut as _, Bytes};
 use prost::encoding::decode_varint;
 use prost::{Message, Name};
-use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
-use tonic::Status;
-use tonic::codec::{Codec, EncodeBuf, Encoder};
+use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::{Extensions, Status};
 
 use super::connection::CallScope;
+use super::json::{JsonError, encode_json, write_json};
 use super::large_messages::{LARGE_MESSAGE, work_beside_tasks};
 use super::pb;
 use super::request_body::malformed;
 use super::status::{CallError, RpcResult};
-use crate::limits::DECODED_BYTES;
-use pumice_engine::model::ErrorCode;
-use pumice_protocol::BytesCodec;
+use crate::limits::{DECODED_BYTES, EdgeLimits};
+use pumice_engine::model::{ErrorCode, Problem};
 use pumice_state::WeighedResult;
 
 /// Weight of a repeated message: the size of the largest, a task, in memory.
@@ -38,6 +38,9 @@ const _: () =
 /// a gigabyte per second, half a millisecond.
 const LARGE_BYTES: usize = 512 << 10;
 
+/// Bytes from which JSON takes as long: it is written at an eighth of that rate, about.
+const LARGE_JSON_BYTES: usize = LARGE_BYTES / 8;
+
 /// Response that can be encoded.
 pub(super) type EncodedResponse = Box<dyn Encodable>;
 
@@ -48,6 +51,9 @@ pub(super) trait Encodable: Send {
 
     /// Writes the message to a buffer that has room for it.
     fn write(&self, into: &mut EncodeBuf<'_>);
+
+    /// Bytes of the message, for another format.
+    fn to_wire(&self) -> Vec<u8>;
 }
 
 impl<M: Message> Encodable for M {
@@ -58,24 +64,66 @@ impl<M: Message> Encodable for M {
     fn write(&self, into: &mut EncodeBuf<'_>) {
         self.encode_raw(into);
     }
+
+    fn to_wire(&self) -> Vec<u8> {
+        self.encode_to_vec()
+    }
 }
 
+/// Extension of a call whose messages are JSON.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JsonCall(pub(super) &'static MethodDescriptor);
+
 /// Codec of tonic whose requests are bytes, and whose responses are of any type.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CallCodec(());
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallCodec {
+    /// Method whose messages are JSON on the wire; `None`: they are protobuf.
+    json: Option<JsonCall>,
+    /// Most bytes of a request, and of a response.
+    most: [usize; 2],
+}
+
+impl CallCodec {
+    /// Codec of a call with these extensions.
+    pub(super) fn of(extensions: &Extensions, limits: &EdgeLimits) -> Self {
+        Self {
+            json: extensions.get().copied(),
+            most: [limits.request_bytes, limits.response_bytes],
+        }
+    }
+}
 
 impl Codec for CallCodec {
     type Encode = EncodedResponse;
     type Decode = Bytes;
     type Encoder = Self;
-    type Decoder = BytesCodec;
+    type Decoder = Self;
 
     fn encoder(&mut self) -> Self {
         *self
     }
 
-    fn decoder(&mut self) -> BytesCodec {
-        BytesCodec
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Decoder for CallCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        let bytes = source.copy_to_bytes(source.remaining());
+        CallScope::charge_inflated(bytes.len())?;
+        let Some(JsonCall(method)) = self.json else {
+            return Ok(Some(bytes));
+        };
+        let [most, _] = self.most;
+        let encode = || encode_json(&bytes, &method.input(), most);
+        let encoded = work_beside_tasks(bytes.len() > LARGE_MESSAGE, encode);
+        let unreadable =
+            |error: JsonError| CallError::from(Problem::new(ErrorCode::RequestMalformed, error.field, error.message));
+        Ok(Some(encoded.map_err(unreadable)?.into()))
     }
 }
 
@@ -87,8 +135,43 @@ impl Encoder for CallCodec {
         let bytes = response.wire_bytes();
         // A buffer that grows by doubling is copied each time, and holds up to three times the bytes meanwhile.
         into.reserve(bytes);
-        // Both the encoding and the freeing of the response take long.
-        work_beside_tasks(bytes >= LARGE_BYTES, move || response.write(into));
+        let Some(JsonCall(method)) = self.json else {
+            // Both the encoding and the freeing of the response take long.
+            work_beside_tasks(bytes >= LARGE_BYTES, move || response.write(into));
+            return Ok(());
+        };
+        let [_, most] = self.most;
+        work_beside_tasks(bytes >= LARGE_JSON_BYTES, move || {
+            let wire = response.to_wire();
+            drop(response);
+            let mut output = BoundedOutput { into, left: most };
+            let written = write_json(&mut output, &method.output(), &wire);
+            written.map_err(|error| match error.kind() {
+                std::io::ErrorKind::StorageFull => {
+                    let message = "as JSON the response is larger than this server sends; use gRPC, or ask for less";
+                    CallError::limit("response_bytes", most, message).into()
+                }
+                _ => CallError::internal("a response that has no JSON").into(),
+            })
+        })
+    }
+}
+
+/// Output that takes a number of bytes.
+struct BoundedOutput<'o, 'b> {
+    into: &'o mut EncodeBuf<'b>,
+    left: usize,
+}
+
+impl std::io::Write for BoundedOutput<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let left = self.left.checked_sub(bytes.len());
+        self.left = left.ok_or(std::io::ErrorKind::StorageFull)?;
+        self.into.put_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
 }
@@ -106,7 +189,6 @@ pub(super) fn read<M: Message + Name + Default>(bytes: Bytes) -> Result<M, Statu
 }
 
 fn check_weight(bytes: &Bytes, message: &str) -> RpcResult<()> {
-    CallScope::charge_inflated(bytes.len())?;
     let mut left = DECODED_BYTES;
     let is_weighed = bytes.len() as u64 >= LEAST_WEIGHED;
     match WEIGHTS.requests.get(message).filter(|_| is_weighed) {

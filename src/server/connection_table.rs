@@ -63,23 +63,37 @@ impl ConnectionTable {
         })
     }
 
+    /// A new connection, which has no place yet.
+    pub(crate) fn connection(&self, peer: TcpConnectInfo) -> Arc<CallerConnection> {
+        CallerConnection::new(self.next.fetch_add(1, Ordering::Relaxed), peer)
+    }
+
     /// Admits a new connection. If the table is full, an idle connection makes room; `None`: there is none.
     pub(crate) fn admit(&self, peer: TcpConnectInfo) -> Option<Arc<CallerConnection>> {
+        let connection = self.connection(peer);
+        self.enlist(&connection).then_some(connection)
+    }
+
+    /// Gives a connection a place. If the table is full, an idle connection makes room; false: there is none.
+    pub(crate) fn enlist(&self, connection: &Arc<CallerConnection>) -> bool {
         let open = self.open();
         if open.len() >= self.limit {
             let idle = open.iter().filter(|connection| connection.is_idle());
             let longest = idle.min_by_key(|connection| connection.idle_rank());
             self.metrics.record_limit_rejection("connections");
-            self.close(longest?, "it was idle, and a new connection needs its place");
+            let is_crowded = open.len() >= self.limit.saturating_add(CLOSING_CONNECTIONS);
+            let Some(longest) = longest.filter(|_| !is_crowded) else {
+                return false;
+            };
+            self.close(longest, "it was idle, and a new connection needs its place");
         }
-        let connection = CallerConnection::new(self.next.fetch_add(1, Ordering::Relaxed), peer);
         let count = self.open.with(|open| {
-            open.by_number.insert(connection.number, Arc::clone(&connection));
+            open.by_number.insert(connection.number, Arc::clone(connection));
             open.by_number.len()
         });
         self.peak.fetch_max(count, Ordering::Relaxed);
         self.metrics.connections.inc();
-        Some(connection)
+        true
     }
 
     /// Number by which the open connections are fewer than the most since the last call.

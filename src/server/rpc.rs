@@ -106,7 +106,7 @@ impl ServiceCall {
         R: Message + 'static,
         F: Future<Output = RpcResult<R>> + Send + 'static,
     {
-        let grpc = grpc(&server);
+        let grpc = grpc(&server, &self.0);
         let handler = move |request: Request<Bytes>| -> BoxedFuture<_> {
             let (metadata, extensions, bytes) = request.into_parts();
             match codec::read(bytes) {
@@ -135,7 +135,7 @@ impl ServiceCall {
         S: Stream<Item = Result<R, Status>> + Send + 'static,
         F: Future<Output = RpcResult<S>> + Send + 'static,
     {
-        let mut grpc = grpc(&server);
+        let mut grpc = grpc(&server, &self.0);
         let handler = service_fn(move |request| {
             let called = method(Arc::clone(&server), request);
             async move {
@@ -155,9 +155,9 @@ impl ServiceCall {
 }
 
 /// Caller of methods, within the limits on messages.
-fn grpc(server: &ServerContext) -> Grpc<CallCodec> {
+fn grpc(server: &ServerContext, request: &http::Request<Body>) -> Grpc<CallCodec> {
     let limits = &server.read_options.limits;
-    Grpc::new(CallCodec::default())
+    Grpc::new(CallCodec::of(request.extensions(), limits))
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(limits.request_bytes)
         .max_encoding_message_size(limits.response_bytes)

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod docs;
+mod json_http;
 mod operate;
 mod process;
 mod schemas;

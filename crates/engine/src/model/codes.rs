@@ -95,9 +95,9 @@ codes! {
         IdentityUnverified = "IDENTITY_UNVERIFIED", Unavailable, "the API server did not verify the service-account token: it is unreachable, or the server's account may not create `tokenreviews`", "see the reason in the message; apply `deploy/kustomize/live/tokens`, or correct `kubeconfig`";
         RoleMissing = "ROLE_MISSING", PermissionDenied, "the caller's identity lacks a role for the method, or may not write the source", "use another identity, or change `roles` or `sources` in `identities_file`";
         LimitExceeded = "LIMIT_EXCEEDED", Exhausted, "the limit in the message is reached: a list, a text, a number or a request is too long", "split the request; fewer tasks, nodes or names; raise the limit if it is [a setting](settings.md)";
-        EncodingUnsupported = "ENCODING_UNSUPPORTED", Unserved, "the call's `grpc-encoding` is neither `identity` nor `gzip`", "send requests uncompressed or with gzip";
+        EncodingUnsupported = "ENCODING_UNSUPPORTED", Unserved, "the call's `grpc-encoding` (JSON: `Content-Encoding`) is neither `identity` nor `gzip`", "send requests uncompressed or with gzip";
         RequestAbandoned = "REQUEST_ABANDONED", Cancelled, "the caller ended the call while it sent the request", "nothing to do";
-        RequestMalformed = "REQUEST_MALFORMED", Invalid, "the bytes are not a message of this call: cut off, invalid UTF-8, two messages, a compression flag without an encoding, or broken gzip", "compare the client's protocol files with the server's";
+        RequestMalformed = "REQUEST_MALFORMED", Invalid, "the bytes are not a message of this call: cut off, invalid UTF-8, two messages, a compression flag without an encoding, broken gzip, or JSON with an unknown field or a wrong value", "correct the field in the message; compare the client's protocol files with the server's";
         RequestTooSlow = "REQUEST_TOO_SLOW", Exhausted, "the request did not arrive within `request_body_ms`", "check the network; send smaller requests";
         RequestTooLarge = "REQUEST_TOO_LARGE", Exhausted, "the message exceeds `request_bytes`", "split it: a full sync into parts, tasks into several calls";
         RequestTooManyParts = "REQUEST_TOO_MANY_PARTS", Exhausted, "a message with millions of tiny fields would take too much memory", "split it";

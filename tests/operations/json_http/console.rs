@@ -1,0 +1,69 @@
+//! Files of the console.
+
+use super::{HttpReply, exchange};
+use crate::support::EmbeddedServer;
+
+fn get(server: &EmbeddedServer, path: &str, headers: &[(&str, &str)]) -> HttpReply {
+    exchange(server.http, &format!("GET {path}"), headers, b"")
+}
+
+#[test]
+fn the_console_is_served_to_this_machine_and_loads_nothing_from_elsewhere() {
+    let server = EmbeddedServer::start();
+    let own = ("Host", "localhost");
+    let page = get(&server, "/console/", &[own]);
+    assert_eq!(page.status, 200);
+    for header in [
+        "content-type: text/html",
+        "cache-control: no-cache",
+        "x-content-type-options: nosniff",
+        "content-security-policy: default-src 'none'; script-src 'self';",
+        "frame-ancestors 'none'",
+    ] {
+        assert!(page.head.contains(header), "{header}: {}", page.head);
+    }
+    assert!(!page.head.contains("unsafe"), "{}", page.head);
+    for elsewhere in ["src=\"http", "href=\"http", "src=\"//", "href=\"//"] {
+        assert!(!page.text().contains(elsewhere), "{}", page.text());
+    }
+    assert_eq!(get(&server, "/console/index.html", &[own]).body, page.body);
+    let redirect = get(&server, "/console", &[own]);
+    assert!(
+        redirect.status == 308 && redirect.head.contains("location: /console/"),
+        "{}",
+        redirect.head
+    );
+    for absent in [
+        "/console/absent",
+        "/console/../Cargo.toml",
+        "/console/%2e%2e/Cargo.toml",
+        "/console//index.html",
+    ] {
+        assert_eq!(get(&server, absent, &[own]).status, 404, "{absent}");
+    }
+    assert_eq!(get(&server, "/console/", &[("Host", "evil.example")]).status, 403);
+    let posted = exchange(server.http, "POST /console/", &[own], b"");
+    assert_eq!(posted.status, 405);
+}
+
+#[test]
+fn each_file_of_the_page_is_there() {
+    let server = EmbeddedServer::start();
+    let own = ("Host", "localhost");
+    let page = get(&server, "/console/", &[own]).text();
+    let quoted = page.split(['"', '\'']);
+    let assets: Vec<&str> = quoted.filter(|text| text.contains("assets/")).collect();
+    for asset in assets {
+        let name = asset.rsplit("assets/").next().unwrap();
+        let path = format!("/console/assets/{name}");
+        let plain = get(&server, &path, &[own]);
+        assert_eq!(plain.status, 200, "{path}");
+        assert!(
+            plain.head.contains("immutable") && !plain.head.contains("content-encoding"),
+            "{}",
+            plain.head
+        );
+        let packed = get(&server, &path, &[own, ("Accept-Encoding", "br, gzip")]);
+        assert!(packed.body.len() <= plain.body.len(), "{path}");
+    }
+}
