@@ -21,7 +21,7 @@ export function largeCluster(count, shift = 0) {
 const nodeName = (at) => `node-${String(at).padStart(5, '0')}`;
 
 function node(at, kind) {
-  const labels = { 'topology.kubernetes.io/zone': `zone-${at % 4}`, ...(kind.card ? { 'nvidia.com/gpu.product': kind.card } : {}) };
+  const labels = { 'topology.kubernetes.io/zone': `zone-${at % 4}`, ...(kind.card ? { 'nvidia.com/gpu.product': kind.card, 'nvidia.com/gpu.count': String(kind.gpu), 'nvidia.com/gpu.memory': '81920' } : {}) };
   const gpus = kind.gpu > 0 ? { 'nvidia.com/gpu': String(kind.gpu) } : {};
   return {
     apiVersion: 'v1',

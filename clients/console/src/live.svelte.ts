@@ -23,11 +23,18 @@ class Live {
     return this.info ? `${epoch}.${number}` : '';
   }
 
-  /** Names of the sources that have been silent for too long. */
-  get staleSources(): Set<string> {
-    const stale = (this.info?.sources ?? []).filter((source) => source.stale);
-    return new Set(stale.map((source) => source.position?.source ?? ''));
+  /** Names of the sources that have been silent for too long. It is the same set until the names change. */
+  get staleSources(): ReadonlySet<string> {
+    return this.#staleSources;
   }
+
+  readonly #staleNames = $derived(
+    (this.info?.sources ?? [])
+      .filter((source) => source.stale)
+      .map((source) => source.position?.source ?? '')
+      .join('\n'),
+  );
+  readonly #staleSources = $derived(new Set(this.#staleNames ? this.#staleNames.split('\n') : []));
 
   has(role: string): boolean {
     return this.identity?.roles?.includes(role) ?? false;

@@ -71,7 +71,7 @@ describe('verdict', () => {
   it('is the quota of the gang', () => {
     const found = verdictOf(gang, answers, research);
     expect(found.code).toBe('quota');
-    expect(found.sentence).toBe('queue research has 6 cores of cpu left of 8 cores, and the gang of 10 tasks asks for 10 cores; the queue admits 6 of its tasks now');
+    expect(found.sentence).toBe('queue research has 6 of 8 cores of cpu left, and the gang of 10 tasks asks for 10 cores; the queue admits 6 of its tasks now');
     expect(helpOf(gang, answers, found)).toEqual([
       'It never fits: queue research may hold at most 8 cores of cpu. Raise its limit to at least 12 cores of cpu.',
       'The queue would let it start with a minMember of at most 6.',

@@ -21,6 +21,9 @@ export interface NodeCell {
   status: NodeStatus;
 }
 
+/** Mark in the timeline of the browser: a list of nodes has arrived. */
+export const LISTED = 'pumice:nodes listed';
+
 /** Value that colours the cells. */
 export type Measure = 'cards' | 'cpu' | 'memory';
 

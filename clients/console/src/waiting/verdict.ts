@@ -1,6 +1,6 @@
 /** The verdict on a job: the first of the server's answers that keeps it from starting, in the order in which a scheduler meets them. */
 
-import { countText, measurementText, toNumber } from '../amounts';
+import { countText, measurementText, numberText, toNumber } from '../amounts';
 import type { AdmitItem, Measurement, QueueStatus, Reason, Rejection } from '../protocol';
 import { type JobAnswers, admittedTasks } from './explain';
 import type { WaitingJob } from './jobs';
@@ -55,9 +55,15 @@ function quotaVerdict(job: WaitingJob, who: string, item: AdmitItem): Verdict {
   const quota = reasons.map(quotaOf).find((one) => one !== undefined);
   const first = reasons[0];
   const sentence = quota
-    ? `queue ${job.queue} has ${measurementText(quota.left, quota.unit)} of ${quota.resource} left of ${measurementText(quota.ceiling, quota.unit)}, and ${who} asks for ${measurementText(quota.requested, quota.unit)}`
+    ? `queue ${job.queue} has ${leftText(quota)} left, and ${who} asks for ${measurementText(quota.requested, quota.unit)}`
     : `queue ${job.queue} does not admit ${who}: ${first?.message ?? first?.code ?? 'without a reason'}`;
   return verdict('quota', sentence, reasons);
+}
+
+/** `6 of 8 cores of cpu`. */
+function leftText({ left, ceiling, unit, resource }: QuotaUsage): string {
+  const number = unit === 'bytes' ? measurementText(left, unit) : numberText(left);
+  return `${number} of ${measurementText(ceiling, unit)} of ${resource}`;
 }
 
 function placementVerdict(job: WaitingJob, answers: JobAnswers): Verdict {
