@@ -141,9 +141,8 @@ fn ask(
     let version = table(wire).table.unwrap_or_default();
     let by_slot = candidates.is_some_and(|set| set.names.is_empty());
     let evaluation_ref = pb::EvaluationRef {
-        target: None,
         node_table: Some(version),
-        now: None,
+        ..pb::EvaluationRef::default()
     };
     let reply = wire.score(pb::ScoreRequest {
         against: by_slot.then_some(evaluation_ref),
@@ -257,9 +256,8 @@ fn the_table_only_grows_and_another_one_is_rejected() {
     let ask = |version: pb::NodeTableVersion| {
         wire.filter(pb::FilterRequest {
             against: Some(pb::EvaluationRef {
-                target: None,
                 node_table: Some(version),
-                now: None,
+                ..pb::EvaluationRef::default()
             }),
             tasks: vec![hypothetical_task(&[("cpu", "1")])],
             candidates: Some(pb::NodeSet {
