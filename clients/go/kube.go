@@ -149,7 +149,32 @@ func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error)
 	if group := groupOf(pod); group != "" {
 		record.Job = namespaced(pod.Namespace, group)
 	}
+	if len(pod.OwnerReferences) > 0 {
+		record.OwnerKind = pod.OwnerReferences[0].Kind
+	}
+	record.ScheduledTime = scheduledTime(pod)
 	return record, nil
+}
+
+// cooldown is the label or annotation with a pod's cooldown time, for the plugin cdp of Volcano.
+const cooldown = "volcano.sh/cooldown-time"
+
+// scheduledTime is the time at which a running pod with a cooldown time was scheduled, by its first condition that says so.
+func scheduledTime(pod *corev1.Pod) *timestamppb.Timestamp {
+	_, annotated := pod.Annotations[cooldown]
+	_, labelled := pod.Labels[cooldown]
+	if !annotated && !labelled || pod.Status.Phase != corev1.PodRunning {
+		return nil
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionTrue {
+			if condition.LastTransitionTime.IsZero() {
+				return nil
+			}
+			return timestamppb.New(condition.LastTransitionTime.Time)
+		}
+	}
+	return nil
 }
 
 // groupOf is the pod group of a pod, without its namespace: Volcano's annotations come before the group of scheduling.k8s.io.

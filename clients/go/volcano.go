@@ -2,6 +2,7 @@ package pumice
 
 import (
 	"encoding/json"
+	"maps"
 
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
@@ -101,7 +102,7 @@ func JobRecord(object any, priority int32) (*pb.Job, error) {
 	}
 	record := &pb.Job{
 		Name: namespaced(read.Metadata.Namespace, read.Metadata.Name), Uid: string(read.Metadata.UID), Queue: queue, CreationTime: created(&read.Metadata),
-		Priority: priority, Phase: phase, MinMember: read.Spec.MinMember, Annotations: read.Metadata.Annotations,
+		Priority: priority, Phase: phase, MinMember: read.Spec.MinMember, Annotations: jobAnnotations(&read.Metadata),
 		MinTaskMember: read.Spec.MinTaskMember, SubGroupPolicies: subGroupPolicies(read.Spec.SubGroupPolicy),
 	}
 	if read.Spec.MinResources != nil {
@@ -138,4 +139,21 @@ func created(metadata *metav1.ObjectMeta) *timestamppb.Timestamp {
 		return nil
 	}
 	return timestamppb.New(metadata.CreationTimestamp.Time)
+}
+
+// preemptable is the annotation or label of a pod group that says whether tasks of the job may be preempted.
+const preemptable = "volcano.sh/preemptable"
+
+// jobAnnotations are the annotations of a pod group. Its label about preemption stands for a missing annotation, as in Volcano.
+func jobAnnotations(group *metav1.ObjectMeta) map[string]string {
+	label, labelled := group.Labels[preemptable]
+	if _, annotated := group.Annotations[preemptable]; annotated || !labelled {
+		return group.Annotations
+	}
+	annotations := maps.Clone(group.Annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[preemptable] = label
+	return annotations
 }

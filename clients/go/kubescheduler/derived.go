@@ -122,7 +122,7 @@ func copyOf(record *pb.Task) *pb.Task {
 		SchedulingGates: record.SchedulingGates, SubGroup: record.SubGroup, ContainerNonzeroRequests: record.ContainerNonzeroRequests,
 		KubernetesRequests: record.KubernetesRequests, Object: record.Object, PodRules: record.PodRules,
 		PriorityFromClass: record.PriorityFromClass, PreemptionPolicy: record.PreemptionPolicy,
-		ContainerRequests: record.ContainerRequests,
+		ContainerRequests: record.ContainerRequests, OwnerKind: record.OwnerKind, ScheduledTime: record.ScheduledTime,
 	}
 }
 

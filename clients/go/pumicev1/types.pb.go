@@ -1445,7 +1445,9 @@ type Job struct {
 	// server ignores names of ResourceQuota objects, which Volcano's controllers
 	// write: for example, "count/pods", "requests.cpu" and "limits.cpu".
 	MinResources *ResourceList `protobuf:"bytes,8,opt,name=min_resources,json=minResources,proto3" json:"min_resources,omitempty"`
-	// Annotations. The server stores only annotations that a plugin declares.
+	// Annotations. The server stores only annotations that a plugin declares. A
+	// sender puts the label "volcano.sh/preemptable" of the pod group here if the
+	// annotation of that name is missing.
 	Annotations map[string]string `protobuf:"bytes,9,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// spec.minTaskMember: minimum number of tasks for each role, for example
 	// "worker": 4. Applies only if the sum over all roles is at most `min_member`.
@@ -1836,8 +1838,17 @@ type Task struct {
 	// without spec.resources of the pod. nodeorder of Volcano 1.14 and 1.15 uses
 	// them. Absent: those of the pod.
 	ContainerRequests *ResourceList `protobuf:"bytes,44,opt,name=container_requests,json=containerRequests,proto3" json:"container_requests,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Kind of the pod's first owner (metadata.ownerReferences), for example
+	// "ReplicaSet". Evaluated by the plugin capacity-card
+	// (podOwnerReferenceToServiceType). Empty: none.
+	OwnerKind string `protobuf:"bytes,45,opt,name=owner_kind,json=ownerKind,proto3" json:"owner_kind,omitempty"`
+	// Time at which the pod was scheduled, in whole seconds: lastTransitionTime of
+	// its first condition PodScheduled with status True. Only for a pod in phase
+	// Running with the label or annotation "volcano.sh/cooldown-time", which the
+	// plugin cdp compares with it. Absent: unknown.
+	ScheduledTime *timestamppb.Timestamp `protobuf:"bytes,46,opt,name=scheduled_time,json=scheduledTime,proto3" json:"scheduled_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
@@ -2062,6 +2073,20 @@ func (x *Task) GetPreemptionPolicy() PreemptionPolicy {
 func (x *Task) GetContainerRequests() *ResourceList {
 	if x != nil {
 		return x.ContainerRequests
+	}
+	return nil
+}
+
+func (x *Task) GetOwnerKind() string {
+	if x != nil {
+		return x.OwnerKind
+	}
+	return ""
+}
+
+func (x *Task) GetScheduledTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ScheduledTime
 	}
 	return nil
 }
@@ -3148,9 +3173,11 @@ type Namespace struct {
 	// Key of the namespace.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// metadata.labels.
-	Labels        map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// PodDisruptionBudgets of the namespace, for the plugin pdb. At most 256.
+	DisruptionBudgets []*DisruptionBudget `protobuf:"bytes,3,rep,name=disruption_budgets,json=disruptionBudgets,proto3" json:"disruption_budgets,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Namespace) Reset() {
@@ -3197,6 +3224,87 @@ func (x *Namespace) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *Namespace) GetDisruptionBudgets() []*DisruptionBudget {
+	if x != nil {
+		return x.DisruptionBudgets
+	}
+	return nil
+}
+
+// A PodDisruptionBudget (policy).
+type DisruptionBudget struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name, without the namespace.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// spec.selector. Absent: it selects no pod.
+	Selector *LabelSelector `protobuf:"bytes,2,opt,name=selector,proto3" json:"selector,omitempty"`
+	// status.disruptionsAllowed: number of selected pods that may be evicted now.
+	DisruptionsAllowed int32 `protobuf:"varint,3,opt,name=disruptions_allowed,json=disruptionsAllowed,proto3" json:"disruptions_allowed,omitempty"`
+	// Names in status.disruptedPods: pods whose eviction the budget has already
+	// charged.
+	DisruptedPods []string `protobuf:"bytes,4,rep,name=disrupted_pods,json=disruptedPods,proto3" json:"disrupted_pods,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DisruptionBudget) Reset() {
+	*x = DisruptionBudget{}
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DisruptionBudget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DisruptionBudget) ProtoMessage() {}
+
+func (x *DisruptionBudget) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DisruptionBudget.ProtoReflect.Descriptor instead.
+func (*DisruptionBudget) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *DisruptionBudget) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DisruptionBudget) GetSelector() *LabelSelector {
+	if x != nil {
+		return x.Selector
+	}
+	return nil
+}
+
+func (x *DisruptionBudget) GetDisruptionsAllowed() int32 {
+	if x != nil {
+		return x.DisruptionsAllowed
+	}
+	return 0
+}
+
+func (x *DisruptionBudget) GetDisruptedPods() []string {
+	if x != nil {
+		return x.DisruptedPods
+	}
+	return nil
+}
+
 // Version of the shared state. Revisions of different epochs cannot be compared.
 type Revision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3210,7 +3318,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3222,7 +3330,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3235,7 +3343,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Revision) GetEpoch() uint64 {
@@ -3268,7 +3376,7 @@ type SourcePosition struct {
 
 func (x *SourcePosition) Reset() {
 	*x = SourcePosition{}
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3280,7 +3388,7 @@ func (x *SourcePosition) String() string {
 func (*SourcePosition) ProtoMessage() {}
 
 func (x *SourcePosition) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3293,7 +3401,7 @@ func (x *SourcePosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcePosition.ProtoReflect.Descriptor instead.
 func (*SourcePosition) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SourcePosition) GetSource() string {
@@ -3333,7 +3441,7 @@ type NodeTableVersion struct {
 
 func (x *NodeTableVersion) Reset() {
 	*x = NodeTableVersion{}
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3345,7 +3453,7 @@ func (x *NodeTableVersion) String() string {
 func (*NodeTableVersion) ProtoMessage() {}
 
 func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3358,7 +3466,7 @@ func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeTableVersion.ProtoReflect.Descriptor instead.
 func (*NodeTableVersion) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *NodeTableVersion) GetEpoch() uint64 {
@@ -3399,7 +3507,7 @@ type NodeSet struct {
 
 func (x *NodeSet) Reset() {
 	*x = NodeSet{}
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3411,7 +3519,7 @@ func (x *NodeSet) String() string {
 func (*NodeSet) ProtoMessage() {}
 
 func (x *NodeSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3424,7 +3532,7 @@ func (x *NodeSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSet.ProtoReflect.Descriptor instead.
 func (*NodeSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NodeSet) GetNames() []string {
@@ -3466,14 +3574,17 @@ type EvaluationRef struct {
 	// Time of the decision, in whole seconds, for plugins that use it, such as sla.
 	// The server never reads a clock for a decision. Absent: the time-dependent
 	// rules of these plugins do not apply, and `not_evaluated` names the plugins.
-	Now           *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=now,proto3" json:"now,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Now *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=now,proto3" json:"now,omitempty"`
+	// Seconds that the scheduler's time zone is ahead of UTC at `now`, such as 3600
+	// or -18000. Plugins with times of the day read it, such as tdm.
+	UtcOffsetSeconds int32 `protobuf:"zigzag32,6,opt,name=utc_offset_seconds,json=utcOffsetSeconds,proto3" json:"utc_offset_seconds,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *EvaluationRef) Reset() {
 	*x = EvaluationRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3596,7 @@ func (x *EvaluationRef) String() string {
 func (*EvaluationRef) ProtoMessage() {}
 
 func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3609,7 @@ func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluationRef.ProtoReflect.Descriptor instead.
 func (*EvaluationRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *EvaluationRef) GetTarget() isEvaluationRef_Target {
@@ -3549,6 +3660,13 @@ func (x *EvaluationRef) GetNow() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *EvaluationRef) GetUtcOffsetSeconds() int32 {
+	if x != nil {
+		return x.UtcOffsetSeconds
+	}
+	return 0
+}
+
 type isEvaluationRef_Target interface {
 	isEvaluationRef_Target()
 }
@@ -3596,7 +3714,7 @@ type LatestRef struct {
 
 func (x *LatestRef) Reset() {
 	*x = LatestRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3608,7 +3726,7 @@ func (x *LatestRef) String() string {
 func (*LatestRef) ProtoMessage() {}
 
 func (x *LatestRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3621,7 +3739,7 @@ func (x *LatestRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatestRef.ProtoReflect.Descriptor instead.
 func (*LatestRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LatestRef) GetPolicy() string {
@@ -3677,7 +3795,7 @@ type InlineSnapshot struct {
 
 func (x *InlineSnapshot) Reset() {
 	*x = InlineSnapshot{}
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3807,7 @@ func (x *InlineSnapshot) String() string {
 func (*InlineSnapshot) ProtoMessage() {}
 
 func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3702,7 +3820,7 @@ func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineSnapshot.ProtoReflect.Descriptor instead.
 func (*InlineSnapshot) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *InlineSnapshot) GetCluster() *Cluster {
@@ -3754,7 +3872,7 @@ type SessionRef struct {
 
 func (x *SessionRef) Reset() {
 	*x = SessionRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3766,7 +3884,7 @@ func (x *SessionRef) String() string {
 func (*SessionRef) ProtoMessage() {}
 
 func (x *SessionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3779,7 +3897,7 @@ func (x *SessionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRef.ProtoReflect.Descriptor instead.
 func (*SessionRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SessionRef) GetId() string {
@@ -3828,7 +3946,7 @@ type SessionChange struct {
 
 func (x *SessionChange) Reset() {
 	*x = SessionChange{}
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3840,7 +3958,7 @@ func (x *SessionChange) String() string {
 func (*SessionChange) ProtoMessage() {}
 
 func (x *SessionChange) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3853,7 +3971,7 @@ func (x *SessionChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionChange.ProtoReflect.Descriptor instead.
 func (*SessionChange) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SessionChange) GetChange() isSessionChange_Change {
@@ -4047,7 +4165,7 @@ type TaskPlacement struct {
 
 func (x *TaskPlacement) Reset() {
 	*x = TaskPlacement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4059,7 +4177,7 @@ func (x *TaskPlacement) String() string {
 func (*TaskPlacement) ProtoMessage() {}
 
 func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4072,7 +4190,7 @@ func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPlacement.ProtoReflect.Descriptor instead.
 func (*TaskPlacement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TaskPlacement) GetTask() string {
@@ -4138,7 +4256,7 @@ type ResponseMetadata struct {
 
 func (x *ResponseMetadata) Reset() {
 	*x = ResponseMetadata{}
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4150,7 +4268,7 @@ func (x *ResponseMetadata) String() string {
 func (*ResponseMetadata) ProtoMessage() {}
 
 func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4163,7 +4281,7 @@ func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseMetadata.ProtoReflect.Descriptor instead.
 func (*ResponseMetadata) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ResponseMetadata) GetDecisionId() string {
@@ -4255,7 +4373,7 @@ type NotEvaluated struct {
 
 func (x *NotEvaluated) Reset() {
 	*x = NotEvaluated{}
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4267,7 +4385,7 @@ func (x *NotEvaluated) String() string {
 func (*NotEvaluated) ProtoMessage() {}
 
 func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4280,7 +4398,7 @@ func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotEvaluated.ProtoReflect.Descriptor instead.
 func (*NotEvaluated) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *NotEvaluated) GetSubject() string {
@@ -4327,7 +4445,7 @@ type SessionEffects struct {
 
 func (x *SessionEffects) Reset() {
 	*x = SessionEffects{}
-	mi := &file_pumice_v1_types_proto_msgTypes[41]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4339,7 +4457,7 @@ func (x *SessionEffects) String() string {
 func (*SessionEffects) ProtoMessage() {}
 
 func (x *SessionEffects) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[41]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4352,7 +4470,7 @@ func (x *SessionEffects) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEffects.ProtoReflect.Descriptor instead.
 func (*SessionEffects) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SessionEffects) GetAppliedThrough() uint64 {
@@ -4392,7 +4510,7 @@ type Invalidation struct {
 
 func (x *Invalidation) Reset() {
 	*x = Invalidation{}
-	mi := &file_pumice_v1_types_proto_msgTypes[42]
+	mi := &file_pumice_v1_types_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4404,7 +4522,7 @@ func (x *Invalidation) String() string {
 func (*Invalidation) ProtoMessage() {}
 
 func (x *Invalidation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[42]
+	mi := &file_pumice_v1_types_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4417,7 +4535,7 @@ func (x *Invalidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invalidation.ProtoReflect.Descriptor instead.
 func (*Invalidation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Invalidation) GetScope() InvalidationScope {
@@ -4455,7 +4573,7 @@ type Amount struct {
 
 func (x *Amount) Reset() {
 	*x = Amount{}
-	mi := &file_pumice_v1_types_proto_msgTypes[43]
+	mi := &file_pumice_v1_types_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4467,7 +4585,7 @@ func (x *Amount) String() string {
 func (*Amount) ProtoMessage() {}
 
 func (x *Amount) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[43]
+	mi := &file_pumice_v1_types_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4480,7 +4598,7 @@ func (x *Amount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amount.ProtoReflect.Descriptor instead.
 func (*Amount) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{43}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Amount) GetResource() string {
@@ -4518,7 +4636,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_pumice_v1_types_proto_msgTypes[44]
+	mi := &file_pumice_v1_types_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4530,7 +4648,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[44]
+	mi := &file_pumice_v1_types_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4543,7 +4661,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{44}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Reason) GetPlugin() string {
@@ -4604,7 +4722,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[45]
+	mi := &file_pumice_v1_types_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4616,7 +4734,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[45]
+	mi := &file_pumice_v1_types_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4629,7 +4747,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{45}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Measurement) GetName() string {
@@ -4670,7 +4788,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_pumice_v1_types_proto_msgTypes[46]
+	mi := &file_pumice_v1_types_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4682,7 +4800,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[46]
+	mi := &file_pumice_v1_types_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4695,7 +4813,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{46}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Problem) GetCode() int32 {
@@ -4843,7 +4961,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value\x12%\n" +
 	"\x0eglobal_default\x18\x03 \x01(\bR\rglobalDefault\x12H\n" +
-	"\x11preemption_policy\x18\x04 \x01(\x0e2\x1b.pumice.v1.PreemptionPolicyR\x10preemptionPolicy\"\xa2\v\n" +
+	"\x11preemption_policy\x18\x04 \x01(\x0e2\x1b.pumice.v1.PreemptionPolicyR\x10preemptionPolicy\"\x84\f\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x10\n" +
@@ -4873,7 +4991,10 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\tpod_rules\x18) \x01(\x0e2\x13.pumice.v1.PodRulesR\bpodRules\x12.\n" +
 	"\x13priority_from_class\x18* \x01(\bR\x11priorityFromClass\x12H\n" +
 	"\x11preemption_policy\x18+ \x01(\x0e2\x1b.pumice.v1.PreemptionPolicyR\x10preemptionPolicy\x12F\n" +
-	"\x12container_requests\x18, \x01(\v2\x17.pumice.v1.ResourceListR\x11containerRequests\x1a>\n" +
+	"\x12container_requests\x18, \x01(\v2\x17.pumice.v1.ResourceListR\x11containerRequests\x12\x1d\n" +
+	"\n" +
+	"owner_kind\x18- \x01(\tR\townerKind\x12A\n" +
+	"\x0escheduled_time\x18. \x01(\v2\x1a.google.protobuf.TimestampR\rscheduledTime\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -4965,13 +5086,19 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"namespaces\x12\x18\n" +
 	"\aobjects\x18\x14 \x03(\fR\aobjects\x120\n" +
 	"\tpod_rules\x18\x15 \x01(\x0e2\x13.pumice.v1.PodRulesR\bpodRules\x12C\n" +
-	"\x10priority_classes\x18\x16 \x03(\v2\x18.pumice.v1.PriorityClassR\x0fpriorityClasses\"\x94\x01\n" +
+	"\x10priority_classes\x18\x16 \x03(\v2\x18.pumice.v1.PriorityClassR\x0fpriorityClasses\"\xe0\x01\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x128\n" +
-	"\x06labels\x18\x02 \x03(\v2 .pumice.v1.Namespace.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\x02 \x03(\v2 .pumice.v1.Namespace.LabelsEntryR\x06labels\x12J\n" +
+	"\x12disruption_budgets\x18\x03 \x03(\v2\x1b.pumice.v1.DisruptionBudgetR\x11disruptionBudgets\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x01\n" +
+	"\x10DisruptionBudget\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
+	"\bselector\x18\x02 \x01(\v2\x18.pumice.v1.LabelSelectorR\bselector\x12/\n" +
+	"\x13disruptions_allowed\x18\x03 \x01(\x05R\x12disruptionsAllowed\x12%\n" +
+	"\x0edisrupted_pods\x18\x04 \x03(\tR\rdisruptedPods\"8\n" +
 	"\bRevision\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\"g\n" +
@@ -4988,14 +5115,15 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\aNodeSet\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x14\n" +
 	"\x05slots\x18\x02 \x03(\rR\x05slots\x12\x16\n" +
-	"\x06bitmap\x18\x03 \x01(\fR\x06bitmap\"\x9b\x02\n" +
+	"\x06bitmap\x18\x03 \x01(\fR\x06bitmap\"\xc9\x02\n" +
 	"\rEvaluationRef\x12.\n" +
 	"\x06latest\x18\x01 \x01(\v2\x14.pumice.v1.LatestRefH\x00R\x06latest\x121\n" +
 	"\asession\x18\x02 \x01(\v2\x15.pumice.v1.SessionRefH\x00R\asession\x123\n" +
 	"\x06inline\x18\x03 \x01(\v2\x19.pumice.v1.InlineSnapshotH\x00R\x06inline\x12:\n" +
 	"\n" +
 	"node_table\x18\x04 \x01(\v2\x1b.pumice.v1.NodeTableVersionR\tnodeTable\x12,\n" +
-	"\x03now\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x03nowB\b\n" +
+	"\x03now\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12,\n" +
+	"\x12utc_offset_seconds\x18\x06 \x01(\x11R\x10utcOffsetSecondsB\b\n" +
 	"\x06target\"\xdc\x01\n" +
 	"\tLatestRef\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x18\n" +
@@ -5165,7 +5293,7 @@ func file_pumice_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_pumice_v1_types_proto_goTypes = []any{
 	(QueueState)(0),                  // 0: pumice.v1.QueueState
 	(PreemptionPolicy)(0),            // 1: pumice.v1.PreemptionPolicy
@@ -5206,140 +5334,144 @@ var file_pumice_v1_types_proto_goTypes = []any{
 	(*TopologySpreadConstraint)(nil), // 36: pumice.v1.TopologySpreadConstraint
 	(*Cluster)(nil),                  // 37: pumice.v1.Cluster
 	(*Namespace)(nil),                // 38: pumice.v1.Namespace
-	(*Revision)(nil),                 // 39: pumice.v1.Revision
-	(*SourcePosition)(nil),           // 40: pumice.v1.SourcePosition
-	(*NodeTableVersion)(nil),         // 41: pumice.v1.NodeTableVersion
-	(*NodeSet)(nil),                  // 42: pumice.v1.NodeSet
-	(*EvaluationRef)(nil),            // 43: pumice.v1.EvaluationRef
-	(*LatestRef)(nil),                // 44: pumice.v1.LatestRef
-	(*InlineSnapshot)(nil),           // 45: pumice.v1.InlineSnapshot
-	(*SessionRef)(nil),               // 46: pumice.v1.SessionRef
-	(*SessionChange)(nil),            // 47: pumice.v1.SessionChange
-	(*TaskPlacement)(nil),            // 48: pumice.v1.TaskPlacement
-	(*ResponseMetadata)(nil),         // 49: pumice.v1.ResponseMetadata
-	(*NotEvaluated)(nil),             // 50: pumice.v1.NotEvaluated
-	(*SessionEffects)(nil),           // 51: pumice.v1.SessionEffects
-	(*Invalidation)(nil),             // 52: pumice.v1.Invalidation
-	(*Amount)(nil),                   // 53: pumice.v1.Amount
-	(*Reason)(nil),                   // 54: pumice.v1.Reason
-	(*Measurement)(nil),              // 55: pumice.v1.Measurement
-	(*Problem)(nil),                  // 56: pumice.v1.Problem
-	nil,                              // 57: pumice.v1.ResourceList.ItemsEntry
-	nil,                              // 58: pumice.v1.Node.LabelsEntry
-	nil,                              // 59: pumice.v1.Queue.AnnotationsEntry
-	nil,                              // 60: pumice.v1.Job.AnnotationsEntry
-	nil,                              // 61: pumice.v1.Job.MinTaskMemberEntry
-	nil,                              // 62: pumice.v1.Task.AnnotationsEntry
-	nil,                              // 63: pumice.v1.Task.LabelsEntry
-	nil,                              // 64: pumice.v1.PodConstraints.NodeSelectorEntry
-	nil,                              // 65: pumice.v1.LabelSelector.MatchLabelsEntry
-	nil,                              // 66: pumice.v1.Namespace.LabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 67: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 68: google.protobuf.Duration
+	(*DisruptionBudget)(nil),         // 39: pumice.v1.DisruptionBudget
+	(*Revision)(nil),                 // 40: pumice.v1.Revision
+	(*SourcePosition)(nil),           // 41: pumice.v1.SourcePosition
+	(*NodeTableVersion)(nil),         // 42: pumice.v1.NodeTableVersion
+	(*NodeSet)(nil),                  // 43: pumice.v1.NodeSet
+	(*EvaluationRef)(nil),            // 44: pumice.v1.EvaluationRef
+	(*LatestRef)(nil),                // 45: pumice.v1.LatestRef
+	(*InlineSnapshot)(nil),           // 46: pumice.v1.InlineSnapshot
+	(*SessionRef)(nil),               // 47: pumice.v1.SessionRef
+	(*SessionChange)(nil),            // 48: pumice.v1.SessionChange
+	(*TaskPlacement)(nil),            // 49: pumice.v1.TaskPlacement
+	(*ResponseMetadata)(nil),         // 50: pumice.v1.ResponseMetadata
+	(*NotEvaluated)(nil),             // 51: pumice.v1.NotEvaluated
+	(*SessionEffects)(nil),           // 52: pumice.v1.SessionEffects
+	(*Invalidation)(nil),             // 53: pumice.v1.Invalidation
+	(*Amount)(nil),                   // 54: pumice.v1.Amount
+	(*Reason)(nil),                   // 55: pumice.v1.Reason
+	(*Measurement)(nil),              // 56: pumice.v1.Measurement
+	(*Problem)(nil),                  // 57: pumice.v1.Problem
+	nil,                              // 58: pumice.v1.ResourceList.ItemsEntry
+	nil,                              // 59: pumice.v1.Node.LabelsEntry
+	nil,                              // 60: pumice.v1.Queue.AnnotationsEntry
+	nil,                              // 61: pumice.v1.Job.AnnotationsEntry
+	nil,                              // 62: pumice.v1.Job.MinTaskMemberEntry
+	nil,                              // 63: pumice.v1.Task.AnnotationsEntry
+	nil,                              // 64: pumice.v1.Task.LabelsEntry
+	nil,                              // 65: pumice.v1.PodConstraints.NodeSelectorEntry
+	nil,                              // 66: pumice.v1.LabelSelector.MatchLabelsEntry
+	nil,                              // 67: pumice.v1.Namespace.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 68: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 69: google.protobuf.Duration
 }
 var file_pumice_v1_types_proto_depIdxs = []int32{
-	57, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
-	58, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
-	10, // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
-	10, // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
-	10, // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
-	10, // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	67, // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
-	14, // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
-	15, // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
-	12, // 9: pumice.v1.Node.devices:type_name -> pumice.v1.NodeDevices
-	67, // 10: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	59, // 11: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
-	0,  // 12: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
-	10, // 13: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
-	10, // 14: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
-	10, // 15: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
-	17, // 16: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
-	18, // 17: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
-	18, // 18: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
-	67, // 19: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
-	2,  // 20: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
-	10, // 21: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	60, // 22: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
-	61, // 23: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
-	20, // 24: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
-	33, // 25: pumice.v1.SubGroupPolicy.label_selector:type_name -> pumice.v1.LabelSelector
-	1,  // 26: pumice.v1.PriorityClass.preemption_policy:type_name -> pumice.v1.PreemptionPolicy
-	4,  // 27: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	62, // 28: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
-	10, // 29: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
-	10, // 30: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
-	10, // 31: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
-	10, // 32: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	67, // 33: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
-	63, // 34: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
-	23, // 35: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
-	10, // 36: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
-	10, // 37: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
-	3,  // 38: pumice.v1.Task.pod_rules:type_name -> pumice.v1.PodRules
-	1,  // 39: pumice.v1.Task.preemption_policy:type_name -> pumice.v1.PreemptionPolicy
-	10, // 40: pumice.v1.Task.container_requests:type_name -> pumice.v1.ResourceList
-	64, // 41: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
-	24, // 42: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
-	34, // 43: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
-	35, // 44: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
-	36, // 45: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
-	33, // 46: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
-	13, // 47: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
-	25, // 48: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
-	30, // 49: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
-	30, // 50: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
-	26, // 51: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
-	29, // 52: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
-	27, // 53: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
-	28, // 54: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	28, // 55: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
-	27, // 56: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
-	31, // 57: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
-	32, // 58: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
-	33, // 59: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
-	33, // 60: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
-	31, // 61: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
-	65, // 62: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
-	28, // 63: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	33, // 64: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
-	11, // 65: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	16, // 66: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	19, // 67: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	22, // 68: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	38, // 69: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
-	3,  // 70: pumice.v1.Cluster.pod_rules:type_name -> pumice.v1.PodRules
-	21, // 71: pumice.v1.Cluster.priority_classes:type_name -> pumice.v1.PriorityClass
-	66, // 72: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
-	44, // 73: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	46, // 74: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	45, // 75: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	41, // 76: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	67, // 77: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
-	39, // 78: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	40, // 79: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	68, // 80: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	37, // 81: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	47, // 82: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	48, // 83: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	48, // 84: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	39, // 85: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	41, // 86: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	51, // 87: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	56, // 88: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	50, // 89: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	67, // 90: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
-	52, // 91: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	56, // 92: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	6,  // 93: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	42, // 94: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	8,  // 95: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	55, // 96: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	97, // [97:97] is the sub-list for method output_type
-	97, // [97:97] is the sub-list for method input_type
-	97, // [97:97] is the sub-list for extension type_name
-	97, // [97:97] is the sub-list for extension extendee
-	0,  // [0:97] is the sub-list for field type_name
+	58,  // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
+	59,  // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
+	10,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
+	10,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
+	10,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
+	10,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
+	68,  // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
+	14,  // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
+	15,  // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
+	12,  // 9: pumice.v1.Node.devices:type_name -> pumice.v1.NodeDevices
+	68,  // 10: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	60,  // 11: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	0,   // 12: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
+	10,  // 13: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
+	10,  // 14: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
+	10,  // 15: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
+	17,  // 16: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
+	18,  // 17: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
+	18,  // 18: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
+	68,  // 19: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	2,   // 20: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
+	10,  // 21: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
+	61,  // 22: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	62,  // 23: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
+	20,  // 24: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
+	33,  // 25: pumice.v1.SubGroupPolicy.label_selector:type_name -> pumice.v1.LabelSelector
+	1,   // 26: pumice.v1.PriorityClass.preemption_policy:type_name -> pumice.v1.PreemptionPolicy
+	4,   // 27: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
+	63,  // 28: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	10,  // 29: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
+	10,  // 30: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
+	10,  // 31: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
+	10,  // 32: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
+	68,  // 33: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	64,  // 34: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
+	23,  // 35: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
+	10,  // 36: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
+	10,  // 37: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
+	3,   // 38: pumice.v1.Task.pod_rules:type_name -> pumice.v1.PodRules
+	1,   // 39: pumice.v1.Task.preemption_policy:type_name -> pumice.v1.PreemptionPolicy
+	10,  // 40: pumice.v1.Task.container_requests:type_name -> pumice.v1.ResourceList
+	68,  // 41: pumice.v1.Task.scheduled_time:type_name -> google.protobuf.Timestamp
+	65,  // 42: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
+	24,  // 43: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
+	34,  // 44: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
+	35,  // 45: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
+	36,  // 46: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
+	33,  // 47: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
+	13,  // 48: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
+	25,  // 49: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
+	30,  // 50: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
+	30,  // 51: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
+	26,  // 52: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
+	29,  // 53: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
+	27,  // 54: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
+	28,  // 55: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	28,  // 56: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
+	27,  // 57: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
+	31,  // 58: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
+	32,  // 59: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
+	33,  // 60: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
+	33,  // 61: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
+	31,  // 62: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
+	66,  // 63: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
+	28,  // 64: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	33,  // 65: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
+	11,  // 66: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	16,  // 67: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	19,  // 68: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	22,  // 69: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	38,  // 70: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
+	3,   // 71: pumice.v1.Cluster.pod_rules:type_name -> pumice.v1.PodRules
+	21,  // 72: pumice.v1.Cluster.priority_classes:type_name -> pumice.v1.PriorityClass
+	67,  // 73: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
+	39,  // 74: pumice.v1.Namespace.disruption_budgets:type_name -> pumice.v1.DisruptionBudget
+	33,  // 75: pumice.v1.DisruptionBudget.selector:type_name -> pumice.v1.LabelSelector
+	45,  // 76: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	47,  // 77: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	46,  // 78: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	42,  // 79: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	68,  // 80: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
+	40,  // 81: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	41,  // 82: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	69,  // 83: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	37,  // 84: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	48,  // 85: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	49,  // 86: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	49,  // 87: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	40,  // 88: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	42,  // 89: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	52,  // 90: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	57,  // 91: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	51,  // 92: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	68,  // 93: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
+	53,  // 94: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	57,  // 95: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	6,   // 96: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	43,  // 97: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	8,   // 98: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	56,  // 99: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	100, // [100:100] is the sub-list for method output_type
+	100, // [100:100] is the sub-list for method input_type
+	100, // [100:100] is the sub-list for extension type_name
+	100, // [100:100] is the sub-list for extension extendee
+	0,   // [0:100] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }
@@ -5352,12 +5484,12 @@ func file_pumice_v1_types_proto_init() {
 	file_pumice_v1_types_proto_msgTypes[9].OneofWrappers = []any{}
 	file_pumice_v1_types_proto_msgTypes[10].OneofWrappers = []any{}
 	file_pumice_v1_types_proto_msgTypes[26].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[33].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[34].OneofWrappers = []any{
 		(*EvaluationRef_Latest)(nil),
 		(*EvaluationRef_Session)(nil),
 		(*EvaluationRef_Inline)(nil),
 	}
-	file_pumice_v1_types_proto_msgTypes[37].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[38].OneofWrappers = []any{
 		(*SessionChange_Allocate)(nil),
 		(*SessionChange_Pipeline)(nil),
 		(*SessionChange_Evict)(nil),
@@ -5375,7 +5507,7 @@ func file_pumice_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_types_proto_rawDesc), len(file_pumice_v1_types_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   57,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -222,7 +222,7 @@ impl JsonReader {
         self.wire.extend_from_slice(bytes);
     }
 
-    /// Writes a scalar. `is_quoted`: the text stands in quotes. The error is what it is not.
+    /// Writes a scalar. `is_quoted`: the text has quotes. The error names what the text is not.
     fn scalar(&mut self, number: u32, kind: &Kind, text: &str, is_quoted: bool) -> Result<(), String> {
         let integer = |least: i128, most: i128| {
             let value = whole_number(text).filter(|value| (least..=most).contains(value));

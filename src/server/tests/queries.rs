@@ -84,9 +84,8 @@ async fn names_come_sorted_and_slots_as_bitmaps() {
     let refused = server.decisions.score(by_slot.clone()).await.unwrap_err();
     assert_eq!(reason(&refused), "NODE_TABLE_MISSING");
     by_slot.against = Some(pb::EvaluationRef {
-        target: None,
         node_table: Some(table),
-        now: None,
+        ..pb::EvaluationRef::default()
     });
     let ordered = server.decisions.score(by_slot.clone()).await.unwrap().into_inner();
     assert_eq!(
@@ -94,12 +93,11 @@ async fn names_come_sorted_and_slots_as_bitmaps() {
         ["b", "a"]
     );
     by_slot.against = Some(pb::EvaluationRef {
-        target: None,
         node_table: Some(pb::NodeTableVersion {
             generation: table.generation + 1,
             ..table
         }),
-        now: None,
+        ..pb::EvaluationRef::default()
     });
     let stale = server.decisions.score(by_slot).await.unwrap_err();
     assert_eq!(

@@ -90,7 +90,7 @@ mod tests {
     /// Noon of the day on which the reference was recorded.
     const NOON: i64 = 1_795_348_800;
 
-    /// Running task that was scheduled so many seconds before noon.
+    /// Running task that was scheduled `age` seconds before noon.
     fn scheduled(age: Option<i64>, label: Option<&str>, annotation: Option<&str>) -> TaskRecord {
         let text = |text: Option<&str>| text.map(|text| (COOLDOWN.into(), text.into())).into_iter().collect();
         let mut own = task("ns/a", "ns/j", &amounts(1000, 0, -1), TaskStatus::Running);

@@ -969,7 +969,10 @@ class Job(_message.Message):
 
     @_builtins.property
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Annotations. The server stores only annotations that a plugin declares."""
+        """Annotations. The server stores only annotations that a plugin declares. A
+        sender puts the label "volcano.sh/preemptable" of the pod group here if the
+        annotation of that name is missing.
+        """
 
     @_builtins.property
     def min_task_member(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
@@ -1181,6 +1184,8 @@ class Task(_message.Message):
     PRIORITY_FROM_CLASS_FIELD_NUMBER: _builtins.int
     PREEMPTION_POLICY_FIELD_NUMBER: _builtins.int
     CONTAINER_REQUESTS_FIELD_NUMBER: _builtins.int
+    OWNER_KIND_FIELD_NUMBER: _builtins.int
+    SCHEDULED_TIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the task: "namespace/name". Optional in requests."""
     uid: _builtins.str
@@ -1227,6 +1232,11 @@ class Task(_message.Message):
     """
     preemption_policy: Global___PreemptionPolicy.ValueType
     """spec.preemptionPolicy of the pod."""
+    owner_kind: _builtins.str
+    """Kind of the pod's first owner (metadata.ownerReferences), for example
+    "ReplicaSet". Evaluated by the plugin capacity-card
+    (podOwnerReferenceToServiceType). Empty: none.
+    """
     @_builtins.property
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Annotations. The server stores only annotations that a plugin declares."""
@@ -1301,6 +1311,14 @@ class Task(_message.Message):
         them. Absent: those of the pod.
         """
 
+    @_builtins.property
+    def scheduled_time(self) -> _timestamp_pb2.Timestamp:
+        """Time at which the pod was scheduled, in whole seconds: lastTransitionTime of
+        its first condition PodScheduled with status True. Only for a pod in phase
+        Running with the label or annotation "volcano.sh/cooldown-time", which the
+        plugin cdp compares with it. Absent: unknown.
+        """
+
     def __init__(
         self,
         *,
@@ -1332,10 +1350,12 @@ class Task(_message.Message):
         priority_from_class: _builtins.bool = ...,
         preemption_policy: Global___PreemptionPolicy.ValueType = ...,
         container_requests: Global___ResourceList | None = ...,
+        owner_kind: _builtins.str = ...,
+        scheduled_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "container_requests", b"container_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "kubernetes_requests", b"kubernetes_requests", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "container_requests", b"container_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "kubernetes_requests", b"kubernetes_requests", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests", "scheduled_time", b"scheduled_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "container_requests", b"container_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "kubernetes_requests", b"kubernetes_requests", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "object", b"object", "pod_rules", b"pod_rules", "preemption_policy", b"preemption_policy", "priority", b"priority", "priority_class_name", b"priority_class_name", "priority_from_class", b"priority_from_class", "requests", b"requests", "role", b"role", "scheduling_gates", b"scheduling_gates", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "container_requests", b"container_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "kubernetes_requests", b"kubernetes_requests", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "object", b"object", "owner_kind", b"owner_kind", "pod_rules", b"pod_rules", "preemption_policy", b"preemption_policy", "priority", b"priority", "priority_class_name", b"priority_class_name", "priority_from_class", b"priority_from_class", "requests", b"requests", "role", b"role", "scheduled_time", b"scheduled_time", "scheduling_gates", b"scheduling_gates", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2014,25 +2034,71 @@ class Namespace(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    DISRUPTION_BUDGETS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the namespace."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """metadata.labels."""
 
+    @_builtins.property
+    def disruption_budgets(self) -> _containers.RepeatedCompositeFieldContainer[Global___DisruptionBudget]:
+        """PodDisruptionBudgets of the namespace, for the plugin pdb. At most 256."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        disruption_budgets: _abc.Iterable[Global___DisruptionBudget] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disruption_budgets", b"disruption_budgets", "labels", b"labels", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Namespace: _TypeAlias = Namespace  # noqa: Y015
+
+@_typing.final
+class DisruptionBudget(_message.Message):
+    """A PodDisruptionBudget (policy)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SELECTOR_FIELD_NUMBER: _builtins.int
+    DISRUPTIONS_ALLOWED_FIELD_NUMBER: _builtins.int
+    DISRUPTED_PODS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name, without the namespace."""
+    disruptions_allowed: _builtins.int
+    """status.disruptionsAllowed: number of selected pods that may be evicted now."""
+    @_builtins.property
+    def selector(self) -> Global___LabelSelector:
+        """spec.selector. Absent: it selects no pod."""
+
+    @_builtins.property
+    def disrupted_pods(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names in status.disruptedPods: pods whose eviction the budget has already
+        charged.
+        """
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        selector: Global___LabelSelector | None = ...,
+        disruptions_allowed: _builtins.int = ...,
+        disrupted_pods: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["selector", b"selector"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disrupted_pods", b"disrupted_pods", "disruptions_allowed", b"disruptions_allowed", "name", b"name", "selector", b"selector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DisruptionBudget: _TypeAlias = DisruptionBudget  # noqa: Y015
 
 @_typing.final
 class Revision(_message.Message):
@@ -2175,6 +2241,11 @@ class EvaluationRef(_message.Message):
     INLINE_FIELD_NUMBER: _builtins.int
     NODE_TABLE_FIELD_NUMBER: _builtins.int
     NOW_FIELD_NUMBER: _builtins.int
+    UTC_OFFSET_SECONDS_FIELD_NUMBER: _builtins.int
+    utc_offset_seconds: _builtins.int
+    """Seconds that the scheduler's time zone is ahead of UTC at `now`, such as 3600
+    or -18000. Plugins with times of the day read it, such as tdm.
+    """
     @_builtins.property
     def latest(self) -> Global___LatestRef:
         """The latest snapshot."""
@@ -2210,10 +2281,11 @@ class EvaluationRef(_message.Message):
         inline: Global___InlineSnapshot | None = ...,
         node_table: Global___NodeTableVersion | None = ...,
         now: _timestamp_pb2.Timestamp | None = ...,
+        utc_offset_seconds: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "latest", b"latest", "node_table", b"node_table", "now", b"now", "session", b"session", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "latest", b"latest", "node_table", b"node_table", "now", b"now", "session", b"session", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "latest", b"latest", "node_table", b"node_table", "now", b"now", "session", b"session", "target", b"target", "utc_offset_seconds", b"utc_offset_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["latest", "session", "inline"]  # noqa: Y015
     _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015

@@ -13,7 +13,7 @@ const ZONE_KEY: &str = "tdm.revocable-zone.";
 /// Time between two rounds of evictions, which only the action `shuffle` reads.
 const PERIOD: &str = "tdm.evict.period";
 
-/// Window of a zone.
+/// Daily window in which nodes of a zone are open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ZoneWindow {
     /// Text as it is written.

@@ -31,7 +31,7 @@ pub(super) fn evictions(annotations: &TextMap, tasks: &StatusCounts) -> i64 {
     }
 }
 
-/// Number that a text such as `2` or `30%` means of so many tasks, rounded up; 0: it is no such text.
+/// Number of `tasks` that a text such as `2` or `30%` means, rounded up; 0: it is no such text.
 fn scaled(text: &str, tasks: i64) -> i64 {
     let number = |text: &str| text.parse::<i32>().ok().map(i64::from);
     match text.strip_suffix('%') {
