@@ -2975,7 +2975,8 @@ type OrderKey struct {
 	// these two for each level below the root. drf, of a job: share. drf, of a queue:
 	// for each level below the root, saturated (0 or 1) and share/weight.
 	// priority: −priority. gang: 1 for a job that is ready, otherwise 0. sla:
-	// seconds and nanoseconds of the deadline, infinite for a job without one.
+	// seconds and nanoseconds of the deadline, infinite for a job without one. tdm:
+	// 1 for a job that is preemptable, otherwise 0.
 	Values        []float64 `protobuf:"fixed64,2,rep,packed,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -259,10 +259,15 @@ impl JsonReader {
                 i64::from(value.number()).cast_unsigned()
             }
             Kind::Int32 | Kind::Enum(_) => integer(i32::MIN.into(), i32::MAX.into())?,
+            Kind::Sint32 => {
+                let value = integer(i32::MIN.into(), i32::MAX.into())?.cast_signed();
+                // As protobuf writes it: small numbers of both signs are short.
+                ((value << 1) ^ (value >> 63)).cast_unsigned()
+            }
             Kind::Uint32 => integer(0, u32::MAX.into())?,
             Kind::Int64 => integer(i64::MIN.into(), i64::MAX.into())?,
             Kind::Uint64 | Kind::Fixed64 => integer(0, u64::MAX.into())?,
-            Kind::Float | Kind::Sint32 | Kind::Sint64 | Kind::Fixed32 | Kind::Sfixed32 | Kind::Sfixed64 => {
+            Kind::Float | Kind::Sint64 | Kind::Fixed32 | Kind::Sfixed32 | Kind::Sfixed64 => {
                 return Err("of a type of this protocol".to_owned());
             }
         };

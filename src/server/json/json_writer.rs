@@ -155,6 +155,7 @@ fn write_number(out: &mut impl Write, kind: &Kind, number: u64) -> io::Result<()
         Kind::Double if f64::from_bits(number).is_finite() => Ok(serde_json::to_writer(out, &f64::from_bits(number))?),
         Kind::Double => write_text(out, infinity(f64::from_bits(number))),
         Kind::Int32 => write!(out, "{}", number.cast_signed()),
+        Kind::Sint32 => write!(out, "{}", (number >> 1).cast_signed() ^ -(number & 1).cast_signed()),
         Kind::Uint32 => write!(out, "{number}"),
         Kind::Int64 => write!(out, "\"{}\"", number.cast_signed()),
         Kind::Uint64 | Kind::Fixed64 => write!(out, "\"{number}\""),
@@ -166,9 +167,7 @@ fn write_number(out: &mut impl Write, kind: &Kind, number: u64) -> io::Result<()
                 None => write!(out, "{number}"),
             }
         }
-        Kind::Float | Kind::Sint32 | Kind::Sint64 | Kind::Fixed32 | Kind::Sfixed32 | Kind::Sfixed64 => {
-            Err(unreadable(OTHER_TYPE))
-        }
+        Kind::Float | Kind::Sint64 | Kind::Fixed32 | Kind::Sfixed32 | Kind::Sfixed64 => Err(unreadable(OTHER_TYPE)),
         Kind::String | Kind::Bytes | Kind::Message(_) => Err(unreadable("a number in the place of a text")),
     }
 }

@@ -11,7 +11,7 @@ fn value(kind: &Kind, turn: usize, depth: usize) -> Value {
     let texts = ["ü \"quoted\"\n\u{1}", "a", "1e3"];
     match kind {
         Kind::Double => Value::F64([f64::NAN, f64::NEG_INFINITY, -0.25, 1e300, 1e21][turn % 5]),
-        Kind::Int32 => Value::I32([i32::MIN, -1, i32::MAX][turn % 3]),
+        Kind::Int32 | Kind::Sint32 => Value::I32([i32::MIN, -1, i32::MAX][turn % 3]),
         Kind::Int64 => Value::I64([i64::MIN, -1, i64::MAX][turn % 3]),
         Kind::Uint32 => Value::U32([1, u32::MAX][turn % 2]),
         Kind::Uint64 | Kind::Fixed64 => Value::U64([1, u64::MAX][turn % 2]),
@@ -34,7 +34,7 @@ fn value(kind: &Kind, turn: usize, depth: usize) -> Value {
             Value::Message(transcoded(message, &timestamp))
         }
         Kind::Message(message) => Value::Message(filled(message, turn, depth + 1)),
-        Kind::Float | Kind::Sint32 | Kind::Sint64 | Kind::Fixed32 | Kind::Sfixed32 | Kind::Sfixed64 => {
+        Kind::Float | Kind::Sint64 | Kind::Fixed32 | Kind::Sfixed32 | Kind::Sfixed64 => {
             panic!("{kind:?} is not read or written")
         }
     }
@@ -179,6 +179,7 @@ fn numbers_are_read_as_numbers_and_as_texts_within_their_range() {
         (Kind::Int32, "-2147483648", "2147483648"),
         (Kind::Int32, "\"7\"", "\"\""),
         (Kind::Int32, "1e3", "1.5"),
+        (Kind::Sint32, "-2147483648", "-2147483649"),
         (Kind::Uint32, "4294967295", "-1"),
         (Kind::Int64, "\"9223372036854775807\"", "9223372036854775808"),
         (Kind::Uint64, "18446744073709551615", "18446744073709551616"),

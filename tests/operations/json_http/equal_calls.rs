@@ -111,12 +111,13 @@ const CALLS: &[(&str, &str)] = &[
 ];
 
 /// Keys whose values differ between two servers, or between two moments.
-const OF_A_SERVER: [&str; 9] = [
+const OF_A_SERVER: [&str; 10] = [
     "decisionId",
     "epoch",
     "session",
     "activeSince",
     "createTime",
+    "acceptTime",
     "age",
     "idle",
     "leaseLeft",

@@ -1,6 +1,5 @@
 //! Amounts of the protocol in units for people, and amounts for people as quantities of records.
 
-use pumice_engine::model::resource_name::ResourceKind;
 use pumice_engine::plugin::Measurement;
 use pumice_protocol::v1 as pb;
 
@@ -12,12 +11,9 @@ pub(super) fn to_measurement(amount: &pb::Amount) -> Measurement {
 /// Unit of a resource in an account, for example `cores` for cpu and `bytes` for memory and storage. Devices and other
 /// resources without a unit of their own are `cards`.
 pub(super) fn account_unit(resource: &str) -> &'static str {
-    match (
-        Measurement::of_resource("", resource, 0.0).unit,
-        ResourceKind::of(resource),
-    ) {
-        ("", ResourceKind::Scalar) => "cards",
-        (unit, _) => unit,
+    match Measurement::of_resource("", resource, 0.0).unit {
+        "" if resource != "pods" => "cards",
+        unit => unit,
     }
 }
 

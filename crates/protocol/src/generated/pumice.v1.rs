@@ -4630,7 +4630,8 @@ pub struct OrderKey {
     /// these two for each level below the root. drf, of a job: share. drf, of a queue:
     /// for each level below the root, saturated (0 or 1) and share/weight.
     /// priority: −priority. gang: 1 for a job that is ready, otherwise 0. sla:
-    /// seconds and nanoseconds of the deadline, infinite for a job without one.
+    /// seconds and nanoseconds of the deadline, infinite for a job without one. tdm:
+    /// 1 for a job that is preemptable, otherwise 0.
     #[prost(double, repeated, tag = "2")]
     pub values: ::prost::alloc::vec::Vec<f64>,
 }

@@ -192,7 +192,7 @@ fn named_plugins_are_queried_independently() {
 fn unavailable_plugins_fail_the_query() {
     let (cluster_state, mut query) = cluster();
     let compiled = policy(PLUGINS, Corrected);
-    for (name, reason) in [("pdb", "PLUGIN_NOT_SERVED"), ("drf", "PLUGIN_UNKNOWN")] {
+    for (name, reason) in [("usage", "PLUGIN_NOT_SERVED"), ("drf", "PLUGIN_UNKNOWN")] {
         query.plugins = vec!["binpack".into(), name.into()];
         let problem = decide::filter(&cluster_state, &compiled.policy, &query).unwrap_err();
         assert_eq!((problem.code.name(), &*problem.field), (reason, "plugins[1]"));

@@ -306,8 +306,8 @@ fn a_group_gives_back_no_more_than_it_holds() {
         if let Some(number) = holder {
             state.put_task(task(number, 0, 0, TaskStatus::Running), &source());
         }
-        let before = built(&state, Compatibility::UPSTREAM);
         let states = policy.compute_plugin_states(&state);
+        let before: NodeGroupState = NodeGroupState::clone(states.get(NAME).unwrap());
         let mut cycle = SchedulingCycle::new(state, policy.node_change_rules(), states);
         cycle.apply(&[SessionChange::Unpipeline("ns/t5".into())]).unwrap();
         let own: &NodeGroupState = cycle.plugin_states().get(NAME).unwrap();
