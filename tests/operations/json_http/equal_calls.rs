@@ -32,7 +32,7 @@ const CALLS: &[(&str, &str)] = &[
                 {"name": "n-1", "allocatable": {"items": {"cpu": "8", "memory": "32Gi", "pods": "110"}}, "labels": {"zone": "a \"quoted\" é"}},
                 {"name": "n-2", "allocatable": {"items": {"cpu": "4", "memory": "16Gi", "pods": "110"}}}],
               "queues": [{"name": "research"}],
-              "jobs": [{"name": "train/a", "queue": "research", "minAvailable": 1}],
+              "jobs": [{"name": "train/a", "queue": "research", "minMember": 1}],
               "tasks": [{"name": "train/a-0", "job": "train/a", "status": "TASK_STATUS_PENDING", "requests": {"items": {"cpu": "2"}}}]}}}"#,
     ),
     (

@@ -10,7 +10,7 @@ use crate::policy::CompiledPolicy;
 const PLUGINS: &str = "{name: resource-strategy-fit, arguments: {resourceStrategyFitWeight: 1, resources: {cpu: {type: \
                        LeastAllocated, weight: 1}}, proportional: {enable: true, resources: nvidia.com/gpu, \
                        resourceProportion: {nvidia.com/gpu.cpu: 1, nvidia.com/gpu.memory: 0}}}}, {name: binpack}, \
-                       {name: pdb}";
+                       {name: usage}";
 
 fn node(resources: &mut ResourceTable, name: &str, cpu: &str, gpus: &str) -> NodeRecord {
     let all = [
