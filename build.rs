@@ -23,6 +23,10 @@ fn main() {
 /// Writes `CONSOLE_FILES`: the files of the console by path, each with its compressed content if there is a file `.gz` beside it.
 #[expect(clippy::disallowed_methods, reason = "a build script has no arguments")]
 #[expect(clippy::expect_used, reason = "there is nobody to handle the error of a build")]
+#[expect(
+    clippy::unnecessary_debug_formatting,
+    reason = "paths are written as literals of Rust"
+)]
 fn write_console_files() {
     println!("cargo::rerun-if-changed={CONSOLE}");
     let folder = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("a package")).join(CONSOLE);

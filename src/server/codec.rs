@@ -146,12 +146,13 @@ impl Encoder for CallCodec {
             drop(response);
             let mut output = BoundedOutput { into, left: most };
             let written = write_json(&mut output, &method.output(), &wire);
-            written.map_err(|error| match error.kind() {
-                std::io::ErrorKind::StorageFull => {
+            written.map_err(|error| {
+                if error.kind() == std::io::ErrorKind::StorageFull {
                     let message = "as JSON the response is larger than this server sends; use gRPC, or ask for less";
                     CallError::limit("response_bytes", most, message).into()
+                } else {
+                    CallError::internal("a response that has no JSON").into()
                 }
-                _ => CallError::internal("a response that has no JSON").into(),
             })
         })
     }

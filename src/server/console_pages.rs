@@ -68,7 +68,7 @@ async fn serve_file(Shared(access): Shared<ConsoleAccess>, request: Request<axum
 }
 
 impl ConsoleAccess {
-    fn check(&self, request: &Request<axum::body::Body>) -> Result<(), String> {
+    fn check(self, request: &Request<axum::body::Body>) -> Result<(), String> {
         self.exposure.check_connection(request.extensions())?;
         if !self.has_roles && !CallExposure::is_local(request.extensions()) {
             return Err("for other machines the console needs roles: set `identities_file`".to_owned());

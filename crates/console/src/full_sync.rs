@@ -25,6 +25,17 @@ pub struct LoadOutcome {
     pub warnings: Vec<StateWarning>,
 }
 
+impl LoadOutcome {
+    /// Outcome with the records that it is about. `made`: titles of queues that the files do not have.
+    fn of(parts: &[SyncPart], outcome: pb::BatchOutcome, made: &[String]) -> Self {
+        Self {
+            rejected: titles_of_refused(parts, &outcome.refused, made),
+            warnings: outcome.warnings.iter().map(|own| warning_of(parts, own)).collect(),
+            outcome,
+        }
+    }
+}
+
 /// Sends a cluster as one full sync of a source, part by part, and waits until it is visible.
 pub async fn send_full_sync(
     connection: &mut ClientConnection,
@@ -98,15 +109,7 @@ pub async fn send_full_sync_with(
         progress.inc(1);
     }
     progress.finish_and_clear();
-    Ok(LoadOutcome {
-        rejected: titles_of_refused(&parts, &outcome.refused, &made_titles),
-        warnings: outcome
-            .warnings
-            .iter()
-            .map(|warning| warning_of(&parts, warning))
-            .collect(),
-        outcome,
-    })
+    Ok(LoadOutcome::of(&parts, outcome, &made_titles))
 }
 
 /// Refused records, each with its name and the reason. Records that the files did not show readable are reported with their

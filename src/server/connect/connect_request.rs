@@ -35,7 +35,7 @@ impl ConnectCall {
     ///
     /// # Errors
     /// The connection or the site may not call, or the head is not one of this protocol.
-    pub(super) fn read(request: Request<axum::body::Body>, exposure: &CallExposure) -> Result<Self, Box<Response>> {
+    pub(super) fn read(request: Request<axum::body::Body>, exposure: CallExposure) -> Result<Self, Box<Response>> {
         let (mut parts, body) = request.into_parts();
         let headers = &parts.headers;
         let is_allowed = exposure.check_connection(&parts.extensions).map_err(str::to_owned);
@@ -78,6 +78,10 @@ impl ConnectCall {
 }
 
 /// Rejection before the call begins.
+#[expect(
+    clippy::unnecessary_box_returns,
+    reason = "errors of calls are boxed, because a response is large"
+)]
 fn rejected(http: StatusCode, message: impl Into<String>) -> Box<Response> {
     let status = match http {
         StatusCode::FORBIDDEN => Status::permission_denied(message),

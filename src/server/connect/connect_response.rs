@@ -53,19 +53,18 @@ fn failure(trailers: &HeaderMap) -> Option<Status> {
 /// trailers it has a last envelope, which contains the error if there is one.
 pub(super) fn stream(response: Response<Body>) -> axum::response::Response {
     let (parts, inner) = response.into_parts();
-    let body = match Status::from_header_map(&parts.headers) {
-        Some(status) => axum::body::Body::from(last_envelope(Some(&status))),
-        None => {
-            let envelopes = BodyStream::new(inner).map(|frame| {
-                let data = match frame.map(Frame::into_data) {
-                    Ok(Ok(data)) => data,
-                    Ok(Err(frame)) => last_envelope(frame.trailers_ref().and_then(failure).as_ref()),
-                    Err(status) => last_envelope(Some(&status)),
-                };
-                Ok::<_, Status>(Frame::data(data))
-            });
-            axum::body::Body::new(StreamBody::new(envelopes))
-        }
+    let body = if let Some(status) = Status::from_header_map(&parts.headers) {
+        axum::body::Body::from(last_envelope(Some(&status)))
+    } else {
+        let envelopes = BodyStream::new(inner).map(|frame| {
+            let data = match frame.map(Frame::into_data) {
+                Ok(Ok(data)) => data,
+                Ok(Err(frame)) => last_envelope(frame.trailers_ref().and_then(failure).as_ref()),
+                Err(status) => last_envelope(Some(&status)),
+            };
+            Ok::<_, Status>(Frame::data(data))
+        });
+        axum::body::Body::new(StreamBody::new(envelopes))
     };
     ([(header::CONTENT_TYPE, JSON_STREAM)], body).into_response()
 }

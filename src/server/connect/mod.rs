@@ -55,7 +55,7 @@ async fn respond(
     Shared(front): Shared<Arc<ConnectFront>>,
     request: Request<axum::body::Body>,
 ) -> axum::response::Response {
-    let call = match ConnectCall::read(request, &front.exposure) {
+    let call = match ConnectCall::read(request, front.exposure) {
         Ok(call) => call,
         Err(rejection) => return *rejection,
     };

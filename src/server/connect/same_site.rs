@@ -28,7 +28,7 @@ pub(crate) struct CallExposure {
 }
 
 impl CallExposure {
-    fn check(&self, is_local: bool, facts: Option<&TransportFacts>) -> Result<(), &'static str> {
+    fn check(self, is_local: bool, facts: Option<&TransportFacts>) -> Result<(), &'static str> {
         if !is_local && !self.is_remote {
             return Err("calls of other machines need a `grpc_address` that they reach: calls over HTTP follow gRPC");
         }
@@ -47,7 +47,7 @@ impl CallExposure {
     ///
     /// # Errors
     /// The gRPC services would not be served on it: what to change.
-    pub(crate) fn check_connection(&self, extensions: &Extensions) -> Result<(), &'static str> {
+    pub(crate) fn check_connection(self, extensions: &Extensions) -> Result<(), &'static str> {
         let facts = connection(extensions).and_then(|connection| connection.facts.get());
         self.check(Self::is_local(extensions), facts)
     }

@@ -252,7 +252,7 @@ impl JsonReader {
             Kind::Enum(names) if is_quoted => {
                 let unknown = || {
                     let known: Vec<_> = names.values().collect();
-                    let known: Vec<&str> = known.iter().map(|value| value.name()).collect();
+                    let known: Vec<&str> = known.iter().map(prost_reflect::EnumValueDescriptor::name).collect();
                     format!("a value of {}{}", names.name(), suggestion::hint(text, &known))
                 };
                 let value = names.get_value_by_name(text).ok_or_else(unknown)?;

@@ -63,7 +63,7 @@ pub(crate) fn utc_offset(case: &Value) -> i32 {
         return 0;
     }
     let offset = now.get(now.len() - 6..).unwrap();
-    let (hours, minutes) = (&offset[1..3], &offset[4..]);
+    let (hours, minutes) = (offset.get(1..3).unwrap(), offset.get(4..).unwrap());
     let seconds = hours.parse::<i32>().unwrap() * 3600 + minutes.parse::<i32>().unwrap() * 60;
     if offset.starts_with('-') { -seconds } else { seconds }
 }

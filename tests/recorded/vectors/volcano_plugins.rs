@@ -330,7 +330,9 @@ impl PluginSession<'_> {
         let mut got = vote.map(|vote| named(&vote.victims));
         if expected["per_job"].is_object() {
             // The reference takes the jobs in the order of a map.
-            got.iter_mut().for_each(|got| got.sort());
+            for got in &mut got {
+                got.sort();
+            }
         }
         self.differences.same(what, &wanted, &got);
     }

@@ -388,7 +388,7 @@ const KINDS: [(&str, &[FieldGroup]); 6] = [
 pub fn field_tables() -> String {
     let mut page = String::new();
     for (kind, fields) in KINDS {
-        page.push_str(&format!("## {kind}\n\n| Fields | Pumice |\n|---|---|\n"));
+        page.extend(["## ", kind, "\n\n| Fields | Pumice |\n|---|---|\n"]);
         add_rows(fields, "", &mut page);
         page.push('\n');
     }
@@ -413,7 +413,7 @@ fn add_rows(fields: &[FieldGroup], path: &str, page: &mut String) {
             }
         };
         let paths: Vec<String> = paths.iter().map(|path| format!("`{path}`")).collect();
-        page.push_str(&format!("| {} | {text} |\n", paths.join(", ")));
+        page.extend(["| ", &paths.join(", "), " | ", &text, " |\n"]);
     }
 }
 

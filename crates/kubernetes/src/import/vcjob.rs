@@ -164,8 +164,12 @@ impl VolcanoJob {
         let mut group = split.group;
         if let Some(group) = &mut group {
             let own = name.split_once('/').map_or(name.as_str(), |(_, own)| own);
-            group["metadata"]["name"] = json!(own);
-            group["status"] = json!({"phase": "Inqueue"});
+            if let Some(name) = group.pointer_mut("/metadata/name") {
+                *name = json!(own);
+            }
+            if let Some(group) = group.as_object_mut() {
+                group.insert("status".to_owned(), json!({"phase": "Inqueue"}));
+            }
         }
         Ok(SplitJob {
             group,

@@ -88,7 +88,7 @@ fn siblings<'q>(queues: &[&'q QueueRecord]) -> Vec<SiblingQueues<'q>> {
     siblings.into_values().collect()
 }
 
-impl<'q> SiblingQueues<'q> {
+impl SiblingQueues<'_> {
     /// Problems of sums above what the parent has. Only guarantees are summed below the root: what queues deserve may be more
     /// than the cluster has, because nodes come and go.
     fn excess(

@@ -109,7 +109,7 @@ impl TimeDivision {
     }
 
     /// Running preemptable candidates on ordinary nodes, of each job as many as its budget allows, the first ones.
-    fn allowed_by_budgets(&self, context: PluginContext<'_>, candidates: &[&TaskRecord]) -> Vec<bool> {
+    fn allowed_by_budgets(context: PluginContext<'_>, candidates: &[&TaskRecord]) -> Vec<bool> {
         let mut budgets: BTreeMap<&str, i64> = BTreeMap::new();
         let mut goes = |task: &TaskRecord| {
             let node = context.cluster_state.node_by_name(&task.node);
@@ -122,8 +122,8 @@ impl TimeDivision {
                 return false;
             };
             let left = budgets.entry(&job.record.name).or_insert_with(|| {
-                let none = JobTally::default();
-                let tally = JobTallies::of_job(context, &job.record.name).unwrap_or(&none);
+                let absent = JobTally::default();
+                let tally = JobTallies::of_job(context, &job.record.name).unwrap_or(&absent);
                 disruption_budget::evictions(&job.record.annotations, &tally.tasks)
             });
             *left -= 1;
@@ -212,7 +212,7 @@ impl Plugin for TimeDivision {
         if is_preemptable(query.preemptor) || may_use_revocable(&query.preemptor.annotations) {
             return Ok(Some(vec![false; query.candidates.len()]));
         }
-        Ok(Some(self.allowed_by_budgets(context, query.candidates)))
+        Ok(Some(Self::allowed_by_budgets(context, query.candidates)))
     }
 }
 

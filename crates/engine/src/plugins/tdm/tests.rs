@@ -54,7 +54,7 @@ fn verdicts(policy: &Policy, annotations: &[(&str, &str)], now: i64) -> Vec<Stri
     let filter = plugin.prepare_filter(context, &class).unwrap().unwrap();
     let mut rejections = ChunkRejections::default();
     let chunk = state.chunks().get(0).unwrap();
-    let rejected = filter.filter(chunk, &chunk.live(), &mut rejections);
+    let rejected = filter.filter(chunk, chunk.live(), &mut rejections);
     let groups: Vec<_> = rejections.drain().collect();
     let message = |offset: usize| {
         let mut own = groups.iter().filter(|(_, nodes)| nodes.get(offset));
