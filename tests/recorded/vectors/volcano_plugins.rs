@@ -330,7 +330,7 @@ impl PluginSession<'_> {
         let mut got = vote.map(|vote| named(&vote.victims));
         if expected["per_job"].is_object() {
             // The reference takes the jobs in the order of a map.
-            for got in &mut got {
+            if let Some(got) = &mut got {
                 got.sort();
             }
         }
