@@ -111,13 +111,11 @@ const CALLS: &[(&str, &str)] = &[
 ];
 
 /// Keys whose values differ between two servers, or between two moments.
-const OF_A_SERVER: [&str; 10] = [
+const OF_A_SERVER: [&str; 8] = [
     "decisionId",
     "epoch",
     "session",
     "activeSince",
-    "createTime",
-    "acceptTime",
     "age",
     "idle",
     "leaseLeft",
@@ -129,7 +127,8 @@ fn masked(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let mask = |(key, value): (&String, &Value)| {
-                let is_masked = OF_A_SERVER.contains(&key.as_str()) && value.is_string();
+                let is_of_server = OF_A_SERVER.contains(&key.as_str()) || key.ends_with("Time");
+                let is_masked = is_of_server && value.is_string();
                 (key.clone(), if is_masked { Value::from("…") } else { masked(value) })
             };
             fields.iter().map(mask).collect()
