@@ -184,7 +184,9 @@ impl QuotaState for QueueCapacityState {
         if self.tree.is_some() && !queues.is_empty() {
             self.tree = Some(Arc::new(QuotaTree::of(changes.new, self.compatibility())));
         }
-        let ancestors = self.tree.as_ref().map(|tree| &tree.ancestors);
+        // Comparing them costs as much as there are queues.
+        let ancestors = self.tree.as_ref().filter(|_| !queues.is_empty());
+        let ancestors = ancestors.map(|tree| &tree.ancestors);
         let touched = self.accounts.advance(changes, &queues, ancestors);
         // The root of a tree limits nothing that its record does not limit, however much the cluster has.
         let limits_stay = match self.tree {
