@@ -4,7 +4,7 @@
 
 use crate::object::ObjectKind;
 
-/// What Pumice does with a field.
+/// Use of a field by Pumice.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum FieldUse {
     /// The record has it.
@@ -15,7 +15,7 @@ pub(super) enum FieldUse {
     Annotations,
     /// No decision depends on it, for this reason.
     Irrelevant(&'static str),
-    /// It may change decisions, and Pumice does not evaluate it. The text names the effect.
+    /// A scheduler may decide by it, and Pumice does not evaluate it. The text names the effect.
     NotEvaluated(&'static str),
 }
 

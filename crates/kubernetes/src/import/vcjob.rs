@@ -149,7 +149,8 @@ impl VolcanoJob {
         }
     }
 
-    /// What the Job adds. A missing `minAvailable` means all pods; a task without a name is called `default` and its index, from 0.
+    /// Records that the Job adds. A missing `minAvailable` means all pods; a task without a name is called `default` and its
+    /// index, from 0.
     ///
     /// # Errors
     /// A field cannot be used.
