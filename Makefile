@@ -147,7 +147,7 @@ clients-go: rust ## Check the Go client with a real server
 	@$(BUILD)
 	@clients/go/check.sh
 
-own-scheduler: rust ## Build the schedulers on generated stubs (Java, C++), and run them with a real server
+own-scheduler: rust ## Build the schedulers in Rust, Java and C++, and run them with a real server
 	@$(BUILD)
 	@python3 examples/own-scheduler/check.py
 

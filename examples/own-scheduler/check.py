@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the schedulers on generated stubs, Java and C++, and runs them with a real server and without one.
+"""Builds the schedulers on generated stubs, in Rust, Java and C++, and runs them with a real server and without one.
 
 Their output is what docs/guides/own-scheduler.md shows. The tests of the clients run the schedulers in Python and Go.
 """
@@ -26,7 +26,7 @@ from server import Server  # noqa: E402
 
 @dataclass(frozen=True)
 class Language:
-    """A scheduler in one language: the tools that it needs, how it is built, and the command before its arguments."""
+    """A scheduler in one language: the tools that it needs, how it is built, and the command before the address."""
 
     name: str
     tools: tuple[str, ...]
@@ -34,31 +34,38 @@ class Language:
     command: tuple[str, ...]
 
 
+CLUSTER = str(FOLDER / "cluster.json")
 LANGUAGES = (
+    Language(
+        "Rust",
+        ("cargo",),
+        ("cargo", "build", "--locked", "--quiet", "--package", "pumice-protocol", "--example", "own_scheduler"),
+        (str(ROOT / "target" / "debug" / "examples" / "own_scheduler"),),
+    ),
     Language(
         "Java",
         ("mvn", "java"),
         ("mvn", "-q", "-B", "-f", str(FOLDER / "java"), "compile", "dependency:copy-dependencies"),
-        ("java", "-cp", f"{BUILT}/java/classes:{BUILT}/java/dependency/*", "OwnScheduler"),
+        ("java", "-cp", f"{BUILT}/java/classes:{BUILT}/java/dependency/*", "OwnScheduler", CLUSTER),
     ),
     Language(
         "C++",
         ("g++", "protoc", "grpc_cpp_plugin", "pkg-config"),
         (str(FOLDER / "cpp" / "build.sh"), str(BUILT / "cpp")),
-        (str(BUILT / "cpp" / "own_scheduler"),),
+        (str(BUILT / "cpp" / "own_scheduler"), CLUSTER),
     ),
 )
 
 
 def run(language: Language, address: str) -> str:
     """Output of two cycles with the server of this address."""
-    command = [*language.command, str(FOLDER / "cluster.json"), address]
+    command = [*language.command, address]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def check(language: Language, page: str) -> str:
     """What is wrong; empty: nothing."""
-    subprocess.run(language.build, check=True)
+    subprocess.run(language.build, check=True, cwd=ROOT)
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder), "--policy-file", str(POLICY))
         try:
