@@ -2,7 +2,10 @@
 //!
 //! `cargo run --package pumice-protocol --example own_scheduler -- [HOST:PORT]` runs two cycles for a cluster of two nodes.
 #![expect(clippy::print_stdout, reason = "the program shows what it decides")]
-#![expect(clippy::disallowed_methods, reason = "the epoch of a source is the start time of its process")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the epoch of a source is the start time of its process"
+)]
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -30,7 +33,7 @@ struct OwnScheduler {
     records: v1::Cluster,
     /// Records that changed since the last batch.
     changed: v1::Cluster,
-    /// Epoch of this process, higher than the epoch of the process before.
+    /// Epoch of this process: its start in nanoseconds since 1970.
     epoch: u64,
     sequence: u64,
     is_synced: bool,
@@ -49,7 +52,7 @@ async fn main() -> Result<(), CycleError> {
         connection: None,
         records: records(),
         changed: v1::Cluster::default(),
-        epoch: since.as_secs(),
+        epoch: u64::try_from(since.as_nanos()).unwrap_or_default(),
         sequence: 0,
         is_synced: false,
         failing: Some("ml/gang-1"),

@@ -37,7 +37,7 @@ class Scheduler {
       : decisions_(v1::DecisionService::NewStub(channel)),
         state_(v1::StateService::NewStub(channel)),
         cluster_(std::move(cluster)),
-        epoch_(std::chrono::system_clock::now().time_since_epoch() / std::chrono::milliseconds(1)) {}
+        epoch_(std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1)) {}
 
   // Runs cycles. An error ends its cycle: nothing is bound without a decision.
   void Run(int cycles) {
@@ -262,7 +262,7 @@ class Scheduler {
   std::unique_ptr<v1::StateService::Stub> state_;
   v1::Cluster cluster_;
   v1::Cluster changed_;
-  // Epoch of this process, higher than the epoch of the process before.
+  // Epoch of this process: its start in nanoseconds since 1970.
   uint64_t epoch_;
   uint64_t sequence_ = 0;
   bool synced_ = false;

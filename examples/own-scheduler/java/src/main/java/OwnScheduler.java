@@ -5,9 +5,13 @@ import io.grpc.StatusRuntimeException;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
 import pumice.v1.Decision.*;
 import pumice.v1.DecisionServiceGrpc;
 import pumice.v1.State.*;
@@ -23,8 +27,8 @@ public final class OwnScheduler {
 
     private final ManagedChannel channel;
     private final Cluster.Builder cluster;
-    /** Epoch of this process, higher than the epoch of the process before. */
-    private final long epoch = System.currentTimeMillis();
+    /** Epoch of this process: its start in nanoseconds since 1970. */
+    private final long epoch = ChronoUnit.NANOS.between(Instant.EPOCH, Instant.now());
     private long sequence;
     private boolean synced;
     private Cluster.Builder changed = Cluster.newBuilder();
@@ -183,8 +187,8 @@ public final class OwnScheduler {
     }
 
     /** Positions of the tasks of a job without a node. */
-    private java.util.List<Integer> pending(String job) {
-        return java.util.stream.IntStream.range(0, cluster.getTasksCount())
+    private List<Integer> pending(String job) {
+        return IntStream.range(0, cluster.getTasksCount())
                 .filter(at -> cluster.getTasks(at).getJob().equals(job) && cluster.getTasks(at).getNode().isEmpty())
                 .boxed()
                 .toList();
