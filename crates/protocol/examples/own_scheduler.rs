@@ -68,7 +68,7 @@ fn within<T>(message: T) -> Request<T> {
     request
 }
 
-/// The same records as in `examples/own-scheduler/cluster.json`.
+/// Records of `examples/own-scheduler/cluster.json`.
 fn records() -> v1::Cluster {
     let amounts = |items: &[(&str, &str)]| {
         let items = items.iter().map(|&(name, amount)| (name.to_owned(), amount.to_owned()));
