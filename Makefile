@@ -16,7 +16,7 @@ BUILD ?= $(CARGO) build --locked --quiet
 # The tests have tokio with its clock of tests. The demo has it as well, so `make test` compiles only what has other features again.
 RUN ?= $(CARGO) run --locked --quiet --no-default-features --features tokio/test-util --
 
-.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go clients-kubescheduler compare-kubescheduler e2e walk deploy supply features advisories release-check cross clients-generate module-path console browser ci rust clean
+.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go own-scheduler clients-kubescheduler compare-kubescheduler e2e walk deploy supply features advisories release-check cross clients-generate module-path console browser ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -146,6 +146,10 @@ clients-python: rust ## Check the Python client with a real server
 clients-go: rust ## Check the Go client with a real server
 	@$(BUILD)
 	@clients/go/check.sh
+
+own-scheduler: rust ## Build the schedulers in Rust, Java and C++, and run them with a real server
+	@$(BUILD)
+	@python3 examples/own-scheduler/check.py
 
 clients-kubescheduler: rust ## Check the plugin of kube-scheduler with its framework and a real server
 	@$(BUILD)

@@ -168,42 +168,56 @@ def clicks(pages: dict[str, Page]) -> dict[str, int]:
     return ways
 
 
-def measure(pages: dict[str, Page]) -> dict[str, float]:
-    """Sums by the name of their bound."""
-    ways = clicks(pages)
-    return {
-        "words-outside-internals": float(sum(page.words() for path, page in pages.items() if not path.startswith(INTERNALS))),
-        "words-of-all-pages": float(sum(page.words() for page in pages.values())),
-        "repeated-runs": float(shared_runs(pages)[0]),
-        "distant-pages": float(sum(ways.get(path, CLICKS + 1) > CLICKS for path in pages)),
-    }
+@dataclass(frozen=True)
+class Survey:
+    """Pages with what is measured of them as a whole."""
 
+    pages: dict[str, Page]
+    ways: dict[str, int]
+    run_count: int
+    runs: list[SharedRun]
 
-def places(pages: dict[str, Page]) -> list[tuple[str, int, str, str]]:
-    """Each repeated run and each distant page: path, line, measure, text."""
-    ways = clicks(pages)
-    found = [(run.path, run.line, "repeated-runs", f"{', '.join(run.others)}: {run.text}") for run in shared_runs(pages)[1]]
-    found += [(path, 1, "distant-pages", f"{ways.get(path, 'no')} clicks") for path in pages if ways.get(path, CLICKS + 1) > CLICKS]
-    return found
+    @staticmethod
+    def of(pages: dict[str, Page]) -> Survey:
+        """Measures these pages."""
+        return Survey(pages, clicks(pages), *shared_runs(pages))
+
+    def distant(self) -> list[str]:
+        """Pages that need too many clicks, or to which no way leads."""
+        return [path for path in self.pages if self.ways.get(path, CLICKS + 1) > CLICKS]
+
+    def sums(self) -> dict[str, float]:
+        """Sums by the name of their bound."""
+        words = {path: page.words() for path, page in self.pages.items()}
+        return {
+            "words-outside-internals": float(sum(count for path, count in words.items() if not path.startswith(INTERNALS))),
+            "words-of-all-pages": float(sum(words.values())),
+            "repeated-runs": float(self.run_count),
+            "distant-pages": float(len(self.distant())),
+        }
+
+    def places(self) -> list[tuple[str, int, str, str]]:
+        """Each repeated run and each distant page: path, line, measure, text."""
+        runs = [(run.path, run.line, "repeated-runs", f"{', '.join(run.others)}: {run.text}") for run in self.runs]
+        return runs + [(path, 1, "distant-pages", f"{self.ways.get(path, 'no')} clicks") for path in self.distant()]
 
 
 def main(arguments: list[str]) -> int:
     """Prints the measures by page."""
     commit = arguments[arguments.index("--at") + 1] if "--at" in arguments else None
-    pages = tree(commit)
+    survey = Survey.of(tree(commit))
     if "--runs" in arguments:
         wanted = tuple(argument for argument in arguments if argument.endswith((".md", "/")))
-        for path, line, name, text in places(pages):
+        for path, line, name, text in survey.places():
             if not wanted or path.startswith(wanted):
                 print(f"{path}:{line}: {name}: {text}")
         return 0
-    ways = clicks(pages)
-    runs = collections.Counter(run.path for run in shared_runs(pages)[1])
+    runs = collections.Counter(run.path for run in survey.runs)
     print(f"{'words':>7} {'shared':>6} {'clicks':>6}  page")
-    for path, page in sorted(pages.items(), key=lambda item: -item[1].words()):
-        print(f"{page.words():7} {runs[path]:6} {ways.get(path, '-'):>6}  {path}")
-    for name, value in measure(pages).items():
-        share = f" ({value / BASE_WORDS:.1%} of {BASE_WORDS})" if name.startswith("words") and BASE_WORDS else ""
+    for path, page in sorted(survey.pages.items(), key=lambda item: -item[1].words()):
+        print(f"{page.words():7} {runs[path]:6} {survey.ways.get(path, '-'):>6}  {path}")
+    for name, value in survey.sums().items():
+        share = f" ({value / BASE_WORDS:.1%} of {BASE_WORDS})" if name.startswith("words") else ""
         print(f"{value:7.0f}  {name}{share}")
     return 0
 
@@ -217,14 +231,16 @@ def self_test() -> None:
     assert second.words() == 1 + 8 + 1 + 2 + 2, second.passages
     third = read("docs/b.md", "three four five six seven eight nine ten eleven [c](c.md)")
     pages = {page.path: page for page in (first, second, third, read("docs/c.md", "x"))}
-    count, runs = shared_runs(pages)
-    assert count == 1 and [(run.path, run.line) for run in runs] == [("README.md", 3), ("docs/a.md", 1)], runs
-    assert clicks(pages) == {"README.md": 0, "docs/a.md": 1, "docs/b.md": 2, "docs/c.md": 3}
-    sums = measure(pages)
+    survey = Survey.of(pages)
+    assert [(run.path, run.line) for run in survey.runs] == [("README.md", 3), ("docs/a.md", 1)], survey.runs
+    assert survey.ways == {"README.md": 0, "docs/a.md": 1, "docs/b.md": 2, "docs/c.md": 3}
+    assert [place[:3] for place in survey.places()][2:] == [("docs/c.md", 1, "distant-pages")], survey.places()
+    sums = survey.sums()
     assert sums["repeated-runs"] == 1 and sums["distant-pages"] == 1, sums
     pages["docs/internals/d.md"] = read("docs/internals/d.md", "five more words stand here")
-    assert measure(pages)["words-outside-internals"] == sums["words-outside-internals"]
-    assert measure(pages)["words-of-all-pages"] == sums["words-of-all-pages"] + 5
+    wider = Survey.of(pages).sums()
+    assert wider["words-outside-internals"] == sums["words-outside-internals"]
+    assert wider["words-of-all-pages"] == sums["words-of-all-pages"] + 5
 
 
 if __name__ == "__main__":

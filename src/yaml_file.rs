@@ -9,7 +9,7 @@ use pumice_engine::policy::{Mark, YamlNode, YamlValue, suggestion};
 pub(crate) struct FileProblem {
     /// Line and column; `None`: the whole file.
     pub(crate) mark: Option<Mark>,
-    /// What is wrong, and the remedy.
+    /// Problem and remedy.
     pub(crate) message: String,
 }
 

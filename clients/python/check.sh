@@ -21,7 +21,9 @@ python tools/blocking.py "$fresh"
 for file in "$fresh"/*.py; do
   diff -u "src/pumice/${file##*/}" "$file" || { echo "the blocking client is not that of asyncio: run python clients/python/tools/blocking.py" >&2; exit 1; }
 done
-ruff format --check .
-ruff check .
+own_scheduler=../../examples/own-scheduler/python
+ruff format --check --config pyproject.toml . "$own_scheduler"
+ruff check --config pyproject.toml . "$own_scheduler"
 mypy
+mypy "$own_scheduler/own_scheduler.py"
 pytest -q -s

@@ -80,7 +80,7 @@ enum ShownToken {
     Reviewable(TokenDigest, Arc<str>),
 }
 
-/// What a caller showed, and the identities that it is compared with.
+/// Credentials of a caller, and the identities that they are compared with.
 #[derive(Clone)]
 pub struct CallerAccess {
     keeper: Arc<AccessKeeper>,
@@ -155,7 +155,7 @@ impl KnownCaller {
 }
 
 impl CallerAccess {
-    /// What the caller of a request showed.
+    /// Reads the credentials of a request.
     pub(crate) fn new(
         keeper: Arc<AccessKeeper>,
         facts: PendingFacts,

@@ -42,7 +42,7 @@ const IDENTITY_KEYS: [&str; 6] = [
 /// SHA-256, because tokens themselves are not kept.
 pub(super) type TokenDigest = [u8; 32];
 
-/// Who a caller is.
+/// Identity of callers: a name, with roles and sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the identity, such as `alice` or `volcano`.

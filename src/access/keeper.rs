@@ -84,7 +84,7 @@ fn read_content(path: &Path) -> Result<AccessContent, FileError> {
     Ok(AccessContent(files))
 }
 
-/// What the content means.
+/// Parses the content into a table.
 fn build(content: &AccessContent) -> Result<IdentityTable, FileError> {
     let Some(((path, text), tokens)) = content.0.split_first() else {
         return Ok(IdentityTable::default());

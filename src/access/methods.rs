@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::roles::{Role, RoleSet};
 
-/// Who may call a method.
+/// Callers that may use a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MethodAccess {
     /// Everybody who can connect.
@@ -21,7 +21,7 @@ pub enum MethodAccess {
 pub struct MethodRule {
     /// Path of the gRPC method, such as `/pumice.v1.DecisionService/Filter`.
     pub path: &'static str,
-    /// Who may call it.
+    /// Callers that may use the method.
     pub access: MethodAccess,
 }
 

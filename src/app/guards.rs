@@ -1,4 +1,4 @@
-//! What guards the listeners: TLS, identities and the audit log, and warnings of what is open.
+//! Guards of the listeners: TLS, identities and the audit log. Also warnings about open listeners.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::telemetry::Metrics;
 use crate::tls::{ClientAuth, TlsKeeper, TlsStart};
 use pumice_state::SharedState;
 
-/// What of the watched files others ask: the policy file, TLS and identities.
+/// Keepers of the watched files: the policy file, TLS and identities.
 pub(super) type FileKeepers = (Option<PolicyFile>, Option<Arc<TlsKeeper>>, Arc<AccessKeeper>);
 
 /// Files that are followed while the server runs.
@@ -32,7 +32,7 @@ pub(super) struct WatchedFiles {
 }
 
 impl WatchedFiles {
-    /// What others ask.
+    /// Copies of the keepers, for other parts of the program.
     pub(super) fn keepers(&self) -> FileKeepers {
         let policy = self.policy.as_ref().map(|(file, _)| file.clone());
         let tls = self.tls.as_ref().map(|tls| Arc::clone(&tls.keeper));

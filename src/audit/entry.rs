@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::telemetry::LogText;
 
-/// What was done, or attempted.
+/// Action that was done or attempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditAction {
     /// Activation of a policy document.
@@ -43,16 +43,16 @@ impl AuditAction {
     }
 }
 
-/// What came of it.
+/// Result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditOutcome {
-    /// It was done.
+    /// The action was done.
     Done,
     /// There was nothing to change.
     Unchanged,
-    /// It was not done, because the request or the moment was wrong.
+    /// The action failed because of the request, or of the state at that moment.
     Failed,
-    /// It was not done, because its caller may not.
+    /// The caller has no permission for the action.
     Refused,
 }
 
@@ -71,9 +71,9 @@ impl AuditOutcome {
 /// One line of the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditEntry {
-    /// What was done.
+    /// Action that was done or attempted.
     pub action: AuditAction,
-    /// What came of it.
+    /// Result of the action.
     pub outcome: AuditOutcome,
     /// Name of the caller's identity; for a file that changed, `file`.
     pub identity: String,
@@ -81,7 +81,7 @@ pub struct AuditEntry {
     pub known_by: &'static str,
     /// Address of the caller; empty: a Unix socket, or none.
     pub address: String,
-    /// What it was about: a policy, a job, a source, a method.
+    /// Name of the policy, job, source or method.
     pub target: String,
     /// More of it, by name.
     pub details: Vec<(&'static str, Value)>,

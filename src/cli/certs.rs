@@ -79,7 +79,7 @@ pub(super) struct IssueArgs {
     days: u32,
 }
 
-/// Whose certificate it is.
+/// Owner of the certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CertificateUse {
     Server,

@@ -7,7 +7,7 @@ use super::format::Words;
 use super::store_settings::problems_of;
 use crate::tls::TlsPaths;
 
-/// What is served in plain text to other machines.
+/// Services in plain text for other machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlainText {
     /// Nothing.

@@ -36,7 +36,7 @@ impl Default for OtelVariables {
 pub(super) struct StandardVariables {
     /// Settings that the variables make.
     pub(super) layer: SettingLayer,
-    /// Those without a setting.
+    /// Variables that no setting replaces.
     pub(super) otel: OtelVariables,
     protocol: Option<(String, String)>,
 }

@@ -127,7 +127,7 @@ pub(super) fn check_access(extensions: &Extensions, part: &str) -> RpcResult<()>
         .map_err(|rejection| refused(&access, rejection, part))
 }
 
-/// What the caller of a call may do; `None`: the call came by no connection, and may do everything.
+/// Permissions of the caller; `None`: the call came without a connection, so everything is permitted.
 pub(super) fn access_of(extensions: &Extensions) -> Option<CallerAccess> {
     extensions.get::<CallerAccess>().cloned()
 }

@@ -176,9 +176,9 @@ impl Write for BoundedOutput {
 
 /// Codec of tonic whose requests are bytes, and whose responses are of any type. It has no size: tonic boxes a decoder.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BytesCodec;
+pub(super) struct CallCodec;
 
-impl Codec for BytesCodec {
+impl Codec for CallCodec {
     type Encode = EncodedResponse;
     type Decode = Bytes;
     type Encoder = Self;
@@ -193,7 +193,7 @@ impl Codec for BytesCodec {
     }
 }
 
-impl Decoder for BytesCodec {
+impl Decoder for CallCodec {
     type Item = Bytes;
     type Error = Status;
 
@@ -204,7 +204,7 @@ impl Decoder for BytesCodec {
     }
 }
 
-impl Encoder for BytesCodec {
+impl Encoder for CallCodec {
     type Item = EncodedResponse;
     type Error = Status;
 

@@ -37,7 +37,7 @@ pub(super) struct SessionQuery<'q> {
     pub(super) edge: &'q ServerContext,
     pub(super) session: &'q str,
     pub(super) policy: &'q PolicyInForce,
-    /// What the query changed.
+    /// Changes that the query made.
     pub(super) outcome: &'q mut ChangeOutcome,
     /// Epoch of this process.
     epoch: u64,

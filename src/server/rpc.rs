@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tower::{Layer, Service, service_fn};
 
 use super::ServerContext;
-use super::codec::{BytesCodec, EncodedResponse, MessageFormat};
+use super::codec::{CallCodec, EncodedResponse, MessageFormat};
 use super::pb;
 use super::status::RpcResult;
 
@@ -120,7 +120,7 @@ impl ServiceCall {
         self.respond(grpc, Box::new(handler))
     }
 
-    fn respond(self, mut grpc: Grpc<BytesCodec>, handler: UnaryHandler) -> CallFuture {
+    fn respond(self, mut grpc: Grpc<CallCodec>, handler: UnaryHandler) -> CallFuture {
         Box::pin(async move { Ok(grpc.unary(service_fn(handler), self.0).await) })
     }
 
@@ -147,9 +147,9 @@ impl ServiceCall {
     }
 
     /// Caller of the method within the limits on messages, and their format.
-    fn grpc(&self, server: &ServerContext) -> (Grpc<BytesCodec>, MessageFormat) {
+    fn grpc(&self, server: &ServerContext) -> (Grpc<CallCodec>, MessageFormat) {
         let limits = &server.read_options.limits;
-        let grpc = Grpc::new(BytesCodec)
+        let grpc = Grpc::new(CallCodec)
             .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(limits.request_bytes)
             .max_encoding_message_size(limits.response_bytes);

@@ -14,7 +14,7 @@ use super::transport_facts::TransportKind;
 use crate::access::{CallerAccess, CallerKind, KnownCaller, Role, RoleSet};
 
 impl ServerContext {
-    /// Who the caller of a call is taken for.
+    /// Identity of the caller.
     pub(super) async fn who_am_i(self: Arc<Self>, rpc: Request<pb::WhoAmIRequest>) -> RpcResult<pb::WhoAmIResponse> {
         Ok(identity_of(rpc.extensions()))
     }

@@ -38,7 +38,7 @@ pub enum ClientAuth {
 pub struct TlsPaths {
     /// Certificate of the server, and those between it and its authority (PEM).
     pub certificate: PathBuf,
-    /// Its private key (PEM).
+    /// Private key of the certificate (PEM).
     pub key: PathBuf,
     /// CAs that sign client certificates (PEM). `None`: client certificates are not requested.
     pub client_authorities: Option<PathBuf>,
@@ -61,7 +61,7 @@ impl fmt::Debug for TlsContent {
     }
 }
 
-/// What listeners take for new connections.
+/// Acceptors for new connections.
 pub(super) struct TlsMaterial {
     /// For the gRPC services.
     pub(super) grpc: TlsAcceptor,
@@ -96,7 +96,7 @@ impl TlsPaths {
         })
     }
 
-    /// What the content means. `now`: seconds since 1970.
+    /// Parses the content. `now`: seconds since 1970.
     pub(super) fn build(&self, content: &TlsContent, now: u64) -> Result<TlsMaterial, FileError> {
         let chain = certificates(&self.certificate, &content.certificate)?;
         let end = chain.first().and_then(not_after);

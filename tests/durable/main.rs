@@ -1,4 +1,4 @@
-//! What survives: the ledger, its store, replicas, and schedulers that share a server.
+//! Durable state: the ledger, its store, replicas, and schedulers that share a server.
 #![cfg(test)]
 
 mod fleet;

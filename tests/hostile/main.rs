@@ -6,7 +6,7 @@ mod hostile;
 use mimalloc::MiMalloc;
 use pumice_test_support as support;
 
-/// As of the program, whose memory the tests measure.
+/// Allocator of the program, because the tests measure its memory.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

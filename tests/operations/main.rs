@@ -1,4 +1,4 @@
-//! What operators rely on: settings, reloads, metrics, alerts, TLS, roles, schemas and the pages.
+//! Tests for operators: settings, reloads, metrics, alerts, TLS, roles, schemas and the pages.
 #![cfg(test)]
 
 mod docs;

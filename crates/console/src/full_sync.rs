@@ -130,7 +130,7 @@ pub async fn pod_release(connection: &mut ClientConnection) -> Result<Release, C
     Ok(pod_release_in(&listings::server_info(connection).await?))
 }
 
-/// The same release, as the server says it; the newest if it does not.
+/// Release in `pod_release` of the server's response; the newest if that is empty.
 pub fn pod_release_in(info: &pb::GetServerInfoResponse) -> Release {
     Compatibility::from_name(&info.pod_release)
         .unwrap_or_default()

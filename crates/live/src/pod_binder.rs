@@ -25,7 +25,7 @@ pub enum BindError {
     /// The API server rejected the bind. The pod was not bound.
     #[error("the API server refuses the bind: {0}")]
     Refused(String),
-    /// It is unknown whether the pod is bound.
+    /// Unknown outcome: the pod may be bound.
     #[error("whether the API server has bound the pod is not known: {0}")]
     Unknown(String),
 }

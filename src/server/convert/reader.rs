@@ -131,7 +131,7 @@ pub(super) struct WireReader<'a> {
     stored_labels: LabelKinds,
     /// Labels that were left out, although some plugin of the registry reads them.
     pub(super) dropped_labels: LabelKinds,
-    /// Who names the resources of the record that is being read.
+    /// Rules for names of resources in the record that is being read.
     pub(super) named_by: ResourceNaming,
     /// True if the list that is being read has no place for new names.
     pub(super) is_list_full: bool,

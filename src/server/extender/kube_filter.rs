@@ -40,9 +40,9 @@ const BY_HOLDS: &str = " (counting pods that were offered nodes and are not seen
 
 /// Status of the pod of a request in the state.
 pub(super) enum AskedPodStatus {
-    /// It waits for a node; true: it is held.
+    /// The pod waits for a node; true: the pod is held.
     Waiting(Arc<TaskRecord>, bool),
-    /// Its source shows it on this node, or at its end.
+    /// According to its source, the pod is on this node or has ended.
     Placed(Arc<str>),
     /// Sources have not reported the pod yet; only a dry run continues.
     Unknown,

@@ -60,7 +60,7 @@ pub(crate) struct ExtenderFront {
 /// Header of a request that is answered without a hold: "true".
 const DRY_RUN: &str = "pumice-dry-run";
 
-/// What an answer leaves behind.
+/// Effect of a response on the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResponseMode {
     /// The pod is held.

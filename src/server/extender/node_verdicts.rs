@@ -18,7 +18,7 @@ const FITS: u32 = 1;
 pub(super) enum NodeVerdict {
     /// The pod may run there.
     Fits,
-    /// It may not, and evictions may change that.
+    /// The pod does not fit on the node now. Evictions may change that.
     Fails(Arc<str>),
     /// The pod never fits on the node, even after evictions.
     NeverFits(Arc<str>),

@@ -34,7 +34,7 @@ impl SlotScores {
     }
 }
 
-/// What an offer is for.
+/// Pod and policy of an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OfferKey {
     pub(super) pod: String,

@@ -1,4 +1,4 @@
-//! What the fronts have in common: bodies read from JSON, decisions asked as gRPC callers ask them, and JSON written.
+//! Shared parts of the fronts: bodies read from JSON, decisions asked as gRPC callers ask them, and JSON written.
 
 use std::sync::Arc;
 

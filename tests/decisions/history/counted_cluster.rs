@@ -243,7 +243,7 @@ impl RandomTask {
 }
 
 impl CountedCluster {
-    /// The same tasks on the nodes of another cluster.
+    /// Tasks of this cluster on the nodes of another one.
     pub(super) fn on_nodes_of(&self, other: &Self) -> Self {
         Self {
             nodes: other.nodes.clone(),

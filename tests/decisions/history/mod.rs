@@ -297,7 +297,7 @@ fn chosen_changes(most: usize) -> impl Strategy<Value = Vec<ChosenChange>> {
     prop::collection::vec((any::<u8>(), 0..TASKS, 0..NODES), 1..most)
 }
 
-/// What a server lives through.
+/// Event in the life of a server.
 #[derive(Clone, Debug)]
 enum LifeEvent {
     Load(CountedCluster),

@@ -56,7 +56,7 @@ pub(super) enum Damage {
 
 use Damage::{ClockJump, FullDisk, Kill, MemberKill, OneWay, Partition, Pause, SlowDisk};
 
-/// What is rolled; kills come most often.
+/// Faces of the die; kills come most often.
 const CHOICES: [Damage; 10] = [
     Kill, Kill, Kill, Pause, Partition, OneWay, ClockJump, SlowDisk, FullDisk, MemberKill,
 ];

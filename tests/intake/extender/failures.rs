@@ -1,4 +1,4 @@
-//! What is wrong with a request, a pod or the server is said where kube-scheduler reads it.
+//! Problems of a request, a pod or the server are reported where kube-scheduler reads them.
 
 use pumice::config::ServerConfig;
 use serde_json::{Value, json};

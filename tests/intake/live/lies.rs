@@ -241,7 +241,7 @@ fn a_running_pod_with_amounts_that_no_record_holds_counts_as_any_other() {
     assert_eq!(unreadable(), 2.0);
 }
 
-/// What any user may write: the API server takes 256 KiB of annotations, and labels and terms as far as an object reaches.
+/// Users may write much text: the API server accepts 256 KiB of annotations, and terms up to the size of an object.
 #[test]
 fn a_running_pod_with_much_text_counts_as_any_other() {
     let api = cluster();

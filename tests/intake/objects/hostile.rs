@@ -144,7 +144,7 @@ fn running_with_much(name: &str, container: &Value) -> Value {
     many
 }
 
-/// What any user may write on a pod that runs: no node is closed by it.
+/// Text that any user may write on a running pod does not close a node.
 #[test]
 fn a_running_pod_counts_whatever_its_user_writes() {
     let server = EmbeddedServer::start();

@@ -122,7 +122,7 @@ const OF_A_SERVER: [&str; 8] = [
     "silence",
 ];
 
-/// The same value without what differs between two servers.
+/// Masks the fields of a value that differ between two servers.
 fn masked(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

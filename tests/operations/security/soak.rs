@@ -21,7 +21,7 @@ identities:
 /// Time between two looks at the process.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What the tasks of the load share.
+/// Shared state of the tasks of the load.
 struct MixedLoad {
     options: ConnectOptions,
     stop: AtomicBool,

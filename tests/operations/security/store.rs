@@ -42,7 +42,7 @@ fn history(program: &LoggedProcess) -> Vec<pb::Policy> {
     program.connect().list_policies(request).unwrap().policies
 }
 
-/// What a restart keeps of versions: times to the millisecond only.
+/// Fields of versions that a restart keeps. Times have milliseconds only.
 fn shown(history: &[pb::Policy]) -> Vec<(u64, &str, &str, Option<i64>)> {
     let one = |version: &pb::Policy| version.accept_time.map(|time| time.seconds);
     history

@@ -31,7 +31,7 @@ use crate::support::{TestDirectory, fetch, metric_value};
 /// Token with which the server reaches the API server.
 const OWN_TOKEN: &str = "the-token-of-the-server";
 
-/// What the API server does.
+/// Behaviour of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ApiMode {
     Respond,

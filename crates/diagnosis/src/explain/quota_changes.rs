@@ -28,13 +28,13 @@ pub(super) struct RejectedByQuota<'a> {
     pub(super) queue: &'a str,
     pub(super) reason: &'a RejectionReason,
     pub(super) quota: &'a QuotaUsage,
-    /// What Admit was asked about; `None`: it cannot be asked again.
+    /// Subject of the Admit request; `None`: the request cannot be repeated.
     pub(super) subject: Option<&'a Subject>,
 }
 
 /// Upper limits of a queue on one resource, in units for people.
 struct BindingLimits {
-    /// Its capability; `None`: none.
+    /// Capability of the queue; `None`: no limit.
     capability: Option<f64>,
     /// Amount that it may hold.
     bound: f64,

@@ -1,4 +1,4 @@
-//! What a verdict is built from, and its parts before they become its sentence.
+//! Input of a verdict, and its parts before they become its sentence.
 
 use super::free_capacity::ClusterIdleCapacity;
 use super::hint::Hint;

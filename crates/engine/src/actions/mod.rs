@@ -153,7 +153,7 @@ pub struct CycleReport {
     pub events: Vec<CycleEvent>,
 }
 
-/// What a cycle is to do, beside the cluster state and the policy.
+/// Query of a cycle: its actions, time and claims.
 #[derive(Clone, Copy, Debug)]
 pub struct CycleQuery<'a> {
     /// Actions, in order.

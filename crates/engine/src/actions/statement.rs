@@ -53,7 +53,7 @@ impl ActionStatement {
         self.0.iter().filter_map(placed).collect()
     }
 
-    /// The same operations without those that send a bind.
+    /// Removes the operations that send a bind.
     pub(super) fn without_binds(mut self) -> Self {
         self.0
             .retain(|operation| !matches!(operation, ActionOperation::Allocate(_)));

@@ -1,4 +1,4 @@
-//! `job-limit`: at most `limit` jobs of a queue run at once. The example of CONTRIBUTING.md, which only tests compile.
+//! `job-limit`: at most `limit` jobs of a queue run at once. The example of docs/internals/plugin.md; only tests compile it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The example of a plugin in CONTRIBUTING.md works as the page says.
+//! The example of a plugin in docs/internals/plugin.md works as the page says.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::model::{ClusterState, JobPhase, StateDiff};
 use crate::plugin_state::{PlacementEvent, PluginState as _, PluginStateChange, PluginStates};
 use crate::policy::{CompileOptions, Policy, compile};
 
-const PAGE: &str = include_str!("../../../../CONTRIBUTING.md");
+const PAGE: &str = include_str!("../../../../docs/internals/plugin.md");
 const EXAMPLE: &str = include_str!("job_limit.rs");
 
 fn policy(limit: i64) -> Arc<Policy> {

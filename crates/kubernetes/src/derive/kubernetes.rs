@@ -129,7 +129,7 @@ pub(super) enum ContainerStatusSource {
     EitherList,
 }
 
-/// What the status of a container says: its `resources`, and the whole entry.
+/// Status of a container: its `resources`, and the whole entry.
 pub(super) type StatusResources<'p> = (&'p ResourceRequirements, &'p ContainerStatus);
 
 /// Amounts of each container, as `read` takes them from the container and its status, if that has `resources` set. Of init

@@ -4,7 +4,7 @@
 
 use crate::object::ObjectKind;
 
-/// Use that Pumice makes of a field.
+/// Use of a field by Pumice.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum FieldUse {
     /// The record has it, or says that it is not evaluated.

@@ -159,7 +159,8 @@ impl VolcanoJob {
         }
     }
 
-    /// Splits the Job into the parts that it adds. A missing `minAvailable` means all pods; a task without a name is called `default` and its index, from 0.
+    /// Parts of the records that the Job adds. A missing `minAvailable` means all pods; a task without a name is called `default`
+    /// and its index, from 0.
     ///
     /// # Errors
     /// A field cannot be used.

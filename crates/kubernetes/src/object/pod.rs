@@ -49,7 +49,7 @@ impl AmountRules {
         })
     }
 
-    /// The same by the rules of a release.
+    /// Derivation with the pod rules of a release.
     #[must_use]
     pub fn of_release(self, release: Release) -> Self {
         Self {

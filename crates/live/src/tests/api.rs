@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::resources::{ResourceScope, scopes};
 
-/// What an API server, or a gateway before it, does with one resource instead of what it should.
+/// Wrong behaviour of an API server, or of a gateway before it, for one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ApiProblem {
     /// A code for lists and watches.

@@ -249,7 +249,7 @@ impl StoredState {
     }
 }
 
-/// What a store holds of one job.
+/// Stored rows of one job.
 type JobRows = (Option<Arc<Reservation>>, Option<Arc<ReservationTombstone>>);
 
 /// Error of a store.

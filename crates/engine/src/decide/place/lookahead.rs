@@ -14,7 +14,7 @@ pub(super) struct LookaheadBatch<'r> {
     scratch: Box<ScoreScratch>,
 }
 
-/// What a batch allocates, for the next one.
+/// Buffers of a batch, which the next batch reuses.
 #[derive(Default)]
 pub(super) struct LookaheadSpare {
     chunk: Option<NodeChunk>,

@@ -14,7 +14,7 @@ pub(super) struct ComparedFloats<'k> {
     chunk: &'k NodeChunk,
     /// Allocatable amounts, integers.
     capacities: [&'k ChunkScores; 2],
-    /// Their reciprocals, if all have exact ones.
+    /// Reciprocals of the capacities, if all are exact.
     reciprocals: Option<[&'k ChunkScores; 2]>,
     /// Number of places to compute.
     lanes: usize,
