@@ -47,10 +47,12 @@ struct DifferenceRow {
 }
 
 fn rows() -> Vec<DifferenceRow> {
-    let page = std::fs::read_to_string(root().join("docs/compatibility.md")).unwrap();
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let (page, internals) = (read("docs/compatibility.md"), read("docs/internals/verification.md"));
     let differences = page.split_once("## Differences").unwrap().1;
+    let surprising = internals.split_once("## Surprising").unwrap().1;
     let (mut rows, mut is_table) = (Vec::new(), false);
-    for line in differences.lines() {
+    for line in differences.lines().chain(surprising.lines()) {
         // A `|` in a cell is written `\|`.
         let line = line.replace("\\|", "/");
         if !line.starts_with('|') {
