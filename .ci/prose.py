@@ -44,6 +44,7 @@ PAGES = (
     "deploy/",
     "docs/README.md",
     "docs/alerts.md",
+    "docs/compatibility.md",
     "docs/concepts/",
     "docs/decide/",
     "docs/guides/",
