@@ -6,6 +6,7 @@ mod complete;
 mod facts;
 mod guarantees;
 mod links;
+mod plugin_pictures;
 mod upgrades;
 
 use std::path::{Path, PathBuf};
