@@ -64,7 +64,7 @@ pub(super) fn shortage(input: VerdictInput<'_>, gang: &GangReport) -> VerdictPar
 }
 
 /// Smaller minimum with which the job would start; `None`: it would be no minimum.
-fn fewer_members(attempted: &WaitingJob, job: &pb::Job, number: u64) -> Option<Hint> {
+pub(super) fn fewer_members(attempted: &WaitingJob, job: &pb::Job, number: u64) -> Option<Hint> {
     let least = job
         .min_member
         .checked_sub(i32::try_from(number).ok()?)
@@ -73,7 +73,7 @@ fn fewer_members(attempted: &WaitingJob, job: &pb::Job, number: u64) -> Option<H
         min_member: least,
         ..job.clone()
     };
-    let text = format!("{} fewer in min_member would let it start", count(number));
+    let text = format!("a minMember of at most {least} would let it start");
     Some(Hint::tried(text, starts(attempted, changed)))
 }
 

@@ -1,6 +1,7 @@
 //! Rejections by a queue in sentences: what its quota has left, what would change it, and whether it can ever fit.
 
 use super::free_capacity;
+use super::gang::fewer_members;
 use super::hint::{Hint, HintTrial};
 use super::phrases;
 use super::quota_changes::{self, RejectedByQuota};
@@ -239,13 +240,18 @@ pub(super) fn gang_rejection(input: VerdictInput<'_>, admission: &AdmissionRepor
                 .clone_into(&mut hint.text);
         }
     }
-    let least = gang.placed_count.saturating_add(admitted);
     if admitted > 0 {
-        let (now, least) = (phrases::count(admitted), phrases::count(least));
-        let hint = format!(
-            "its queue admits {now} of its tasks now: the quota would let it start with a minMember of at most {least}"
-        );
-        parts.hints.push(hint.into());
+        let places = gang.placeable.min(admitted);
+        let room = if places < admitted {
+            format!(", and nodes have room for {} of them", phrases::count(places))
+        } else {
+            String::new()
+        };
+        let fact = format!("its queue admits {} of its tasks now{room}", phrases::count(admitted));
+        parts.hints.push(fact.into());
+        let changed = input.attempted.zip(input.focus.job.as_ref());
+        let fewer = changed.and_then(|(attempted, job)| fewer_members(attempted, job, needed.saturating_sub(places)));
+        parts.hints.extend(fewer);
     }
     parts
 }
