@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of the pages: docs/pictures/architecture.svg, decision.svg and session.svg.
+"""Draws the pictures of the pages: docs/pictures/overview.svg, architecture.svg, decision.svg and session.svg.
 
     .ci/pictures.py            write the pictures
     .ci/pictures.py --check    fail if a picture is not the one that this program draws
@@ -159,6 +159,28 @@ def architecture() -> str:
     return picture(800, 594, "Crates of Pumice: an arrow leads to a crate that another one uses", parts)
 
 
+def overview() -> str:
+    """Pumice between policies, the state of the cluster and a scheduler."""
+    boxes = [
+        Box(16, 16, 190, 74, "tool", ("policy", "volcano-scheduler.conf:", "file, ConfigMap or push")),
+        Box(16, 122, 190, 74, "tool", ("cluster", "nodes, pods, queues, jobs:", "watch, dump or scheduler")),
+        Box(296, 16, 218, 180, "program", ("Pumice", "policies: checked, compiled,", "with versions to roll back to", "", "state of the cluster", "quota reserved for jobs")),
+        Box(604, 16, 180, 180, "tool", ("your scheduler", "Filter, Score, Place, Admit,", "Order, SelectVictims", "", "binds and evicts")),
+    ]
+    parts = [
+        line("M206 53H296"),
+        label(251, 45, "document", "middle"),
+        line("M206 159H296"),
+        label(251, 151, "changes", "middle"),
+        line("M604 84H514"),
+        label(559, 76, "request", "middle"),
+        line("M514 128H604"),
+        label(559, 120, "result,", "middle"),
+        label(559, 146, "reasons", "middle"),
+    ]
+    return picture(800, 212, "Policies and the state of the cluster go into Pumice; your scheduler sends requests, and binds", parts + [box.svg() for box in boxes])
+
+
 def decision() -> str:
     """A decision's life: from the request to the response, and a placement's way to the next snapshot."""
     boxes = [
@@ -233,7 +255,7 @@ def session() -> str:
 def main(arguments: list[str]) -> int:
     """Writes or compares each picture."""
     failed = 0
-    for name, draw in {"architecture": architecture, "decision": decision, "session": session}.items():
+    for name, draw in {"overview": overview, "architecture": architecture, "decision": decision, "session": session}.items():
         path, text = FOLDER / f"{name}.svg", re.sub(r"\n\n+", "\n", draw())
         if "--check" not in arguments:
             path.write_text(text, encoding="utf-8")
