@@ -16,7 +16,7 @@ BUILD ?= $(CARGO) build --locked --quiet
 # The tests have tokio with its clock of tests. The demo has it as well, so `make test` compiles only what has other features again.
 RUN ?= $(CARGO) run --locked --quiet --no-default-features --features tokio/test-util --
 
-.PHONY: help demo recording test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go own-scheduler clients-kubescheduler compare-kubescheduler e2e walk deploy supply features advisories release-check cross clients-generate module-path console browser ci rust clean
+.PHONY: help demo recording test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig bench-scale counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go own-scheduler clients-kubescheduler compare-kubescheduler e2e walk deploy supply features advisories release-check cross clients-generate module-path console browser ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,10 @@ bench-compare: ## Compare two reports (OLD=FILE NEW=FILE)
 
 bench-dig: rust ## Measure single operations at length (BENCH=admission|cards|fairness|place)
 	$(CARGO) bench --locked --bench $(or $(BENCH),place)
+
+bench-scale: rust ## Repeat KAI's scale tests as decisions, and write docs/internals/scale.md (NODES=50: quickly, written nowhere; PUMICE_BIN: another program)
+	@[ -n "$(PUMICE_BIN)" ] || $(CARGO) build --release --locked --quiet --bin pumice
+	benches/scale.py $(or $(PUMICE_BIN),target/release/pumice) $(if $(NODES),--nodes $(NODES) --runs 1,--write)
 
 lab: rust ## Repeat published experiments on shared devices, into target/lab (FGD=DIR: all of a directory; PUMICE_LAB_BIN: another program)
 	@mkdir -p target/lab/packed
