@@ -64,10 +64,11 @@ vectors-refresh: ## Replace the recordings (FROM=DIR: a directory of plain .json
 	  gzip -9 --no-name --stdout "$$file" >"tests/vectors/$${file##*/}.gz"; \
 	done
 
-words: ## Check the vocabulary (names of types, summaries, coined words), and that the pictures of the pages are current
+words: ## Check the vocabulary (names of types, summaries, coined words), and that drawn pictures and the table of the dashboard are current
 	@.ci/words.py --self-test
 	@.ci/words.py --figures
 	@.ci/pictures.py --check
+	@.ci/dashboard.py --check
 
 lint: rust proto words ## Check format, lints, protocol files and the vocabulary
 	$(CARGO) fmt --all --check
