@@ -95,22 +95,22 @@ def arrows(uses: dict[str, set[str]]) -> list[tuple[str, str]]:
 
 
 BOXES = {
-    "lab-program": Box(16, 14, 236, 66, "program", ("pumice-lab", "lab-program: bench, top, tune,", "reproduce, bound")),
-    "pumice": Box(296, 14, 488, 66, "program", ("pumice: command line and service (root package)", "src/cli · server · access, audit, tls · app, config, telemetry", "gRPC, JSON and extenders, limits, roles")),
-    "lab": Box(16, 130, 102, 64, "tool", ("lab", "experiments,", "bounds")),
-    "measurement": Box(128, 130, 130, 64, "tool", ("measurement", "bench, top")),
-    "simulation": Box(268, 130, 124, 64, "tool", ("simulation", "simulate, demo,", "policy test")),
-    "diagnosis": Box(402, 130, 106, 64, "tool", ("diagnosis", "explain,", "capacity")),
-    "kubernetes-store": Box(518, 130, 150, 64, "state", ("kubernetes-store", "the log in", "ConfigMaps")),
-    "etcd": Box(678, 130, 106, 64, "state", ("etcd", "the log in etcd")),
-    "plot": Box(140, 242, 112, 50, "tool", ("plot", "lines as SVG")),
-    "console": Box(264, 242, 180, 50, "tool", ("console", "arguments, output, files")),
-    "live": Box(466, 242, 150, 50, "state", ("live", "a watched cluster")),
-    "protocol": Box(140, 342, 112, 64, "tool", ("protocol", "messages,", "clients")),
-    "kubernetes": Box(288, 342, 216, 64, "state", ("kubernetes", "objects and files to records")),
-    "state": Box(560, 342, 224, 64, "state", ("state", "the writer, snapshots, sources,", "sessions, ledger, the log")),
-    "engine": Box(140, 456, 644, 56, "pure", ("engine: no I/O, no clock, no async", "model · policy · plugins · decide · cycle · actions · devices")),
-    "kernels": Box(140, 546, 644, 32, "pure", ("kernels: columns of 256 nodes",)),
+    "lab-program": Box(16, 12, 236, 62, "program", ("pumice-lab", "lab-program: bench, top, tune,", "reproduce, bound")),
+    "pumice": Box(296, 12, 488, 62, "program", ("pumice: command line and service (root package)", "src/cli · server · access, audit, tls · app, config, telemetry", "gRPC, JSON and extenders, limits, roles")),
+    "lab": Box(16, 102, 102, 62, "tool", ("lab", "experiments,", "bounds")),
+    "measurement": Box(128, 102, 130, 62, "tool", ("measurement", "bench, top")),
+    "simulation": Box(268, 102, 124, 62, "tool", ("simulation", "simulate, demo,", "policy test")),
+    "diagnosis": Box(402, 102, 106, 62, "tool", ("diagnosis", "explain,", "capacity")),
+    "kubernetes-store": Box(518, 102, 150, 62, "state", ("kubernetes-store", "the log in", "ConfigMaps")),
+    "etcd": Box(678, 102, 106, 62, "state", ("etcd", "the log in etcd")),
+    "plot": Box(140, 196, 112, 46, "tool", ("plot", "lines as SVG")),
+    "console": Box(264, 196, 180, 46, "tool", ("console", "arguments, output, files")),
+    "live": Box(466, 196, 150, 46, "state", ("live", "a watched cluster")),
+    "protocol": Box(140, 272, 112, 60, "tool", ("protocol", "messages,", "clients")),
+    "kubernetes": Box(288, 272, 216, 60, "state", ("kubernetes", "objects and files to records")),
+    "state": Box(560, 272, 224, 60, "state", ("state", "the writer, snapshots, sources,", "sessions, ledger, the log")),
+    "engine": Box(140, 362, 644, 46, "pure", ("engine: no I/O, no clock, no async", "model · policy · plugins · decide · cycle · actions · devices")),
+    "kernels": Box(140, 432, 644, 28, "pure", ("kernels: columns of 256 nodes",)),
 }
 
 # Where an arrow leaves and arrives, as parts of the widths, if not in the middles.
@@ -149,14 +149,14 @@ def architecture() -> str:
             parts.append(line(f"M{start.x if end.x < start.x else start.x + start.width:g} {start.y + start.height / 2:g}L{left:g} {end.y + end.height / 2:g}"))
             continue
         if (above, below) == ("lab", "engine"):
-            parts.append(line(f"M48 194V474Q48 484 58 484H{end.x:g}"))
+            parts.append(line(f"M48 164V375Q48 385 58 385H{end.x:g}"))
             continue
         leaves, arrives = ENDS.get((above, below), (0.5, 0.5))
         x, y, to_x, to_y = start.x + start.width * leaves, start.y + start.height, end.x + end.width * arrives, end.y
         bend = (to_y - y) / 2
         parts.append(line(f"M{x:g} {y:g}C{x:g} {y + bend:g} {to_x:g} {to_y - bend:g} {to_x:g} {to_y:g}"))
     parts += [box.svg() for box in BOXES.values()]
-    return picture(800, 594, "Crates of Pumice: an arrow leads to a crate that another one uses", parts)
+    return picture(800, 472, "Crates of Pumice: an arrow leads to a crate that another one uses", parts)
 
 
 def overview() -> str:
@@ -184,38 +184,38 @@ def overview() -> str:
 def decision() -> str:
     """A decision's life: from the request to the response, and a placement's way to the next snapshot."""
     boxes = [
-        Box(14, 44, 132, 64, "tool", ("your scheduler", "a gang of 1,000", "pods waits")),
-        Box(206, 44, 120, 64, "program", ("front", "limits, identity,", "throttling")),
-        Box(352, 44, 130, 64, "program", ("server", "query, problems,", "task classes")),
-        Box(512, 44, 272, 64, "pure", ("engine::decide", "filters, scores, placement:", "256 nodes at a time, without I/O")),
-        Box(560, 190, 224, 52, "state", ("latest snapshot", "cluster state and active policies")),
-        Box(512, 312, 272, 64, "state", ("writer", "one thread: checks each placement", "against the newest state")),
-        Box(222, 312, 180, 64, "state", ("store", "one write for all commands", "disk, etcd or ConfigMaps")),
-        Box(16, 312, 118, 64, "tool", ("sources", "watch, files,", "schedulers")),
+        Box(14, 14, 132, 62, "tool", ("your scheduler", "a gang of 1,000", "pods waits")),
+        Box(206, 14, 120, 62, "program", ("front", "limits, identity,", "throttling")),
+        Box(352, 14, 130, 62, "program", ("server", "query, problems,", "task classes")),
+        Box(512, 14, 272, 62, "pure", ("engine::decide", "filters, scores, placement:", "256 nodes at a time, without I/O")),
+        Box(560, 122, 224, 46, "state", ("latest snapshot", "cluster state and active policies")),
+        Box(512, 210, 272, 64, "state", ("writer", "one thread: checks each placement", "against the newest state")),
+        Box(222, 210, 180, 64, "state", ("store", "one write for all commands", "disk, etcd or ConfigMaps")),
+        Box(16, 210, 118, 64, "tool", ("sources", "watch, files,", "schedulers")),
     ]
     parts = [
-        line("M146 62H206"),
-        label(175, 54, "request", "middle"),
-        line("M326 76H352"),
-        line("M482 66H512"),
-        line("M512 88H482"),
-        line("M672 190V108"),
-        label(680, 146, "one atomic load"),
-        line("M417 108V130Q417 140 407 140H85Q75 140 75 130V108"),
-        label(92, 158, "response: result, metadata"),
-        label(92, 174, "result is a function of state, policy and query"),
-        line("M530 108V312", "soft"),
-        label(522, 276, "to commit: Admit CONFIRM, Place COMMIT, CommitSession", "end"),
-        line("M512 330H402"),
-        label(457, 322, "draft", "middle"),
-        line("M402 360H512"),
-        label(457, 376, "durable", "middle"),
-        line("M672 312V242"),
-        label(680, 282, "publishes"),
-        line("M75 376V396Q75 406 85 406H662Q672 406 672 396V376"),
-        label(340, 424, "batches with changes: a full sync once, then numbered deltas", "middle"),
+        line("M146 32H206"),
+        label(175, 25, "request", "middle"),
+        line("M326 46H352"),
+        line("M482 36H512"),
+        line("M512 58H482"),
+        line("M672 122V76"),
+        label(680, 103, "one atomic load"),
+        line("M417 76V92Q417 102 407 102H85Q75 102 75 92V76"),
+        label(92, 119, "response: result, metadata"),
+        label(92, 134, "result is a function of state, policy and query"),
+        line("M530 76V210", "soft"),
+        label(522, 190, "to commit: Admit CONFIRM, Place COMMIT, CommitSession", "end"),
+        line("M512 230H402"),
+        label(457, 223, "draft", "middle"),
+        line("M402 256H512"),
+        label(457, 272, "durable", "middle"),
+        line("M672 210V168"),
+        label(680, 193, "publishes"),
+        line("M75 274V288Q75 298 85 298H662Q672 298 672 288V274"),
+        label(340, 316, "batches with changes: a full sync once, then numbered deltas", "middle"),
     ]
-    return picture(800, 440, "The life of a decision", parts + [box.svg() for box in boxes])
+    return picture(800, 328, "The life of a decision", parts + [box.svg() for box in boxes])
 
 
 def session() -> str:
