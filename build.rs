@@ -20,7 +20,7 @@ fn main() {
     write_console_files();
 }
 
-/// Writes `CONSOLE_FILES`: the files of the console by path, each with its compressed content if there is a file `.gz` beside it.
+/// Writes `CONSOLE_FILES`: the files of the console, by path.
 #[expect(clippy::disallowed_methods, reason = "a build script has no arguments")]
 #[expect(clippy::expect_used, reason = "there is nobody to handle the error of a build")]
 #[expect(
@@ -34,21 +34,11 @@ fn write_console_files() {
     list_files(&folder, &mut files);
     files.sort_unstable();
     let mut text = String::from("/// Files of the console, by path.\nstatic CONSOLE_FILES: &[ConsoleFile] = &[\n");
-    for file in files
-        .iter()
-        .filter(|file| file.extension().is_none_or(|extension| extension != "gz"))
-    {
+    for file in &files {
         let path = file.strip_prefix(&folder).expect("a file of the folder");
-        let mut gzip = file.clone().into_os_string();
-        gzip.push(".gz");
-        let gzip = if files.contains(&PathBuf::from(&gzip)) {
-            format!("Some(include_bytes!({gzip:?}))")
-        } else {
-            "None".to_owned()
-        };
         writeln!(
             text,
-            "    ConsoleFile {{ path: {path:?}, content: include_bytes!({file:?}), gzip: {gzip} }},"
+            "    ConsoleFile {{ path: {path:?}, content: include_bytes!({file:?}) }},"
         )
         .expect("a text");
     }

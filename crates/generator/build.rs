@@ -1,6 +1,7 @@
 //! Generates all code that the workspace makes from protocol files: messages and clients of `pumice.v1` (`crates/protocol`), the
-//! server side of its services (the root package), and the client of etcd (`crates/etcd`).
+//! server side of its services (the root package), the page of the protocol, and the client of etcd (`crates/etcd`).
 
+mod protocol_page;
 mod services;
 
 use std::error::Error;
@@ -18,6 +19,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let files = ["types", "decision", "state", "policy"].map(|name| format!("pumice/v1/{name}.proto"));
     let descriptors = protox::compile(files, [proto])?;
+    fs::write(
+        folder("page")?.join("protocol.md"),
+        protocol_page::page(&descriptors.file),
+    )?;
     messages(descriptors.clone(), &folder("protocol")?)?;
     services(descriptors, &folder("server")?)?;
     etcd_client(protox::compile(["etcd.proto"], [etcd])?, &folder("etcd")?)

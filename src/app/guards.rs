@@ -98,12 +98,13 @@ pub(super) fn warn_of_unknown_callers(config: &ServerConfig, identities: &Access
     }
 }
 
-/// Connections on which the gRPC services are served, and so calls over HTTP.
+/// Connections on which the gRPC services are served, and so calls over HTTP, and whether callers are known.
 pub(super) fn call_exposure(config: &ServerConfig) -> CallExposure {
     CallExposure {
         is_remote: !config.grpc_address.ip().is_loopback(),
         takes_plain: config.tls_paths().is_none() || config.insecure.allows_grpc(),
         needs_certificate: config.tls_client_ca.is_some() && config.tls_client_auth == ClientAuth::Required,
+        has_identities: config.identities_file.is_some(),
     }
 }
 

@@ -34,8 +34,8 @@ pub use crate::file_looks::FileError;
 use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::server::probe::HealthProbe;
 use crate::server::{
-    AccessLayer, BUILT_IN_POLICY, ConnectFront, ConnectionTable, ConsoleAccess, ExtenderFront, HangupSignal,
-    LayeredServices, MemoryBudget, PolicyFile, ServerContext, ThrottleLayer, console_router, reload_policy,
+    AccessLayer, BUILT_IN_POLICY, ConnectFront, ConnectionTable, ExtenderFront, HangupSignal, LayeredServices,
+    MemoryBudget, PolicyFile, ServerContext, ThrottleLayer, console_router, reload_policy,
 };
 use crate::telemetry::{CallMetricsLayer, Metrics};
 use pumice_engine::model::LabelKinds;
@@ -471,13 +471,9 @@ fn call_pages(config: &ServerConfig, services: LayeredServices) -> axum::Router 
         return axum::Router::new();
     }
     let exposure = call_exposure(config);
-    let console = ConsoleAccess {
-        exposure,
-        has_roles: config.identities_file.is_some(),
-    };
     ConnectFront::new(services, exposure)
         .router()
-        .merge(console_router(console))
+        .merge(console_router(exposure))
 }
 
 fn transport_error(what: &'static str, ended: Result<Result<(), String>, tokio::task::JoinError>) -> ServeError {

@@ -1,13 +1,14 @@
-//! Codec of all calls, from bytes to bytes, which are protobuf or JSON on the wire. A request is weighed before it is decoded, because a
+//! Messages of all calls, which are protobuf or JSON on the wire, and the codec that hands their bytes to tonic. A request is weighed before it is decoded, because a
 //! few bytes on the wire can stand for a record of hundreds of bytes in memory.
 
 use std::collections::BTreeMap;
+use std::io::{ErrorKind, Write};
 use std::sync::LazyLock;
 
 use prost::bytes::{Buf as _, BufMut as _, Bytes};
 use prost::encoding::decode_varint;
 use prost::{Message, Name};
-use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor};
+use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Extensions, Status};
 
@@ -51,9 +52,6 @@ pub(super) trait Encodable: Send {
 
     /// Writes the message to a buffer that has room for it.
     fn write(&self, into: &mut EncodeBuf<'_>);
-
-    /// Bytes of the message, for another format.
-    fn to_wire(&self) -> Vec<u8>;
 }
 
 impl<M: Message> Encodable for M {
@@ -64,9 +62,18 @@ impl<M: Message> Encodable for M {
     fn write(&self, into: &mut EncodeBuf<'_>) {
         self.encode_raw(into);
     }
+}
 
-    fn to_wire(&self) -> Vec<u8> {
-        self.encode_to_vec()
+/// Response that is JSON already.
+struct JsonResponse(Vec<u8>);
+
+impl Encodable for JsonResponse {
+    fn wire_bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write(&self, into: &mut EncodeBuf<'_>) {
+        into.put_slice(&self.0);
     }
 }
 
@@ -74,24 +81,102 @@ impl<M: Message> Encodable for M {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JsonCall(pub(super) &'static MethodDescriptor);
 
-/// Codec of tonic whose requests are bytes, and whose responses are of any type.
+/// Format of a call's messages.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CallCodec {
-    /// Method whose messages are JSON on the wire; `None`: they are protobuf.
+pub(super) struct MessageFormat {
+    /// Method whose messages are JSON; `None`: they are protobuf.
     json: Option<JsonCall>,
     /// Most bytes of a request, and of a response.
     most: [usize; 2],
 }
 
-impl CallCodec {
-    /// Codec of a call with these extensions.
+impl MessageFormat {
+    /// Format of a call with these extensions.
     pub(super) fn of(extensions: &Extensions, limits: &EdgeLimits) -> Self {
         Self {
             json: extensions.get().copied(),
             most: [limits.request_bytes, limits.response_bytes],
         }
     }
+
+    /// Reads a request, unless it is too heavy.
+    ///
+    /// # Errors
+    /// The bytes are no message of this type, or stand for too much memory.
+    pub(super) fn read<M: Message + Name + Default>(self, bytes: Bytes) -> RpcResult<M> {
+        let bytes = match self.json {
+            Some(JsonCall(method)) => self.protobuf_of(method, &bytes)?,
+            None => bytes,
+        };
+        check_weight(&bytes, M::NAME)?;
+        // Messages of a stream come one by one, where only their size is known: their thread hands its other tasks on.
+        let read = work_beside_tasks(bytes.len() > LARGE_MESSAGE, || M::decode(bytes));
+        // The transport would report its own fault, and the bytes are the caller's.
+        read.map_err(|error| malformed(&format!("the request cannot be read: {error}")))
+    }
+
+    fn protobuf_of(self, method: &MethodDescriptor, json: &[u8]) -> RpcResult<Bytes> {
+        let [most, _] = self.most;
+        let encode = || encode_json(json, &method.input(), most);
+        let encoded = work_beside_tasks(json.len() > LARGE_MESSAGE, encode);
+        let unreadable =
+            |error: JsonError| CallError::from(Problem::new(ErrorCode::RequestMalformed, error.field, error.message));
+        Ok(encoded.map_err(unreadable)?.into())
+    }
+
+    /// Response in this format.
+    ///
+    /// # Errors
+    /// As JSON it is larger than `response_bytes`.
+    pub(super) fn write<M: Message + 'static>(self, response: M) -> RpcResult<EncodedResponse> {
+        let Some(JsonCall(method)) = self.json else {
+            return Ok(Box::new(response));
+        };
+        let [_, most] = self.most;
+        let mut output = BoundedOutput {
+            bytes: Vec::new(),
+            most,
+        };
+        let is_large = response.encoded_len() >= LARGE_JSON_BYTES;
+        let written = work_beside_tasks(is_large, || {
+            let wire = response.encode_to_vec();
+            drop(response);
+            write_json(&mut output, &method.output(), &wire)
+        });
+        match written {
+            Ok(()) => Ok(Box::new(JsonResponse(output.bytes))),
+            Err(error) if error.kind() == ErrorKind::StorageFull => {
+                let message = "as JSON the response is larger than this server sends; use gRPC, or ask for less";
+                Err(CallError::limit("response_bytes", most, message))
+            }
+            Err(_) => Err(CallError::internal("a response that has no JSON")),
+        }
+    }
 }
+
+/// Output that takes a number of bytes.
+struct BoundedOutput {
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Write for BoundedOutput {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if bytes.len() > self.most - self.bytes.len() {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Codec of tonic whose requests are bytes, and whose responses are of any type. It has no size: tonic boxes a decoder.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallCodec;
 
 impl Codec for CallCodec {
     type Encode = EncodedResponse;
@@ -100,11 +185,11 @@ impl Codec for CallCodec {
     type Decoder = Self;
 
     fn encoder(&mut self) -> Self {
-        *self
+        Self
     }
 
     fn decoder(&mut self) -> Self {
-        *self
+        Self
     }
 }
 
@@ -115,15 +200,7 @@ impl Decoder for CallCodec {
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
         let bytes = source.copy_to_bytes(source.remaining());
         CallScope::charge_inflated(bytes.len())?;
-        let Some(JsonCall(method)) = self.json else {
-            return Ok(Some(bytes));
-        };
-        let [most, _] = self.most;
-        let encode = || encode_json(&bytes, &method.input(), most);
-        let encoded = work_beside_tasks(bytes.len() > LARGE_MESSAGE, encode);
-        let unreadable =
-            |error: JsonError| CallError::from(Problem::new(ErrorCode::RequestMalformed, error.field, error.message));
-        Ok(Some(encoded.map_err(unreadable)?.into()))
+        Ok(Some(bytes))
     }
 }
 
@@ -135,58 +212,10 @@ impl Encoder for CallCodec {
         let bytes = response.wire_bytes();
         // A buffer that grows by doubling is copied each time, and holds up to three times the bytes meanwhile.
         into.reserve(bytes);
-        let Some(JsonCall(method)) = self.json else {
-            // Both the encoding and the freeing of the response take long.
-            work_beside_tasks(bytes >= LARGE_BYTES, move || response.write(into));
-            return Ok(());
-        };
-        let [_, most] = self.most;
-        work_beside_tasks(bytes >= LARGE_JSON_BYTES, move || {
-            let wire = response.to_wire();
-            drop(response);
-            let mut output = BoundedOutput { into, left: most };
-            let written = write_json(&mut output, &method.output(), &wire);
-            written.map_err(|error| {
-                if error.kind() == std::io::ErrorKind::StorageFull {
-                    let message = "as JSON the response is larger than this server sends; use gRPC, or ask for less";
-                    CallError::limit("response_bytes", most, message).into()
-                } else {
-                    CallError::internal("a response that has no JSON").into()
-                }
-            })
-        })
-    }
-}
-
-/// Output that takes a number of bytes.
-struct BoundedOutput<'o, 'b> {
-    into: &'o mut EncodeBuf<'b>,
-    left: usize,
-}
-
-impl std::io::Write for BoundedOutput<'_, '_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let left = self.left.checked_sub(bytes.len());
-        self.left = left.ok_or(std::io::ErrorKind::StorageFull)?;
-        self.into.put_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
+        // Both the encoding and the freeing of the response take long.
+        work_beside_tasks(bytes >= LARGE_BYTES, move || response.write(into));
         Ok(())
     }
-}
-
-/// Reads a request, unless it is too heavy.
-///
-/// # Errors
-/// The bytes are no message of this type, or stand for too much memory.
-pub(super) fn read<M: Message + Name + Default>(bytes: Bytes) -> Result<M, Status> {
-    check_weight(&bytes, M::NAME)?;
-    // Messages of a stream come one by one, where only their size is known: their thread hands its other tasks on.
-    let read = work_beside_tasks(bytes.len() > LARGE_MESSAGE, || M::decode(bytes));
-    // The transport would report its own fault, and the bytes are the caller's.
-    read.map_err(|error| malformed(&format!("the request cannot be read: {error}")).into())
 }
 
 fn check_weight(bytes: &Bytes, message: &str) -> RpcResult<()> {
@@ -225,8 +254,7 @@ struct WeightTable {
 }
 
 static WEIGHTS: LazyLock<WeightTable> = LazyLock::new(|| {
-    let pool = DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET).unwrap_or_default();
-    let all: Vec<MessageDescriptor> = pool.all_messages().collect();
+    let all: Vec<MessageDescriptor> = pb::DESCRIPTORS.all_messages().collect();
     let index = |message: &MessageDescriptor| all.iter().position(|other| other == message);
     let weighed = |field: FieldDescriptor| {
         let each = |weight| if field.is_list() { weight } else { 0 };

@@ -3,11 +3,11 @@
 
 use axum::Router;
 use axum::extract::State as Shared;
-use axum::http::{HeaderMap, HeaderName, Request, StatusCode, header};
+use axum::http::{HeaderName, Request, StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::get;
 
-use super::connect::{CallExposure, check_host};
+use super::connect::CallExposure;
 
 /// First part of the paths of the console.
 const PREFIX: &str = "/console/";
@@ -23,85 +23,68 @@ struct ConsoleFile {
     /// Path in the folder, such as `assets/app-1a2b3c.js`.
     path: &'static str,
     content: &'static [u8],
-    /// Compressed content; `None`: there is none.
-    gzip: Option<&'static [u8]>,
 }
 
 // CONSOLE_FILES: all files, sorted by path. The build script lists them.
 include!(concat!(env!("OUT_DIR"), "/console_files.rs"));
-
-/// Conditions under which the console is served.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ConsoleAccess {
-    /// Connections on which calls are served.
-    pub(crate) exposure: CallExposure,
-    /// True if callers have roles: only then the console is for other machines.
-    pub(crate) has_roles: bool,
-}
 
 /// True if the path is one of the console.
 pub(crate) fn is_console_path(path: &str) -> bool {
     path.starts_with(PREFIX) || path == PREFIX.trim_end_matches('/')
 }
 
-/// Router of the console's files.
-pub(crate) fn console_router(access: ConsoleAccess) -> Router {
+/// Router of the console's files, for callers on connections on which calls are served.
+pub(crate) fn console_router(exposure: CallExposure) -> Router {
     let to_console = || std::future::ready(Redirect::permanent(PREFIX));
     Router::new()
         .route(PREFIX.trim_end_matches('/'), get(to_console))
         .route(PREFIX, get(serve_file))
         .route(&format!("{PREFIX}{{*file}}"), get(serve_file))
-        .with_state(access)
+        .with_state(exposure)
 }
 
-async fn serve_file(Shared(access): Shared<ConsoleAccess>, request: Request<axum::body::Body>) -> Response {
-    if let Err(reason) = access.check(&request) {
+async fn serve_file(Shared(exposure): Shared<CallExposure>, request: Request<axum::body::Body>) -> Response {
+    if let Err(reason) = check_caller(exposure, &request) {
         return (StatusCode::FORBIDDEN, reason + "\n").into_response();
     }
-    let path = request.uri().path().trim_start_matches(PREFIX);
-    let path = if path.is_empty() { "index.html" } else { path };
+    let path = request
+        .uri()
+        .path()
+        .strip_prefix(PREFIX)
+        .filter(|path| !path.is_empty());
+    let path = path.unwrap_or("index.html");
     let found = CONSOLE_FILES.binary_search_by(|file| file.path.cmp(path));
     let Some(file) = found.ok().and_then(|at| CONSOLE_FILES.get(at)) else {
         return (StatusCode::NOT_FOUND, "the console has no such file\n").into_response();
     };
-    file.response(request.headers())
+    file.response()
 }
 
-impl ConsoleAccess {
-    fn check(self, request: &Request<axum::body::Body>) -> Result<(), String> {
-        self.exposure.check_connection(request.extensions())?;
-        if !self.has_roles && !CallExposure::is_local(request.extensions()) {
-            return Err("for other machines the console needs roles: set `identities_file`".to_owned());
-        }
-        check_host(request.headers(), request.extensions())
+fn check_caller(exposure: CallExposure, request: &Request<axum::body::Body>) -> Result<(), String> {
+    exposure.check_connection(request.extensions())?;
+    if !exposure.has_identities && !CallExposure::is_local(request.extensions()) {
+        return Err("for other machines the console needs roles: set `identities_file`".to_owned());
     }
+    exposure.check_host(request.headers(), request.extensions())
 }
 
 impl ConsoleFile {
-    fn response(&self, headers: &HeaderMap) -> Response {
+    fn response(&self) -> Response {
         let caching = if self.path.starts_with(ASSETS) {
             "public, max-age=31536000, immutable"
         } else {
             "no-cache"
         };
-        let common = [
+        let headers = [
             (header::CONTENT_TYPE, self.content_type()),
             (header::CACHE_CONTROL, caching),
             (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
             (header::REFERRER_POLICY, "no-referrer"),
-            (header::VARY, "accept-encoding"),
             (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
             (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
         ];
-        let accepted = headers
-            .get(header::ACCEPT_ENCODING)
-            .and_then(|value| value.to_str().ok());
-        let takes_gzip = accepted.is_some_and(|list| list.split(',').any(|item| item.trim() == "gzip"));
-        match self.gzip.filter(|_| takes_gzip) {
-            Some(gzip) => (common, [(header::CONTENT_ENCODING, "gzip")], gzip).into_response(),
-            None => (common, self.content).into_response(),
-        }
+        (headers, self.content).into_response()
     }
 
     fn content_type(&self) -> &'static str {

@@ -73,7 +73,7 @@ pub use access_layer::AccessLayer;
 pub(crate) use connect::{CallExposure, ConnectFront, LayeredServices, is_call_path};
 pub use connection::CallerConnection;
 pub use connection_table::ConnectionTable;
-pub(crate) use console_pages::{ConsoleAccess, console_router, is_console_path};
+pub(crate) use console_pages::{console_router, is_console_path};
 pub(crate) use extender::{ExtenderFront, is_extender_path};
 pub use memory_budget::MemoryBudget;
 pub use policy_file::PolicyFile;

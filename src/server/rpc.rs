@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tower::{Layer, Service, service_fn};
 
 use super::ServerContext;
-use super::codec::{self, CallCodec, EncodedResponse};
+use super::codec::{CallCodec, EncodedResponse, MessageFormat};
 use super::pb;
 use super::status::RpcResult;
 
@@ -106,15 +106,15 @@ impl ServiceCall {
         R: Message + 'static,
         F: Future<Output = RpcResult<R>> + Send + 'static,
     {
-        let grpc = grpc(&server, &self.0);
+        let (grpc, format) = self.grpc(&server);
         let handler = move |request: Request<Bytes>| -> BoxedFuture<_> {
             let (metadata, extensions, bytes) = request.into_parts();
-            match codec::read(bytes) {
+            match format.read(bytes) {
                 Ok(read) => {
                     let called = method(Arc::clone(&server), Request::from_parts(metadata, extensions, read));
-                    Box::pin(async move { Ok(Response::new(Box::new(called.await?) as EncodedResponse)) })
+                    Box::pin(async move { Ok(Response::new(format.write(called.await?)?)) })
                 }
-                Err(status) => Box::pin(std::future::ready(Err(status))),
+                Err(failure) => Box::pin(std::future::ready(Err(failure.into()))),
             }
         };
         self.respond(grpc, Box::new(handler))
@@ -135,15 +135,25 @@ impl ServiceCall {
         S: Stream<Item = Result<R, Status>> + Send + 'static,
         F: Future<Output = RpcResult<S>> + Send + 'static,
     {
-        let mut grpc = grpc(&server, &self.0);
+        let (mut grpc, format) = self.grpc(&server);
         let handler = service_fn(move |request| {
             let called = method(Arc::clone(&server), request);
             async move {
-                let encoded = |response: Result<R, Status>| response.map(|own| Box::new(own) as EncodedResponse);
+                let encoded = move |response: Result<R, Status>| Ok(format.write(response?)?);
                 Ok(Response::new(called.await?.map(encoded)))
             }
         });
         Box::pin(async move { Ok(grpc.streaming(handler, self.0).await) })
+    }
+
+    /// Caller of the method within the limits on messages, and their format.
+    fn grpc(&self, server: &ServerContext) -> (Grpc<CallCodec>, MessageFormat) {
+        let limits = &server.read_options.limits;
+        let grpc = Grpc::new(CallCodec)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(limits.request_bytes)
+            .max_encoding_message_size(limits.response_bytes);
+        (grpc, MessageFormat::of(self.0.extensions(), limits))
     }
 
     /// Rejects a call of a method that the service does not have.
@@ -152,13 +162,4 @@ impl ServiceCall {
         let status = Status::unimplemented(String::new());
         Box::pin(std::future::ready(Ok(status.into_http())))
     }
-}
-
-/// Caller of methods, within the limits on messages.
-fn grpc(server: &ServerContext, request: &http::Request<Body>) -> Grpc<CallCodec> {
-    let limits = &server.read_options.limits;
-    Grpc::new(CallCodec::of(request.extensions(), limits))
-        .accept_compressed(CompressionEncoding::Gzip)
-        .max_decoding_message_size(limits.request_bytes)
-        .max_encoding_message_size(limits.response_bytes)
 }

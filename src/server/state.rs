@@ -13,6 +13,7 @@ use pumice_engine::plugins;
 use pumice_state::{ForgetSource, ForgottenSource, SourceStatus, StoreStatus};
 
 use super::ServerContext;
+use super::codec::MessageFormat;
 use super::connection::CallScope;
 use super::convert;
 use super::convert::listing::{self, PageRequest, page_size};
@@ -59,7 +60,8 @@ impl ServerContext {
     ) -> RpcResult<ReceiverStream<Result<pb::SyncResponse, Status>>> {
         let (results, stream) = mpsc::channel(WAITING_RESPONSES);
         let sender = BatchSender::of(rpc.extensions());
-        let synced = run_sync(self, rpc.into_inner(), sender, results);
+        let format = MessageFormat::of(rpc.extensions(), &self.read_options.limits);
+        let synced = run_sync(self, (rpc.into_inner(), format), sender, results);
         // Its messages count for its call.
         match CallScope::current() {
             Some(call) => pumice_state::tasks::spawn(call.run(synced)),

@@ -14,7 +14,7 @@ use pumice_state::ConnectionShare;
 
 use super::ServerContext;
 use super::access_layer::{access_of, refused};
-use super::codec;
+use super::codec::MessageFormat;
 use super::connection::{CallScope, CallerConnection};
 use super::convert::batch::batch_outcome;
 use super::large_messages::work_beside_tasks;
@@ -76,16 +76,19 @@ pub(super) async fn apply_batch(
 }
 
 /// Next message of a stream. One that may be compressed can take long, so other threads take over the tasks of this one.
-async fn next_message(messages: &mut Streaming<Bytes>) -> Result<Option<pb::SyncRequest>, Status> {
+async fn next_message(
+    messages: &mut Streaming<Bytes>,
+    format: MessageFormat,
+) -> Result<Option<pb::SyncRequest>, Status> {
     let inflates = CallScope::current().is_some_and(|call| call.inflates);
     let next = poll_fn(|context| work_beside_tasks(inflates, || Pin::new(&mut *messages).poll_next(context)));
-    next.await.map(|bytes| codec::read(bytes?)).transpose()
+    next.await.map(|bytes| Ok(format.read(bytes?)?)).transpose()
 }
 
 /// Applies batches one after the other: the next is read from the wire when the previous one is visible.
 pub(super) async fn run_sync(
     edge: Arc<ServerContext>,
-    mut batches: Streaming<Bytes>,
+    (mut batches, format): (Streaming<Bytes>, MessageFormat),
     sender: BatchSender,
     results: mpsc::Sender<Result<pb::SyncResponse, Status>>,
 ) {
@@ -97,7 +100,7 @@ pub(super) async fn run_sync(
                 drop(results.send(Err(failure.into())).await);
                 return;
             }
-            next = next_message(&mut batches) => next,
+            next = next_message(&mut batches, format) => next,
         };
         let result = match next {
             Ok(Some(pb::SyncRequest { batch })) => apply_batch(&edge, batch, &sender, QueueFullAction::Wait).await,

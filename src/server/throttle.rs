@@ -398,8 +398,7 @@ mod tests {
 
     #[test]
     fn every_stream_of_the_protocol_is_throttled_as_one() {
-        let pool = prost_reflect::DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET).unwrap();
-        for service in pool.services() {
+        for service in pb::DESCRIPTORS.services() {
             for method in service.methods() {
                 let path = format!("/{}/{}", service.full_name(), method.name());
                 let streams = method.is_client_streaming() || method.is_server_streaming();

@@ -8,12 +8,8 @@ use clap::Args;
 use crate::args::pair;
 use crate::constraint_args::ConstraintArgs;
 use crate::{CommandError, files, resource_key};
-use pumice_kubernetes::import::{AmountRules, ClusterImport};
-use pumice_kubernetes::object::DEFAULT_QUEUE;
+use pumice_kubernetes::import::{AmountRules, ClusterImport, own_group_queue};
 use pumice_protocol::v1 as pb;
-
-/// Annotation of a pod without a PodGroup with the queue of the one that Volcano makes.
-const QUEUE_ANNOTATION: &str = "scheduling.volcano.sh/queue-name";
 
 /// Task of a query: resource requests and constraints, the name of a stored task, or a file with pods.
 #[derive(Debug, Args)]
@@ -97,13 +93,9 @@ pub fn pods(file: &Path, counting: AmountRules) -> Result<Vec<pb::Task>, Command
 /// Job that Volcano makes of a pod without a PodGroup: of this pod alone, in the queue that its annotation names, or in
 /// `default`. It is enqueued, as its pod is there already.
 pub fn job_of_one(task: &pb::Task) -> pb::Job {
-    let queue = task
-        .annotations
-        .get(QUEUE_ANNOTATION)
-        .map_or(DEFAULT_QUEUE, String::as_str);
     pb::Job {
         name: task.name.clone(),
-        queue: queue.to_owned(),
+        queue: own_group_queue(task).to_owned(),
         priority: task.priority,
         creation_time: task.creation_time,
         phase: pb::JobPhase::Inqueue.into(),

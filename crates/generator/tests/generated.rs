@@ -36,3 +36,8 @@ fn the_generated_services_are_those_of_the_protocol_files() {
 fn the_generated_client_of_etcd_is_that_of_its_protocol_file() {
     compare("etcd", "crates/etcd/src/generated", &["etcdserverpb.rs"]);
 }
+
+#[test]
+fn the_page_of_the_protocol_is_that_of_its_files() {
+    compare("page", "docs/reference", &["protocol.md"]);
+}

@@ -5,4 +5,5 @@
 pub mod claims;
 pub mod derive;
 pub mod import;
+mod names;
 pub mod object;

@@ -11,7 +11,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::connect_errors::{JSON, JSON_STREAM, error_response_as};
-use super::same_site::{CallExposure, check_host, check_origin};
+use super::same_site::{CallExposure, check_origin};
 use crate::server::codec::JsonCall;
 use crate::server::json::method_at;
 use crate::server::request_body::{ENCODING, PREFIX_BYTES};
@@ -40,7 +40,7 @@ impl ConnectCall {
         let headers = &parts.headers;
         let is_allowed = exposure.check_connection(&parts.extensions).map_err(str::to_owned);
         is_allowed
-            .and_then(|()| check_host(headers, &parts.extensions))
+            .and_then(|()| exposure.check_host(headers, &parts.extensions))
             .and_then(|()| check_origin(headers))
             .map_err(|reason| rejected(StatusCode::FORBIDDEN, reason))?;
         let method = method_at(parts.uri.path());

@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, Response, header};
 use axum::response::IntoResponse as _;
 use futures_util::StreamExt as _;
-use futures_util::stream::once;
+use futures_util::stream::{once, unfold};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, BodyStream, StreamBody};
 use prost::bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
@@ -50,19 +50,21 @@ fn failure(trailers: &HeaderMap) -> Option<Status> {
 }
 
 /// Response of a call with a stream of responses. Its messages keep their prefixes, which are the envelopes; instead of
-/// trailers it has a last envelope, which contains the error if there is one.
+/// trailers it has one last envelope, which contains the error if there is one.
 pub(super) fn stream(response: Response<Body>) -> axum::response::Response {
     let (parts, inner) = response.into_parts();
     let body = if let Some(status) = Status::from_header_map(&parts.headers) {
         axum::body::Body::from(last_envelope(Some(&status)))
     } else {
-        let envelopes = BodyStream::new(inner).map(|frame| {
-            let data = match frame.map(Frame::into_data) {
-                Ok(Ok(data)) => data,
-                Ok(Err(frame)) => last_envelope(frame.trailers_ref().and_then(failure).as_ref()),
-                Err(status) => last_envelope(Some(&status)),
+        let envelopes = unfold(Some(inner), async |inner| {
+            let mut inner = inner?;
+            let (data, rest) = match inner.frame().await.transpose().map(|frame| frame.map(Frame::into_data)) {
+                Ok(Some(Ok(data))) => (data, Some(inner)),
+                Ok(Some(Err(frame))) => (last_envelope(frame.trailers_ref().and_then(failure).as_ref()), None),
+                Ok(None) => (last_envelope(Some(&Status::unknown("the response has no end"))), None),
+                Err(status) => (last_envelope(Some(&status)), None),
             };
-            Ok::<_, Status>(Frame::data(data))
+            Some((Ok::<_, Status>(Frame::data(data)), rest))
         });
         axum::body::Body::new(StreamBody::new(envelopes))
     };

@@ -19,7 +19,7 @@ use tower::util::BoxCloneSyncService;
 
 use super::pb;
 use connect_request::ConnectCall;
-pub(crate) use same_site::{CallExposure, check_host};
+pub(crate) use same_site::CallExposure;
 
 /// The services behind all layers of a call.
 pub(crate) type LayeredServices = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;

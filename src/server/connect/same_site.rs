@@ -18,6 +18,7 @@ const QUOTED_CHARS: usize = 100;
 /// Connections on which the gRPC services are served. Calls on the HTTP port need one that would be served there, so the
 /// port opens nothing that gRPC does not.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct CallExposure {
     /// True if other machines reach the gRPC services.
     pub(crate) is_remote: bool,
@@ -25,6 +26,8 @@ pub(crate) struct CallExposure {
     pub(crate) takes_plain: bool,
     /// True if connections with TLS need a certificate of the caller.
     pub(crate) needs_certificate: bool,
+    /// True if the server has identities, and so checks the tokens of callers.
+    pub(crate) has_identities: bool,
 }
 
 impl CallExposure {
@@ -52,6 +55,33 @@ impl CallExposure {
         self.check(Self::is_local(extensions), facts)
     }
 
+    /// Checks that the request names this server, so that no name of somebody else stands for this address. An address and
+    /// `localhost` belong to nobody else; another name needs TLS, whose certificate proves it, or a token that is checked.
+    ///
+    /// # Errors
+    /// The Host is missing, or a name that may be of somebody else.
+    pub(crate) fn check_host(self, headers: &HeaderMap, extensions: &Extensions) -> Result<(), String> {
+        let text = single(headers, &HOST)?.ok_or("the request has no Host")?;
+        let authority: Authority = text
+            .parse()
+            .map_err(|_| format!("the Host `{}` cannot be read", quoted(text)))?;
+        let host = authority.host();
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        let is_own = host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok();
+        let facts = connection(extensions).and_then(|connection| connection.facts.get());
+        let has_certificate = facts.is_some_and(|facts| facts.kind == TransportKind::Tls);
+        // Anybody can send a header; a server without identities believes each.
+        let has_token = self.has_identities && headers.contains_key(AUTHORIZATION);
+        if text.contains('@') || !(is_own || has_certificate || has_token) {
+            return Err(format!(
+                "the Host `{}` may be a name of somebody else: use localhost or an IP address, or TLS, or a bearer token of \
+                 `identities_file`",
+                quoted(text)
+            ));
+        }
+        Ok(())
+    }
+
     /// True if the caller is on this machine.
     pub(crate) fn is_local(extensions: &Extensions) -> bool {
         let peer = connection(extensions).and_then(|connection| connection.peer.remote_addr);
@@ -61,30 +91,6 @@ impl CallExposure {
 
 fn connection(extensions: &Extensions) -> Option<&Arc<CallerConnection>> {
     extensions.get::<Option<Arc<CallerConnection>>>()?.as_ref()
-}
-
-/// Checks that the request names this server, so that no name of somebody else stands for this address. An address and
-/// `localhost` belong to nobody else; another name needs TLS, whose certificate proves it, or a token.
-///
-/// # Errors
-/// The Host is missing, or a name that may be of somebody else.
-pub(crate) fn check_host(headers: &HeaderMap, extensions: &Extensions) -> Result<(), String> {
-    let text = single(headers, &HOST)?.ok_or("the request has no Host")?;
-    let authority: Authority = text
-        .parse()
-        .map_err(|_| format!("the Host `{}` cannot be read", quoted(text)))?;
-    let host = authority.host();
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    let is_own = host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok();
-    let facts = connection(extensions).and_then(|connection| connection.facts.get());
-    let is_proven = facts.is_some_and(|facts| facts.kind == TransportKind::Tls) || headers.contains_key(AUTHORIZATION);
-    if text.contains('@') || !(is_own || is_proven) {
-        return Err(format!(
-            "the Host `{}` may be a name of somebody else: use localhost or an IP address, or TLS, or a bearer token",
-            quoted(text)
-        ));
-    }
-    Ok(())
 }
 
 /// Checks that a request that a browser sends comes from a page of this server.
@@ -146,11 +152,13 @@ mod tests {
             is_remote: false,
             takes_plain: true,
             needs_certificate: false,
+            has_identities: false,
         };
         let remote_tls = CallExposure {
             is_remote: true,
             takes_plain: false,
             needs_certificate: true,
+            has_identities: true,
         };
         let may = |exposure: CallExposure, is_local, kind, certificate| {
             exposure.check(is_local, Some(&facts(kind, certificate))).is_ok()

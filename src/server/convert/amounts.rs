@@ -74,6 +74,23 @@ impl WireReader<'_> {
         list.map(|list| self.amounts_of_sign(field, list, sign))
     }
 
+    /// Reads the limit of a queue, which may be absent. Plugins of quotas compare no pods.
+    pub(super) fn capability(&mut self, list: Option<pb::ResourceList>) -> Option<ResourceAmounts> {
+        let amounts = self.signed_amounts("capability", list);
+        if amounts
+            .as_ref()
+            .is_some_and(|amounts| amounts.get(ResourceId::PODS).is_some())
+        {
+            let message = "no plugin limits the pods of a queue: for a limit use a ResourceQuota of the namespace";
+            self.warning(
+                ErrorCode::ResourceIgnored,
+                "capability.items[pods]".to_owned(),
+                message.to_owned(),
+            );
+        }
+        amounts
+    }
+
     fn amounts_of_sign(&mut self, field: &'static str, list: pb::ResourceList, sign: AmountSign) -> ResourceAmounts {
         let pb::ResourceList { items } = list;
         let limit = self.options.limits.list_resources;

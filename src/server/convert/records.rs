@@ -87,7 +87,7 @@ impl WireReader<'_> {
             state: self.model_value::<pb::QueueState, _>("state", state),
             parent: self.name("parent", parent),
             reclaimable,
-            capability: self.signed_amounts("capability", capability),
+            capability: self.capability(capability),
             deserved: self.signed_amounts("deserved", deserved),
             guarantee: self.signed_amounts("guarantee", guarantee),
             affinity: affinity.map(|own| Arc::new(queue_affinity(*own))),

@@ -1,7 +1,8 @@
 //! Encoding of a message that is written as JSON.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::collections::btree_map::Entry;
+use std::fmt::{self, Display};
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -10,6 +11,7 @@ use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::{DURATION, TIMESTAMP};
@@ -101,6 +103,49 @@ fn parts<'v, T: Deserialize<'v>>(value: &'v RawValue, expected: &str) -> Result<
         .map_err(|_| JsonError::at(value, format!("{} is not {expected}", shown(value.get()))))
 }
 
+/// Members of an object in the order of the text, with those that stand there twice.
+struct Members<'v>(Vec<(String, &'v RawValue)>);
+
+impl<'v> Deserialize<'v> for Members<'v> {
+    fn deserialize<D: Deserializer<'v>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MemberVisitor)
+    }
+}
+
+struct MemberVisitor;
+
+impl<'v> Visitor<'v> for MemberVisitor {
+    type Value = Members<'v>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'v>>(self, mut map: A) -> Result<Members<'v>, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            members.push(member);
+        }
+        Ok(Members(members))
+    }
+}
+
+/// Members of an object by name.
+///
+/// # Errors
+/// The value is not an object, or a name stands there twice.
+fn members(value: &RawValue) -> Result<BTreeMap<String, &RawValue>, JsonError> {
+    let Members(list) = parts(value, "an object")?;
+    let mut members = BTreeMap::new();
+    for (name, value) in list {
+        match members.entry(name) {
+            Entry::Vacant(free) => _ = free.insert(value),
+            Entry::Occupied(first) => return Err(JsonError::at(value, format!("`{}` is there twice", first.key()))),
+        }
+    }
+    Ok(members)
+}
+
 fn shown(text: &str) -> String {
     text.chars().take(SHOWN_CHARS).collect()
 }
@@ -108,9 +153,8 @@ fn shown(text: &str) -> String {
 impl JsonReader {
     /// Writes the fields of a message, which have their JSON names or those of the protocol files.
     fn message(&mut self, message: &MessageDescriptor, value: &RawValue) -> Result<(), JsonError> {
-        let fields: BTreeMap<String, &RawValue> = parts(value, "an object")?;
         let mut chosen = Vec::new();
-        for (name, value) in fields {
+        for (name, value) in members(value)? {
             let written = self.field(message, &name, value, &mut chosen);
             written.map_err(|error| error.inside(format_args!(".{name}")))?;
         }
@@ -162,9 +206,8 @@ impl JsonReader {
 
     /// Writes the entries of a map, whose keys are texts.
     fn entries(&mut self, number: u32, entry: &MessageDescriptor, value: &RawValue) -> Result<(), JsonError> {
-        let entries: BTreeMap<String, &RawValue> = parts(value, "an object")?;
         let kind = entry.map_entry_value_field().kind();
-        for (key, value) in entries {
+        for (key, value) in members(value)? {
             let written = self.delimited(number, |reader| {
                 reader.bytes(1, key.as_bytes());
                 reader.value(2, &kind, value)

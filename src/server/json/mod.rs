@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use prost_reflect::{DescriptorPool, MessageDescriptor, MethodDescriptor};
 
-use super::pb;
+use super::pb::DESCRIPTORS;
 
 pub(super) use json_reader::{JsonError, encode_json};
 pub(super) use json_writer::write_json;
@@ -18,8 +18,6 @@ pub(super) use json_writer::write_json;
 const DURATION: &str = "google.protobuf.Duration";
 const TIMESTAMP: &str = "google.protobuf.Timestamp";
 
-static DESCRIPTORS: LazyLock<DescriptorPool> =
-    LazyLock::new(|| DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET).unwrap_or_default());
 static DETAIL_DESCRIPTORS: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(tonic_types::pb::FILE_DESCRIPTOR_SET).unwrap_or_default());
 

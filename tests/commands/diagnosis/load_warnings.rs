@@ -194,6 +194,26 @@ fn a_load_names_all_that_it_would_pass_over_in_silence() {
 }
 
 #[test]
+fn a_limit_on_pods_is_said_to_have_no_effect() {
+    let server = EmbeddedServer::start();
+    let queue = |name: &str, limit: &str| {
+        format!(
+            "{{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {{name: {name}}}, spec: {{capability: \
+             {limit}}}}}\n---\n"
+        )
+    };
+    let path = file(
+        "pods.yaml",
+        &(queue("counted", "{cpu: 5}") + &queue("uncounted", "{cpu: 5, pods: 5}")),
+    );
+    let said = ends(Some(&server), &["state", "load", path.to_str().unwrap()], 0);
+    assert!(said.contains("no plugin limits the pods of a queue"), "{said}");
+    assert!(said.contains("queue uncounted (RESOURCE_IGNORED)"), "{said}");
+    assert!(!said.contains("queue counted"), "{said}");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
 fn strict_loads_send_nothing_when_there_are_warnings() {
     let server = EmbeddedServer::start();
     let path = file("strict.yaml", MISTAKES);

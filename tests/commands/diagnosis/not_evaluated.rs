@@ -10,7 +10,7 @@ use crate::support::TestDirectory;
 use crate::support::process::{out, pumice};
 use crate::support::records::{node, queue, task, task_on_node};
 
-/// A policy of which three of seven plugins are served.
+/// A policy of which two of six plugins are served.
 const MIXED: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: rescheduling\n- plugins:\n  - name: drf\n  - name: numa-aware\n  - name: resourcequota\n  - name: task-topology\n  - name: binpack\n";
 const SERVED: &str = "actions: \"allocate\"\ntiers:\n- plugins:\n  - name: drf\n  - name: binpack\n";
 

@@ -214,8 +214,13 @@ fn an_unusable_record_is_rejected_alone() {
         );
         let said = err(&output);
         assert!(said.contains("there is no job `d/nobody`"), "{said}");
-        assert!(said.contains("1 task with a scheduling gate"), "{said}");
+        assert!(said.contains("1 task with a scheduling gate: taken as if"), "{said}");
     }
+    let said = err(&simulate(&[&file, "--cycles"]));
+    assert!(
+        said.contains("1 task with a scheduling gate: waits to the end"),
+        "{said}"
+    );
 }
 
 #[test]

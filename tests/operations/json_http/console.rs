@@ -38,6 +38,7 @@ fn the_console_is_served_to_this_machine_and_loads_nothing_from_elsewhere() {
         "/console/../Cargo.toml",
         "/console/%2e%2e/Cargo.toml",
         "/console//index.html",
+        "/console//console/index.html",
     ] {
         assert_eq!(get(&server, absent, &[own]).status, 404, "{absent}");
     }
@@ -53,17 +54,12 @@ fn each_file_of_the_page_is_there() {
     let page = get(&server, "/console/", &[own]).text();
     let quoted = page.split(['"', '\'']);
     let assets: Vec<&str> = quoted.filter(|text| text.contains("assets/")).collect();
+    assert!(!assets.is_empty(), "{page}");
     for asset in assets {
         let name = asset.rsplit("assets/").next().unwrap();
         let path = format!("/console/assets/{name}");
-        let plain = get(&server, &path, &[own]);
-        assert_eq!(plain.status, 200, "{path}");
-        assert!(
-            plain.head.contains("immutable") && !plain.head.contains("content-encoding"),
-            "{}",
-            plain.head
-        );
-        let packed = get(&server, &path, &[own, ("Accept-Encoding", "br, gzip")]);
-        assert!(packed.body.len() <= plain.body.len(), "{path}");
+        let file = get(&server, &path, &[own]);
+        assert_eq!(file.status, 200, "{path}");
+        assert!(file.head.contains("immutable"), "{}", file.head);
     }
 }

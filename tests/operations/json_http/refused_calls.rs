@@ -21,6 +21,8 @@ fn other_sites_may_not_call_even_on_loopback() {
     let sites: &[&[(&str, &str)]] = &[
         &[("Host", "evil.example")],
         &[("Host", "localhost.evil.example:7462")],
+        // A server without identities checks no token.
+        &[("Host", "evil.example"), ("Authorization", "Bearer t")],
         &[("Host", "evil.example@127.0.0.1")],
         &[("Host", "")],
         &[("Host", "localhost"), ("Host", "localhost")],
@@ -46,8 +48,6 @@ fn other_sites_may_not_call_even_on_loopback() {
         ],
         &[("Host", "[::1]:7462")],
         &[("Host", "LOCALHOST:1")],
-        // A page of another site cannot know a token.
-        &[("Host", "pumice.example"), ("Authorization", "Bearer t")],
     ];
     for headers in own_pages {
         let reply = call_with(server.http, SCORE, headers, b"{}");
@@ -140,6 +140,16 @@ fn a_request_that_cannot_be_read_names_the_field_and_its_place() {
             "did you mean `NODE_ENCODING_NAMES`?",
         ),
         ("{\"plugins\": [1]}", "plugins[0]", "1 is not a text"),
+        (
+            "{\"limit\": 1, \"limit\": 2}",
+            "",
+            "`limit` is there twice at line 1 column 23",
+        ),
+        (
+            "{\"tasks\": [{\"labels\": {\"a\": \"1\", \"a\": \"2\"}}]}",
+            "tasks[0].labels",
+            "`a` is there twice",
+        ),
         ("\u{1b}", "", "expected value"),
     ] {
         let reply = call(server.http, SCORE, body);
@@ -252,9 +262,9 @@ fn a_large_response_is_bounded_by_its_json() {
     config.limits.edge.response_bytes = usize::midpoint(wire_bytes, json_bytes);
     let (server, _) = with_nodes(config);
     let reply = call(server.http, "StateService/ListNodes", "{}");
-    // The response fails while it is encoded, which tonic reports as an internal error with the text of the cause.
-    assert_eq!(reply.status, 500, "{}", reply.text());
-    assert!(reply.text().contains("limit `response_bytes` is "), "{}", reply.text());
+    assert_eq!((reply.status, reply.code().as_str()), (429, "resource_exhausted"));
+    let reason = reply.detail("google.rpc.ErrorInfo");
+    assert_eq!(reason["metadata"]["limit"], "response_bytes", "{}", reply.text());
 }
 
 #[test]

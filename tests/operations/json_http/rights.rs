@@ -50,6 +50,12 @@ fn a_call_needs_its_role_and_the_audit_log_has_it() {
         (&"reader".into(), &serde_json::json!(["read"]))
     );
     assert_eq!(ask("StateService/WhoAmI", "", "{}").status, 200, "open to everybody");
+    // A page of another site cannot know a token, and nobody else's token has roles.
+    for (token, status) in [(reader, 200), ("Bearer t", 401), ("", 403)] {
+        let headers = [("Host", "pumice.example"), ("Authorization", token)];
+        let reply = call_with(server.http, "StateService/ListNodes", &headers, b"{}");
+        assert_eq!(reply.status, status, "{token}: {}", reply.text());
+    }
     let console = exchange(server.http, "GET /console/", &[("Host", "localhost")], b"");
     assert_eq!(console.status, 200, "its files have no data");
     until("the audit log has the calls", || {

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::report::{NearestNode, ResourceShortage};
+use pumice_console::output;
 use pumice_engine::model::MIN_AMOUNT;
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::{ResourceKind, amount, format_amount};
@@ -182,6 +183,16 @@ fn shortages_of(capacity: &NodeIdleCapacity, requests: &AmountsByResource) -> (u
     }
     let node = capacity.node.clone();
     (short.len(), worst, NearestNode { node, shortages: short })
+}
+
+/// Amount of a resource as people write it, such as `1Gi`; one that cannot be read, as it is written.
+pub(super) fn shown_amount(name: &str, written: &str) -> String {
+    let quantity = Quantity::parse(written).ok();
+    let Some(amount) = quantity.and_then(|quantity| amount(name, &quantity).ok()) else {
+        return written.to_owned();
+    };
+    let measurement = Measurement::of_resource("", name, amount as f64);
+    output::with_unit(measurement.value, measurement.unit)
 }
 
 /// Shortage of a resource, from amounts in the engine's units.

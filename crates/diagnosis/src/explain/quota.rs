@@ -1,5 +1,6 @@
 //! Rejections by a queue in sentences: what its quota has left, what would change it, and whether it can ever fit.
 
+use super::free_capacity;
 use super::hint::{Hint, HintTrial};
 use super::phrases;
 use super::quota_changes::{self, RejectedByQuota};
@@ -123,7 +124,8 @@ fn no_such_resource(
     };
     let mut reasons = admission.reasons.iter();
     let (resource, asked) = reasons.find_map(|reason| {
-        let (name, asked) = items.get_key_value(&reason.resource)?;
+        let (name, written) = items.get_key_value(&reason.resource)?;
+        let asked = free_capacity::shown_amount(name, written);
         (!input.rooms.has_resource(name) && !has_quota(name)).then_some((name, asked))
     })?;
     let known = input.rooms.resource_names();

@@ -181,6 +181,9 @@ fn a_resource_that_no_node_has_is_named() {
                 verdict.summary.contains(&format!("no node has {resource}, and")),
                 "{verdict:?}"
             );
+            if job == "x/disk" {
+                assert!(verdict.summary.ends_with("asks for 1Gi"), "{verdict:?}");
+            }
             let hints = verdict.hints.join("\n");
             assert!(hints.contains("it never fits: add a node"), "{hints}");
             assert!(!hints.contains("spec.capability"), "{hints}");

@@ -45,7 +45,8 @@ pub(super) fn build_verdict(input: VerdictInput<'_>) -> (ExplainVerdict, Vec<Hin
     }
     if report.subject.queue_gated > 0 && code != VerdictCode::Gated {
         hints.push(format!(
-            "its scheduler takes the gate `{VOLCANO_GATE}` off itself when the queue admits the task, and places it in a later cycle"
+            "Volcano takes the gate `{VOLCANO_GATE}` off itself when the queue admits the task, and places it in a later cycle, if its \
+             feature SchedulingGatesQueueAdmission is on; by default it is off"
         ).into());
     }
     let what = subject_title(report);

@@ -24,6 +24,7 @@ pub use pod::Pod;
 pub use unevaluated::unevaluated_pod_fields;
 pub use volcano::volcano_task;
 
+use crate::names::TASK_ROLE;
 use kubernetes::{KubernetesAmounts, NonzeroRequests};
 use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount_in, format_in};
 pub use pumice_engine::policy::PodRules;
@@ -116,9 +117,6 @@ pub fn effective_task(pod: &Pod, derivation: RequestDerivation, rules: PodRules)
         ..pb::Task::default()
     })
 }
-
-/// Annotation, and else label, with a task's role in its job.
-const TASK_ROLE: &str = "volcano.sh/task-spec";
 
 /// Role of a pod in its job; empty if none.
 fn role(pod: &Pod) -> String {

@@ -7,13 +7,10 @@ use super::error::PodError;
 use super::kubernetes::{ContainerStatusSource, each_container, each_request, pod_level_entries};
 use super::pod::{Pod, ResourceQuantities};
 use super::total::SummableAmounts;
+use crate::names::{PREEMPTABLE, REVOCABLE_ZONE};
 use pumice_engine::model::resource_name::{ResourceKind, amount};
 use pumice_protocol::v1 as pb;
 
-/// Annotation and label that make a pod preemptable.
-const PREEMPTABLE: &str = "volcano.sh/preemptable";
-/// Annotation that allows a pod on revocable nodes.
-const REVOCABLE_ZONE: &str = "volcano.sh/revocable-zone";
 /// Annotation that overrides a pod's priority.
 const TASK_PRIORITY: &str = "volcano.sh/task-priority";
 

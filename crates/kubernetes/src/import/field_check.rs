@@ -12,16 +12,16 @@ use pumice_engine::policy::suggestion::nearest_name;
 /// Sentences about the fields of one object.
 #[derive(Debug, Default)]
 pub(super) struct FieldDiagnostics {
-    /// Fields and annotations that are probably misspelt: a sentence each.
+    /// Unknown fields, and annotations that are nearly known ones: a sentence each.
     pub(super) unknown: BTreeSet<String>,
     /// Fields that are not evaluated, with the effect.
     pub(super) unevaluated: BTreeSet<String>,
 }
 
-/// Compares fields of objects with the tables. Each annotation is compared once, however many objects have it.
+/// Compares fields of objects with the tables.
 #[derive(Debug, Default)]
 pub(super) struct FieldCheck {
-    /// Nearest known annotation, by the unknown one.
+    /// Nearest known annotation, by the unknown one; each is compared once, however many objects have it.
     near_annotations: BTreeMap<String, Option<&'static str>>,
 }
 
@@ -74,7 +74,7 @@ impl FieldCheck {
         }
     }
 
-    /// Adds the annotations that are nearly known ones. All others are other programs'.
+    /// Adds the annotations that are nearly known ones. Any other annotation is one of another program.
     fn add_annotations(&mut self, path: &str, annotations: &Value, diagnostics: &mut FieldDiagnostics) {
         let keys = annotations.as_object().into_iter().flat_map(Map::keys);
         for key in keys.filter(|key| !ANNOTATIONS.contains(&key.as_str())) {
@@ -133,6 +133,11 @@ mod tests {
         );
         let node = json!({"metadata": {"labels": {"any": "x"}, "annotations": {"any": "x"}}, "status": {"any": 1}});
         assert_eq!(unknown(ObjectKind::Node, node), "");
+        let namespace = json!({"metadata": {"name": "a", "lables": {}}, "spec": {"finalizers": []}});
+        assert_eq!(
+            unknown(ObjectKind::Namespace, namespace),
+            "field `metadata.lables` is not read; did you mean `labels`?"
+        );
     }
 
     #[test]

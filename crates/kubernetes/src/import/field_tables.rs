@@ -7,7 +7,7 @@ use crate::object::ObjectKind;
 /// Use of a field by Pumice.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum FieldUse {
-    /// The record has it.
+    /// The record has it, or says that it is not evaluated.
     Read,
     /// The record has parts of the value, or of each item of a list.
     Parts(&'static [FieldGroup]),
@@ -15,7 +15,7 @@ pub(super) enum FieldUse {
     Annotations,
     /// No decision depends on it, for this reason.
     Irrelevant(&'static str),
-    /// A scheduler may decide by it, and Pumice does not evaluate it. The text names the effect.
+    /// Pumice does not evaluate the field, which may change decisions. The text names the effect.
     NotEvaluated(&'static str),
 }
 
@@ -92,9 +92,10 @@ const EXPRESSIONS: FieldUse = Parts(&[(Read, &["key", "operator", "values"])]);
 const LABEL_SELECTOR: FieldUse = Parts(&[(Read, &["matchLabels"]), (EXPRESSIONS, &["matchExpressions"])]);
 const NODE_SELECTOR_TERM: FieldUse = Parts(&[(EXPRESSIONS, &["matchExpressions", "matchFields"])]);
 const POD_AFFINITY_TERM: &[FieldGroup] = &[
+    (Read, &["topologyKey", "namespaces"]),
     (
-        Read,
-        &["topologyKey", "namespaces", "matchLabelKeys", "mismatchLabelKeys"],
+        Irrelevant("the API server puts it into the label selector of a stored pod"),
+        &["matchLabelKeys", "mismatchLabelKeys"],
     ),
     (LABEL_SELECTOR, &["labelSelector", "namespaceSelector"]),
 ];
@@ -288,6 +289,10 @@ pub(super) const VOLCANO_JOB: &[FieldGroup] = &[
             (Read, &["minAvailable", "queue", "schedulerName", "priorityClassName"]),
             NETWORK_TOPOLOGY,
             (
+                NotEvaluated("Volumes may reject nodes that cannot attach them."),
+                &["volumes"],
+            ),
+            (
                 FOR_JOB_CONTROLLER,
                 &[
                     "maxRetry",
@@ -296,17 +301,20 @@ pub(super) const VOLCANO_JOB: &[FieldGroup] = &[
                     "policies",
                     "runningEstimate",
                     "ttlSecondsAfterFinished",
-                    "volumes",
                 ],
             ),
             (
                 Parts(&[
-                    (Read, &["name", "replicas", "minAvailable", "dependsOn"]),
+                    (Read, &["name", "replicas", "minAvailable"]),
                     (Parts(&[METADATA, (Parts(POD_SPEC), &["spec"])]), &["template"]),
                     (FOR_JOB_CONTROLLER, &["policies", "maxRetry"]),
                     (
                         NotEvaluated("Pods of the role may have to fit on the NUMA topology of a node."),
                         &["topologyPolicy"],
+                    ),
+                    (
+                        NotEvaluated("The pods of the role are made after those of others."),
+                        &["dependsOn"],
                     ),
                     (
                         NotEvaluated("The pods of the role may have to start in groups."),
@@ -324,6 +332,12 @@ const PRIORITY_CLASS: &[FieldGroup] = &[
     METADATA,
     (Read, &["value", "globalDefault", "preemptionPolicy"]),
     (Irrelevant("it is for people"), &["description"]),
+];
+const NAMESPACE: &[FieldGroup] = &[
+    TOP,
+    METADATA,
+    STATUS,
+    (Irrelevant("it is for the API server"), &["spec"]),
 ];
 /// Annotations that an import or a plugin reads.
 pub(super) const ANNOTATIONS: &[&str] = &[
@@ -362,8 +376,8 @@ pub(super) fn fields_of(kind: ObjectKind) -> Option<&'static [FieldGroup]> {
         ObjectKind::Queue => Some(QUEUE),
         ObjectKind::PodGroup => Some(POD_GROUP),
         ObjectKind::PriorityClass => Some(PRIORITY_CLASS),
+        ObjectKind::Namespace => Some(NAMESPACE),
         ObjectKind::WorkloadPodGroup
-        | ObjectKind::Namespace
         | ObjectKind::Service
         | ObjectKind::ReplicationController
         | ObjectKind::ReplicaSet
@@ -375,13 +389,14 @@ pub(super) fn fields_of(kind: ObjectKind) -> Option<&'static [FieldGroup]> {
 }
 
 /// Kinds whose fields are checked, with their tables.
-const KINDS: [(&str, &[FieldGroup]); 6] = [
+const KINDS: [(&str, &[FieldGroup]); 7] = [
     ("Node", NODE),
     ("Pod", POD),
     ("Queue", QUEUE),
     ("PodGroup", POD_GROUP),
     ("Job (Volcano)", VOLCANO_JOB),
     ("PriorityClass", PRIORITY_CLASS),
+    ("Namespace", NAMESPACE),
 ];
 
 /// All fields of all kinds, as tables of Markdown: paths, and what Pumice does with each.
@@ -401,7 +416,7 @@ fn add_rows(fields: &[FieldGroup], path: &str, page: &mut String) {
     for (field_use, names) in fields {
         let paths: Vec<String> = names.iter().map(|name| format!("{path}{name}")).collect();
         let text = match field_use {
-            Read => "evaluates it".to_owned(),
+            Read => "reads it".to_owned(),
             Annotations => "reads its own and Volcano's annotations".to_owned(),
             Irrelevant(reason) => format!("ignores it: {reason}"),
             NotEvaluated(effect) => format!("does not evaluate it. {effect}"),

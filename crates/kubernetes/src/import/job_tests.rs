@@ -50,6 +50,10 @@ fn observed_pods_and_pod_groups_outrank_those_that_a_volcano_job_would_get() {
         assert_eq!((jobs.len(), tasks), (1, vec![task("x/j-w-0", "x/j-u")]), "{group}");
         assert_eq!(names(&[volcano_job("Pending"), group]).1, []);
     }
+    // Volcano groups pods of plain Jobs, too, and such a group has a plain Job of that name as owner.
+    let plain = owner.replace("batch.volcano.sh/v1alpha1", "batch/v1");
+    let (jobs, tasks) = names(&[volcano_job("Pending"), group("podgroup-1", &plain)]);
+    assert_eq!((jobs.len(), tasks.len()), (2, 2));
     // The pods stand alone: their group is the Job's.
     let named = pod_of_group("j-w-0", "scheduling.k8s.io/group-name: made, volcano.sh/job-name: j");
     for (pod, of) in [(pod, "x/j-u"), (named, "x/made")] {
@@ -67,6 +71,55 @@ fn observed_pods_and_pod_groups_outrank_those_that_a_volcano_job_would_get() {
     for phase in ["Completed", "Failed", "Aborted", "Terminated", "Completing"] {
         assert_eq!(names(&[volcano_job(phase)]), (Vec::new(), Vec::new()), "{phase}");
     }
+}
+
+#[test]
+fn what_cannot_be_read_is_not_replaced_by_what_a_job_would_get() {
+    let text = |more: &str| volcano_job("Running") + more;
+    let pod = pod_of_group("j-w-0", "").replace("containers: []", "containers: [{resources: {requests: {cpu: x}}}]");
+    let imported = read(&[&text(&pod)]).finish();
+    let of = |imported: &ImportedRecords| {
+        let unreadable = imported
+            .unreadable
+            .iter()
+            .map(|own| own.name.clone())
+            .collect::<Vec<_>>();
+        let tasks = imported
+            .cluster
+            .tasks
+            .iter()
+            .map(|task| task.name.clone())
+            .collect::<Vec<_>>();
+        (unreadable, tasks)
+    };
+    assert_eq!(of(&imported), (vec!["x/j-w-0".to_owned()], vec!["x/j-w-1".to_owned()]));
+    let group = "{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {name: j-u, namespace: x}, spec: {minMember: \
+                 many}}\n";
+    let imported = read(&[&text(group)]).finish();
+    assert_eq!(of(&imported), (vec!["x/j-u".to_owned()], Vec::new()));
+    assert_eq!(imported.cluster.jobs, []);
+    // A pod that names no group is what it is.
+    let tasks = read(&[&text(&pod_of_group("j-w-0", ""))]).finish().cluster.tasks;
+    assert_eq!(tasks.len(), 2);
+    assert_eq!((tasks[0].node.as_str(), tasks[0].job.as_str()), ("n1", ""));
+}
+
+#[test]
+fn pods_and_groups_of_a_job_have_its_labels_and_annotations() {
+    let text = "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: j, labels: {volcano.sh/preemptable: 'true'}, \
+                annotations: {volcano.sh/revocable-zone: '*', other: x}}, spec: {tasks: [{name: a, template: {metadata: {labels: \
+                {app: a}}, spec: {containers: []}}}]}}";
+    let cluster = read(&[text]).finish().cluster;
+    assert_eq!(cluster.jobs[0].annotations["volcano.sh/preemptable"], "true");
+    let task = &cluster.tasks[0];
+    assert_eq!(task.labels["app"], "a");
+    assert_eq!(task.annotations["volcano.sh/revocable-zone"], "*");
+    assert!(!task.annotations.contains_key("other"));
+    let bare = "{apiVersion: v1, kind: Pod, metadata: {name: p, labels: {volcano.sh/preemptable: 'true'}, annotations: \
+                {scheduling.volcano.sh/queue-name: ''}}, spec: {schedulerName: volcano, containers: []}}";
+    let cluster = read(&[bare]).finish_with_own_groups().cluster;
+    assert_eq!(cluster.jobs[0].annotations["volcano.sh/preemptable"], "true");
+    assert_eq!(cluster.jobs[0].queue, "default");
 }
 
 #[test]

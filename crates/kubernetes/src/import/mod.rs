@@ -1,8 +1,7 @@
 //! Imports files as records: dumps of `kubectl get … -o json` or `-o yaml`, and openb's CSV.
 //!
-//! The importer reads Node and Pod (`v1`), Volcano's Queue and PodGroup (`scheduling.volcano.sh`) and Job
-//! (`batch.volcano.sh`), and slices and claims of devices (`resource.k8s.io`). Objects may be single, in lists of any
-//! kind, or in several documents. [`ImportedRecords::notes`] reports all ignored parts.
+//! The importer reads the kinds of the [field tables](field_tables). Objects may be single, in lists of any kind, or in several
+//! documents. [`ImportedRecords::notes`] reports all ignored parts.
 
 mod field_check;
 mod field_tables;
@@ -25,14 +24,12 @@ pub use crate::object::{AmountRules, FieldError, RecordIdentity};
 pub use field_tables::field_tables;
 pub use openb::{GPU_MILLI_RESOURCE, GPU_RESOURCE, PODS_PER_NODE};
 pub use outcome::{ImportError, ImportWarning, ImportedRecords, RejectedObject};
+pub use own_groups::own_group_queue;
 
 use crate::claims::ClaimedDevices;
 use crate::object::{self, ObjectKind, ObjectRecord, PodController, PodOwners, fields, object_kind, object_title};
 use pumice_engine::model::ErrorCode;
 use pumice_protocol::v1 as pb;
-
-/// API group of Volcano's jobs.
-const VOLCANO_BATCH_GROUP: &str = "batch.volcano.sh";
 
 /// Records by name, from the files read so far.
 #[derive(Debug, Default)]
@@ -100,12 +97,22 @@ impl ClusterImport {
     /// would make.
     #[must_use]
     pub fn finish_with_own_groups(mut self) -> ImportedRecords {
-        std::mem::take(&mut self.own_groups).apply(&mut self.jobs, &mut self.tasks);
+        let own_groups::OwnPodGroups { groups, members } = std::mem::take(&mut self.own_groups);
+        for (task, group) in members {
+            if let Some(task) = self.tasks.get_mut(&task).filter(|task| task.job.is_empty()) {
+                task.job = group;
+            }
+        }
+        // A group that the controller has made already counts.
+        for (name, group) in groups {
+            if !self.has_group(&name) {
+                self.jobs.insert(name, group);
+            }
+        }
         self.finish()
     }
 
-    /// Ends the reading: makes the records that no object is, such as pods of Jobs of Volcano that have none yet, and relates all
-    /// records to each other.
+    /// Ends the reading: adds the pod groups and pods that the Jobs of Volcano lack, and relates all records to each other.
     #[must_use]
     pub fn finish(mut self) -> ImportedRecords {
         self.put_volcano_jobs();
@@ -228,8 +235,7 @@ impl ClusterImport {
     }
 
     fn object(&mut self, version: &str, kind: &str, object: &Value) {
-        let group = version.split_once('/').map_or("", |(group, _)| group);
-        let is_job = (group, kind) == (VOLCANO_BATCH_GROUP, "Job");
+        let is_job = vcjob::is_volcano_job(version, kind);
         let known = object_kind(version, kind);
         let outcome = match known {
             Some(known) => {
@@ -283,6 +289,9 @@ impl ClusterImport {
     }
 
     fn put_object(&mut self, kind: ObjectKind, object: &Value) -> Result<(), FieldError> {
+        if kind == ObjectKind::PodGroup {
+            self.volcano_jobs.observe_group(object);
+        }
         match object::read_value(kind, object, self.amount_rules)? {
             ObjectRecord::Node(node) => self.put_node(node),
             ObjectRecord::Queue(queue) => {
@@ -290,11 +299,10 @@ impl ClusterImport {
                 self.put_record((pb::RecordKind::Queue, "queue"), name, queue, |own| &mut own.queues);
             }
             ObjectRecord::Job(job) => {
-                self.volcano_jobs.observe_group(object);
                 self.put_record((pb::RecordKind::Job, "job"), job.name.clone(), job, |own| &mut own.jobs);
             }
             ObjectRecord::Task(task, controller, claims) => {
-                self.own_groups.note(&task, object)?;
+                self.own_groups.note(&task, object);
                 self.volcano_jobs.observe_pod(&task);
                 for note in object::pod_notes(object) {
                     self.note(note);
@@ -322,7 +330,9 @@ impl ClusterImport {
 
     /// Puts the records of the Jobs of Volcano whose pod groups and pods are not in the files.
     fn put_volcano_jobs(&mut self) {
-        for job in std::mem::take(&mut self.volcano_jobs).into_jobs(&self.jobs) {
+        let volcano_jobs = std::mem::take(&mut self.volcano_jobs);
+        let jobs = volcano_jobs.into_jobs(|name| self.has_group(name));
+        for job in jobs {
             self.note(job.note());
             if let Err(error) = self.put_volcano_job(&job) {
                 let record = object::identity(ObjectKind::PodGroup, &job.object);
@@ -334,9 +344,14 @@ impl ClusterImport {
     fn put_volcano_job(&mut self, job: &vcjob::VolcanoJob) -> Result<(), FieldError> {
         let vcjob::SplitJob { group, pods } = job.split()?;
         for pod in &pods {
+            let name = fields::namespaced(&pod.object)?;
+            // A pod that the files show, readable or not, is what it is.
+            if self.has_pod(&name) {
+                continue;
+            }
             // The other pods of the Job can be read all the same.
             match self.put_object(ObjectKind::Pod, &pod.object) {
-                Ok(()) => self.put_unevaluated(&pod.object, pod.unevaluated),
+                Ok(()) => self.put_dependence(&name, pod.waits_for_others),
                 Err(error) => self.reject(
                     object_title("Pod", &pod.object),
                     error,
@@ -347,12 +362,25 @@ impl ClusterImport {
         group.map_or(Ok(()), |group| self.put_object(ObjectKind::PodGroup, &group))
     }
 
-    /// Lists a field that the record of a pod does not have.
-    fn put_unevaluated(&mut self, pod: &Value, field: Option<&str>) {
-        let task = fields::namespaced(pod).ok().and_then(|name| self.tasks.get_mut(&name));
-        if let (Some(task), Some(field)) = (task, field) {
-            task.unevaluated_fields.push(field.to_owned());
+    /// Lists what the record of a pod does not have, if it waits for others.
+    fn put_dependence(&mut self, task: &str, waits_for_others: bool) {
+        if let Some(task) = self.tasks.get_mut(task).filter(|_| waits_for_others) {
+            task.unevaluated_fields.push(vcjob::DEPENDS_ON.to_owned());
         }
+    }
+
+    /// True if the files have a pod group of this name, readable or not.
+    fn has_group(&self, name: &str) -> bool {
+        self.jobs.contains_key(name) || self.is_unreadable(pb::RecordKind::Job, name)
+    }
+
+    /// True if the files have a pod of this name, readable or not.
+    fn has_pod(&self, name: &str) -> bool {
+        self.tasks.contains_key(name) || self.is_unreadable(pb::RecordKind::Task, name)
+    }
+
+    fn is_unreadable(&self, kind: pb::RecordKind, name: &str) -> bool {
+        self.unreadable.contains_key(&(kind, name.to_owned()))
     }
 
     fn note(&mut self, sentence: &str) {

@@ -5,17 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
+use crate::names::{GROUP_NAME, INHERITED_ANNOTATIONS, TASK_ROLE};
+use crate::object::ObjectKind;
 use crate::object::fields::{FieldError, get, integer, list, namespaced, required_text, text};
 use pumice_protocol::v1 as pb;
 
+/// API group of Volcano's jobs.
+const VOLCANO_BATCH_GROUP: &str = "batch.volcano.sh";
 /// Maximum number of pods that a Job is split into.
 const MAX_PODS: i64 = 100_000;
-/// Annotation that names the pod group of a pod.
-const GROUP_ANNOTATION: &str = "scheduling.k8s.io/group-name";
-/// Annotation with the role of a pod.
-const ROLE_ANNOTATION: &str = "volcano.sh/task-spec";
 /// Annotation and label of a pod that name its Job.
 const JOB_NAME: &str = "volcano.sh/job-name";
+/// Field of a role that makes its pods wait for those of other roles. No record has it.
+pub(super) const DEPENDS_ON: &str = "dependsOn";
 /// Phases in which the controller makes no pods any more.
 const LAST_PHASES: [&str; 7] = [
     "Aborting",
@@ -26,6 +28,14 @@ const LAST_PHASES: [&str; 7] = [
     "Terminated",
     "Failed",
 ];
+
+/// True of the version and the kind of a Job of Volcano.
+pub(super) fn is_volcano_job(version: &str, kind: &str) -> bool {
+    kind == "Job"
+        && version
+            .split_once('/')
+            .is_some_and(|(group, _)| group == VOLCANO_BATCH_GROUP)
+}
 
 /// Jobs of the files, and what the files have of their pod groups and pods.
 #[derive(Debug, Default)]
@@ -45,15 +55,15 @@ impl VolcanoJobs {
         self.objects.push(job.clone());
     }
 
-    /// Notes the Job that owns a pod group.
+    /// Notes the Jobs of Volcano that own a pod group.
     pub(super) fn observe_group(&mut self, group: &Value) {
-        let owners = list(group, "metadata.ownerReferences").unwrap_or_default().iter();
-        let owners = owners.filter(|owner| text(owner, "kind").is_ok_and(|kind| kind == "Job"));
         let namespace = text(group, "metadata.namespace").unwrap_or_default();
-        for owner in owners {
-            let name = text(owner, "name").unwrap_or_default();
-            let owner = json!({"metadata": {"name": name, "namespace": namespace}});
-            self.owners_of_groups.extend(namespaced(&owner));
+        for owner in list(group, "metadata.ownerReferences").unwrap_or_default() {
+            let of = |field| text(owner, field).unwrap_or_default();
+            if is_volcano_job(&of("apiVersion"), &of("kind")) {
+                let name = ObjectKind::PodGroup.record_name(&namespace, &of("name"));
+                self.owners_of_groups.insert(name);
+            }
         }
     }
 
@@ -70,17 +80,17 @@ impl VolcanoJobs {
         }
     }
 
-    /// Jobs with the parts that each adds to the records. `groups`: the pod groups of the files.
-    pub(super) fn into_jobs(self, groups: &BTreeMap<String, pb::Job>) -> Vec<VolcanoJob> {
-        let objects = self.objects.iter();
+    /// Jobs with the parts that each adds to the records. `has_group`: whether the files have a pod group of this name.
+    pub(super) fn into_jobs(mut self, has_group: impl Fn(&str) -> bool) -> Vec<VolcanoJob> {
+        let objects = std::mem::take(&mut self.objects).into_iter();
         let jobs = objects.map(|object| VolcanoJob {
-            parts: self.parts(object, groups),
-            object: object.clone(),
+            parts: self.parts(&object, &has_group),
+            object,
         });
         jobs.collect()
     }
 
-    fn parts(&self, job: &Value, groups: &BTreeMap<String, pb::Job>) -> MissingParts {
+    fn parts(&self, job: &Value, has_group: impl Fn(&str) -> bool) -> MissingParts {
         if text(job, "status.state.phase").is_ok_and(|phase| LAST_PHASES.contains(&phase.as_str())) {
             return MissingParts::NoneOfEnded;
         }
@@ -88,7 +98,7 @@ impl VolcanoJobs {
         // Volcano names the group of a Job by both; its older releases by the name only.
         let uid = text(job, "metadata.uid").unwrap_or_default();
         let names = [format!("{name}-{uid}"), name.clone()];
-        if self.owners_of_groups.contains(&name) || names.iter().any(|group| groups.contains_key(group)) {
+        if self.owners_of_groups.contains(&name) || names.iter().any(|group| has_group(group)) {
             return MissingParts::None;
         }
         let of_pods = names.iter().find(|group| self.named_groups.contains(*group));
@@ -102,7 +112,7 @@ impl VolcanoJobs {
 /// Parts of a Job that the files lack.
 #[derive(Debug)]
 enum MissingParts {
-    /// The Job has ended, and nothing of it waits.
+    /// The Job has ended: the controller makes no pods of it.
     NoneOfEnded,
     /// The pod group is in the files.
     None,
@@ -134,8 +144,8 @@ pub(super) struct SplitJob {
 pub(super) struct DerivedPod {
     /// Pod as the controller would create it.
     pub(super) object: Value,
-    /// Field of its role that no record has and that delays it; `None`: there is none.
-    pub(super) unevaluated: Option<&'static str>,
+    /// True if its role [depends on](DEPENDS_ON) others.
+    pub(super) waits_for_others: bool,
 }
 
 impl VolcanoJob {
@@ -149,114 +159,134 @@ impl VolcanoJob {
         }
     }
 
-    /// Records that the Job adds. A missing `minAvailable` means all pods; a task without a name is called `default` and its
-    /// index, from 0.
+    /// Parts of the records that the Job adds. A missing `minAvailable` means all pods; a task without a name is called `default`
+    /// and its index, from 0.
     ///
     /// # Errors
     /// A field cannot be used.
     pub(super) fn split(&self) -> Result<SplitJob, FieldError> {
-        let split = match self.parts {
+        let job = &self.object;
+        let (group, with_pods) = match &self.parts {
             MissingParts::NoneOfEnded | MissingParts::None => return Ok(SplitJob::default()),
-            MissingParts::Group(_) | MissingParts::All => split(&self.object)?,
+            MissingParts::Group(name) => (
+                name.split_once('/').map_or(name.as_str(), |(_, own)| own).to_owned(),
+                false,
+            ),
+            MissingParts::All => (required_text(job, "metadata.name")?, true),
         };
-        let MissingParts::Group(name) = &self.parts else {
-            return Ok(split);
-        };
-        let mut group = split.group;
-        if let Some(group) = &mut group {
-            let own = name.split_once('/').map_or(name.as_str(), |(_, own)| own);
-            if let Some(name) = group.pointer_mut("/metadata/name") {
-                *name = json!(own);
-            }
-            if let Some(group) = group.as_object_mut() {
-                group.insert("status".to_owned(), json!({"phase": "Inqueue"}));
-            }
-        }
+        let roles = roles(job)?;
         Ok(SplitJob {
-            group,
-            pods: Vec::new(),
+            // Pods that are there were made after the group was enqueued.
+            group: Some(pod_group(job, &roles, &group, (!with_pods).then_some("Inqueue"))?),
+            pods: if with_pods { pods(job, &roles)? } else { Vec::new() },
         })
     }
 }
 
-fn split(job: &Value) -> Result<SplitJob, FieldError> {
-    let name = required_text(job, "metadata.name")?;
-    let namespace = text(job, "metadata.namespace")?;
-    let scheduler = text(job, "spec.schedulerName")?;
-    let class = text(job, "spec.priorityClassName")?;
-    let (mut pods, mut roles) = (Vec::new(), Map::new());
+/// Role of a Job.
+struct JobRole<'j> {
+    name: String,
+    replicas: i64,
+    /// Number of pods without which the Job does not start.
+    least: i64,
+    template: &'j Value,
+    waits_for_others: bool,
+}
+
+fn roles(job: &Value) -> Result<Vec<JobRole<'_>>, FieldError> {
+    let mut roles: Vec<JobRole<'_>> = Vec::new();
+    let mut left = MAX_PODS;
     for (place, task) in list(job, "spec.tasks")?.iter().enumerate() {
         let field = |name: &str| format!("spec.tasks[{place}].{name}");
         let replicas: i64 = integer(task, "replicas")?.unwrap_or(1).into();
-        let left = MAX_PODS - i64::try_from(pods.len()).unwrap_or(MAX_PODS);
         if !(0..=left).contains(&replicas) {
             let message = format!("{replicas} is below 0, or the Job has more than {MAX_PODS} pods");
             return Err(FieldError::new(field("replicas"), message));
         }
-        let own = match text(task, "name")? {
+        left -= replicas;
+        let name = match text(task, "name")? {
             own if own.is_empty() => format!("default{place}"),
             own => own,
         };
         let Some(template) = get(task, "template").filter(|template| template.is_object()) else {
             return Err(FieldError::new(field("template"), "is missing"));
         };
-        let least = integer(task, "minAvailable")?.map_or(replicas, i64::from);
-        roles.insert(own.clone(), json!(least));
-        for number in 0..replicas {
-            pods.push(DerivedPod {
-                object: pod(
-                    template,
-                    [(GROUP_ANNOTATION, &name), (ROLE_ANNOTATION, &own)],
-                    &namespace,
-                    &format!("{name}-{own}-{number}"),
-                    [("schedulerName", &scheduler), ("priorityClassName", &class)],
-                ),
-                unevaluated: get(task, "dependsOn").map(|_| "dependsOn"),
-            });
-        }
+        roles.push(JobRole {
+            name,
+            replicas,
+            least: integer(task, "minAvailable")?.map_or(replicas, i64::from),
+            template,
+            waits_for_others: get(task, DEPENDS_ON).is_some(),
+        });
     }
-    let all = i32::try_from(pods.len()).unwrap_or(i32::MAX);
-    let group = json!({
+    Ok(roles)
+}
+
+fn pod_group(job: &Value, roles: &[JobRole<'_>], name: &str, phase: Option<&str>) -> Result<Value, FieldError> {
+    let least: Map<String, Value> = roles
+        .iter()
+        .map(|role| (role.name.clone(), json!(role.least)))
+        .collect();
+    let all: i64 = roles.iter().map(|role| role.replicas).sum();
+    Ok(json!({
         "metadata": {
             "name": name,
-            "namespace": namespace,
+            "namespace": text(job, "metadata.namespace")?,
             "annotations": get(job, "metadata.annotations"),
+            "labels": get(job, "metadata.labels"),
             "creationTimestamp": get(job, "metadata.creationTimestamp"),
         },
         "spec": {
             "queue": text(job, "spec.queue")?,
-            "priorityClassName": class,
-            "minTaskMember": roles,
-            "minMember": integer(job, "spec.minAvailable")?.unwrap_or(all),
+            "priorityClassName": text(job, "spec.priorityClassName")?,
+            "minTaskMember": least,
+            "minMember": integer(job, "spec.minAvailable")?.map_or(all, i64::from),
         },
-    });
-    Ok(SplitJob {
-        group: Some(group),
-        pods,
-    })
+        "status": {"phase": phase},
+    }))
 }
 
-/// A pod of the template; `defaults` are fields of its spec that the Job sets where the template does not.
-fn pod(
-    template: &Value,
-    own_annotations: [(&str, &String); 2],
-    namespace: &str,
-    name: &str,
-    defaults: [(&str, &String); 2],
-) -> Value {
-    let annotations = get(template, "metadata.annotations").and_then(Value::as_object);
-    let mut annotations: Map<String, Value> = annotations.cloned().unwrap_or_default();
-    let own_annotations = own_annotations.map(|(key, text)| (key.to_owned(), json!(text)));
-    annotations.extend(own_annotations);
-    let mut spec = get(template, "spec").cloned().unwrap_or_default();
-    for (field, value) in defaults {
-        if let (Some(spec), false) = (spec.as_object_mut(), value.is_empty()) {
-            spec.entry(field).or_insert_with(|| json!(value));
+/// Pods of all replicas. The Job sets fields of their specs that the templates do not have.
+fn pods(job: &Value, roles: &[JobRole<'_>]) -> Result<Vec<DerivedPod>, FieldError> {
+    let name = required_text(job, "metadata.name")?;
+    let namespace = text(job, "metadata.namespace")?;
+    let defaults = ["schedulerName", "priorityClassName"]
+        .map(|field| text(job, &format!("spec.{field}")).map(|value| (field, value)));
+    let [scheduler, class] = defaults;
+    let defaults = [scheduler?, class?];
+    let own = |key: &&str| {
+        Some((
+            (*key).to_owned(),
+            job.get("metadata")?.get("annotations")?.get(*key)?.clone(),
+        ))
+    };
+    let inherited: Map<String, Value> = INHERITED_ANNOTATIONS.iter().filter_map(own).collect();
+    let mut pods = Vec::new();
+    for role in roles {
+        let mut annotations = inherited.clone();
+        let of_template = get(role.template, "metadata.annotations").and_then(Value::as_object);
+        annotations.extend(of_template.cloned().unwrap_or_default());
+        annotations.insert(GROUP_NAME.to_owned(), json!(name));
+        annotations.insert(TASK_ROLE.to_owned(), json!(role.name));
+        let mut spec = get(role.template, "spec").cloned().unwrap_or_default();
+        for (field, value) in &defaults {
+            if let (Some(spec), false) = (spec.as_object_mut(), value.is_empty()) {
+                spec.entry(*field).or_insert_with(|| json!(value));
+            }
         }
+        pods.extend((0..role.replicas).map(|number| DerivedPod {
+            object: json!({
+                "metadata": {
+                    "name": format!("{name}-{}-{number}", role.name),
+                    "namespace": namespace,
+                    "annotations": annotations,
+                    "labels": get(role.template, "metadata.labels"),
+                    "ownerReferences": [{"kind": "Job"}],
+                },
+                "spec": spec,
+            }),
+            waits_for_others: role.waits_for_others,
+        }));
     }
-    let owners = json!([{"kind": "Job"}]);
-    json!({
-        "metadata": {"name": name, "namespace": namespace, "annotations": annotations, "ownerReferences": owners},
-        "spec": spec,
-    })
+    Ok(pods)
 }

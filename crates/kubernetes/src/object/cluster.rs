@@ -9,6 +9,7 @@ use super::devices;
 use super::fields::{
     FieldError, amounts, boolean, integer, integers, list, namespaced, required_text, text, texts, time,
 };
+use crate::names::{PREEMPTABLE, QUEUE_NAME};
 use pumice_protocol::v1 as pb;
 
 /// Annotation with the amount that is added to a node's CPU, in milli-cores (Volcano ed72c7c81,
@@ -16,10 +17,6 @@ use pumice_protocol::v1 as pb;
 const OVERSUBSCRIBED_CPU: &str = "volcano.sh/oversubscription-cpu";
 /// Annotation with the amount that is added to a node's memory, in bytes.
 const OVERSUBSCRIBED_MEMORY: &str = "volcano.sh/oversubscription-memory";
-/// Label with the queue of a pod group whose API has no field for it.
-const QUEUE_LABEL: &str = "scheduling.volcano.sh/queue-name";
-/// Annotation or label of a pod group: whether tasks of the job may be preempted.
-const PREEMPTABLE: &str = "volcano.sh/preemptable";
 /// Queue of a pod group that names none.
 pub const DEFAULT_QUEUE: &str = "default";
 /// Queue above all others of a tree.
@@ -171,17 +168,22 @@ pub(super) fn job(object: &Value) -> ImportObjectResult<pb::Job> {
 /// Annotations of a pod group. Its label about preemption stands for a missing annotation, as in Volcano.
 fn job_annotations(object: &Value) -> ImportObjectResult<BTreeMap<String, String>> {
     let mut annotations = texts(object, "metadata.annotations")?;
-    if !annotations.contains_key(PREEMPTABLE)
-        && let Some(label) = texts(object, "metadata.labels")?.remove(PREEMPTABLE)
-    {
-        annotations.insert(PREEMPTABLE.to_owned(), label);
-    }
+    add_preemptable_label(&mut annotations, &texts(object, "metadata.labels")?);
     Ok(annotations)
+}
+
+/// Adds the label about preemption to annotations that lack it.
+pub(crate) fn add_preemptable_label(annotations: &mut BTreeMap<String, String>, labels: &BTreeMap<String, String>) {
+    if let Some(label) = labels.get(PREEMPTABLE) {
+        annotations
+            .entry(PREEMPTABLE.to_owned())
+            .or_insert_with(|| label.clone());
+    }
 }
 
 /// Reads a `PodGroup` of `scheduling.k8s.io`. It may start as soon as its pods may; a label names its queue.
 pub(super) fn workload_job(object: &Value) -> ImportObjectResult<pb::Job> {
-    let queue = texts(object, "metadata.labels")?.remove(QUEUE_LABEL);
+    let queue = texts(object, "metadata.labels")?.remove(QUEUE_NAME);
     let least = integer(object, "spec.schedulingPolicy.gang.minCount")?;
     Ok(pb::Job {
         name: namespaced(object)?,

@@ -28,7 +28,9 @@ pub use owners::{PodController, PodOwner, PodOwners};
 pub use pod::AmountRules;
 pub use pod::UNREAD_AMOUNTS;
 
+pub(crate) use cluster::add_preemptable_label;
 pub(crate) use identity::identity;
+pub(crate) use owners::controller_reference;
 pub(crate) use pod::notes as pod_notes;
 
 use crate::claims::{self, DeviceObject, PodClaims};

@@ -92,20 +92,28 @@ pub(super) fn owner(kind: ObjectKind, object: &Value) -> Result<PodOwner, FieldE
     Ok(PodOwner { name, selector })
 }
 
-/// Reads the workload that controls a pod. `None`: the pod has no controller whose selector is used.
-pub(super) fn controller(object: &Value) -> Result<Option<PodController>, FieldError> {
-    for owner in list(object, "metadata.ownerReferences")? {
+/// Owner reference of the controller of a pod. `None`: the pod has none.
+pub(crate) fn controller_reference(pod: &Value) -> Result<Option<&Value>, FieldError> {
+    for owner in list(pod, "metadata.ownerReferences")? {
         if boolean(owner, "controller")?.unwrap_or_default() {
-            let (kind, version) = (text(owner, "kind")?, text(owner, "apiVersion")?);
-            let known = WORKLOADS.into_iter().find(|known| *known == (&*kind, &*version));
-            let Some((kind, _)) = known else { return Ok(None) };
-            let namespace = text(object, "metadata.namespace")?;
-            let namespace = if namespace.is_empty() { "default" } else { &namespace };
-            let name = format!("{namespace}/{}", text(owner, "name")?);
-            return Ok(Some(PodController { kind, name }));
+            return Ok(Some(owner));
         }
     }
     Ok(None)
+}
+
+/// Reads the workload that controls a pod. `None`: the pod has no controller whose selector is used.
+pub(super) fn controller(object: &Value) -> Result<Option<PodController>, FieldError> {
+    let Some(owner) = controller_reference(object)? else {
+        return Ok(None);
+    };
+    let (kind, version) = (text(owner, "kind")?, text(owner, "apiVersion")?);
+    let known = WORKLOADS.into_iter().find(|known| *known == (&*kind, &*version));
+    let Some((kind, _)) = known else { return Ok(None) };
+    let namespace = text(object, "metadata.namespace")?;
+    let namespace = if namespace.is_empty() { "default" } else { &namespace };
+    let name = format!("{namespace}/{}", text(owner, "name")?);
+    Ok(Some(PodController { kind, name }))
 }
 
 /// Owners of pods by name. An owner may come after its pods, which are completed when all have come.

@@ -10,18 +10,16 @@ use super::cluster::preemption_policy;
 use super::fields::{FieldError, get, list, namespaced, text, texts, time};
 use super::{constraints, devices};
 use crate::derive::{self, Pod, PodError, RequestDerivation};
+use crate::names::{COOLDOWN, GROUP_NAME};
 use pumice_engine::model::resource_name::AmountError;
 use pumice_engine::policy::{PodRules, Release};
 use pumice_protocol::v1 as pb;
 
 /// Annotations that name the pod group of a pod. The first present annotation that is not empty applies.
-const GROUP_ANNOTATIONS: [&str; 2] = ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"];
+const GROUP_ANNOTATIONS: [&str; 2] = [GROUP_NAME, "scheduling.volcano.sh/group-name"];
 
 /// The annotation that sets a task's priority under Volcano's rules.
 const TASK_PRIORITY: &str = "volcano.sh/task-priority";
-
-/// Label or annotation of a pod with its cooldown time, for the plugin cdp of Volcano.
-const COOLDOWN: &str = "volcano.sh/cooldown-time";
 
 /// Rules for the amounts of pods. By all of them, amounts that no record holds and, of a pod with a node, shared devices that nobody can
 /// mean do not make the pod unreadable: it lists [`UNREAD_AMOUNTS`] as not evaluated. So no text of a user hides what a pod takes from its

@@ -94,9 +94,11 @@ fn split_waiting(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: 
     let gated = waiting.iter().filter(|task| task.gated).count();
     if gated > 0 {
         let gated = output::count(gated, "task");
-        output::note(&format!(
-            "note: {gated} with a scheduling gate: taken as if it were open"
-        ));
+        output::note(&if in_cycles {
+            format!("note: {gated} with a scheduling gate: waits to the end, because nothing opens gates here")
+        } else {
+            format!("note: {gated} with a scheduling gate: taken as if it were open")
+        });
     }
     if in_cycles {
         add_default_queue(&waiting, &mut cluster);

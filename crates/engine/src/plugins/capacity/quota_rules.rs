@@ -125,7 +125,8 @@ impl SiblingQueues<'_> {
             if let Some(limit) = limit.filter(|limit| amount > *limit) {
                 let (amount, limit) = Excess { id, amount, limit }.texts(cluster_state);
                 let message = format!(
-                    "the `{field}` of {owners} is {amount} together, and {holder} has {limit}: lower it, for example that of queue                      `{}`, which has the most",
+                    "the `{field}` of {owners} is {amount} together, and {holder} has {limit}: lower it, for example that of queue \
+                     `{}`, which has the most",
                     largest.name
                 );
                 problems.push(problem(largest, field, message));

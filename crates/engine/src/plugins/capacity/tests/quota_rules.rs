@@ -62,6 +62,10 @@ fn guarantees_fit_into_the_cluster() {
         message.contains("of all queues is 17 of cpu together, and the cluster has 16 of cpu"),
         "{message}"
     );
+    assert!(
+        message.ends_with("for example that of queue `b`, which has the most"),
+        "{message}"
+    );
     // Without nodes nothing is known of the cluster.
     let mut state = cluster_state(&[]);
     put(&mut state, "b", "", [11, 30, -1]);
