@@ -54,14 +54,14 @@ Record = dict[str, object]
 
 
 def nodes(count: int) -> list[Record]:
-    """Nodes of KAI's pool, with eight GPUs each."""
+    """Nodes like those of KAI, with eight GPUs each."""
     amounts = {"cpu": "32", "memory": "256Gi", "pods": "110", GPU: str(GPUS)}
     status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
     return [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{at:04}"}, "status": status} for at in range(count)]
 
 
 def queue(name: str, deserved: int, most: int | None = None) -> Record:
-    """A queue with an entitlement to GPUs, and at most so many."""
+    """A queue with an entitlement to GPUs, and a limit."""
     spec: Record = {"weight": 1, "reclaimable": True, "deserved": {GPU: str(deserved)}}
     if most is not None:
         spec["capability"] = {GPU: str(most)}
@@ -112,7 +112,7 @@ class Test:
 
 
 def tests(count: int) -> Iterator[Test]:
-    """The tests, for so many nodes."""
+    """The tests, on this number of nodes."""
     gpus, large = count * GPUS, count * 512 // 500
     queues = [queue("sanity", 0), queue("reclaim", gpus)]
     fill = nodes(count) + [queue("sanity", gpus)]
