@@ -16,13 +16,17 @@ BUILD ?= $(CARGO) build --locked --quiet
 # The tests have tokio with its clock of tests. The demo has it as well, so `make test` compiles only what has other features again.
 RUN ?= $(CARGO) run --locked --quiet --no-default-features --features tokio/test-util --
 
-.PHONY: help demo test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go own-scheduler clients-kubescheduler compare-kubescheduler e2e walk deploy supply features advisories release-check cross clients-generate module-path console browser ci rust clean
+.PHONY: help demo recording test replicas torture hostile soak vectors vectors-refresh lint words fmt proto proto-baseline proto-publish bench bench-docs bench-compare bench-dig bench-scale counts counts-record build-cost pure doc docs lab yaml fuzz fuzz-replay release dist clients-python clients-go own-scheduler clients-kubescheduler compare-kubescheduler e2e walk deploy supply features advisories release-check cross clients-generate module-path console browser ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: rust ## Start a server, load small clusters, show and check each result of the README, then end
 	@$(RUN) demo
+
+recording: rust ## Record the demo as docs/pictures/demo.svg (PUMICE_BIN: another program)
+	$(if $(PUMICE_BIN),,$(CARGO) build --locked)
+	.ci/record.py --shown "pumice demo" docs/pictures/demo.svg $(or $(PUMICE_BIN),target/debug/pumice) demo
 
 test: rust ## Run all tests, with those in the documentation
 	$(CARGO) test --locked --workspace
@@ -60,9 +64,11 @@ vectors-refresh: ## Replace the recordings (FROM=DIR: a directory of plain .json
 	  gzip -9 --no-name --stdout "$$file" >"tests/vectors/$${file##*/}.gz"; \
 	done
 
-words: ## Check the vocabulary: names of types, summaries, coined words
+words: ## Check the vocabulary (names of types, summaries, coined words), and that drawn pictures and the table of the dashboard are current
 	@.ci/words.py --self-test
 	@.ci/words.py --figures
+	@.ci/pictures.py --check
+	@.ci/dashboard.py --check
 
 lint: rust proto words ## Check format, lints, protocol files and the vocabulary
 	$(CARGO) fmt --all --check
@@ -94,6 +100,10 @@ bench-compare: ## Compare two reports (OLD=FILE NEW=FILE)
 
 bench-dig: rust ## Measure single operations at length (BENCH=admission|cards|fairness|place)
 	$(CARGO) bench --locked --bench $(or $(BENCH),place)
+
+bench-scale: rust ## Repeat KAI's scale tests as decisions, and write docs/internals/scale.md (NODES=50: quickly, written nowhere; PUMICE_BIN: another program)
+	@[ -n "$(PUMICE_BIN)" ] || $(CARGO) build --release --locked --quiet --bin pumice
+	benches/scale.py $(or $(PUMICE_BIN),target/release/pumice) $(if $(NODES),--nodes $(NODES) --runs 1,--write)
 
 lab: rust ## Repeat published experiments on shared devices, into target/lab (FGD=DIR: all of a directory; PUMICE_LAB_BIN: another program)
 	@mkdir -p target/lab/packed
