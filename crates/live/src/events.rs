@@ -79,7 +79,7 @@ impl EventLines {
     }
 }
 
-/// Event of a watch.
+/// Change, bookmark or error that a watch sends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WatchEvent<'l> {
     /// An object was added or changed.

@@ -103,7 +103,7 @@ fn parts<'v, T: Deserialize<'v>>(value: &'v RawValue, expected: &str) -> Result<
         .map_err(|_| JsonError::at(value, format!("{} is not {expected}", shown(value.get()))))
 }
 
-/// Members of an object in the order of the text, with those that stand there twice.
+/// Members of an object in the order of the text; a name may be there twice.
 struct Members<'v>(Vec<(String, &'v RawValue)>);
 
 impl<'v> Deserialize<'v> for Members<'v> {
@@ -133,7 +133,7 @@ impl<'v> Visitor<'v> for MemberVisitor {
 /// Members of an object by name.
 ///
 /// # Errors
-/// The value is not an object, or a name stands there twice.
+/// The value is not an object, or a name is there twice.
 fn members(value: &RawValue) -> Result<BTreeMap<String, &RawValue>, JsonError> {
     let Members(list) = parts(value, "an object")?;
     let mut members = BTreeMap::new();

@@ -183,7 +183,7 @@ impl VolcanoJob {
     }
 }
 
-/// Role of a Job.
+/// Pods of one template, which `spec.tasks` of a Job lists.
 struct JobRole<'j> {
     name: String,
     replicas: i64,
