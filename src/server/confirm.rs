@@ -116,6 +116,8 @@ impl ServerContext {
         effects: Option<pb::SessionEffects>,
     ) -> pb::AdmitResponse {
         let policy = &done.policy;
+        // Who asked for nothing learns that nothing is stored.
+        let durability = (!done.items.is_empty()).then(|| convert::durability(done.durability));
         pb::AdmitResponse {
             metadata: Some(pb::ResponseMetadata {
                 effects,
@@ -124,7 +126,7 @@ impl ServerContext {
                 ..response_metadata(self.next_decision_id(), done.revision, policy)
             }),
             result: Some(admit::confirm_result(&done.items)),
-            durability: convert::durability(done.durability).into(),
+            durability: durability.unwrap_or_default().into(),
         }
     }
 }

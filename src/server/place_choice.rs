@@ -1,5 +1,6 @@
 //! Choice of nodes for a call that places and commits: the call, the state that it chooses in, and its responses.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::ServerContext;
@@ -239,7 +240,10 @@ impl CommitCall {
         }
     }
 
-    /// Response to a repeated call whose placement is held; `None`: the call has other tasks.
+    /// Response to a repeated call whose placement is held; `None`: the held tasks are not the first ones of their groups.
+    ///
+    /// # Errors
+    /// The key is one of another request.
     pub(super) fn repeated(
         &self,
         edge: &ServerContext,
@@ -249,6 +253,18 @@ impl CommitCall {
         let policy = policy_in_snapshot(&snapshot, &self.policy.0, &self.policy.1)?;
         let writer = NodeSetWriter::new(&snapshot.state, self.call.encoding);
         let groups = &self.call.request.groups;
+        let named: BTreeSet<&str> = groups
+            .iter()
+            .flat_map(|group| &group.names)
+            .map(String::as_str)
+            .collect();
+        if let Some(other) = held.iter().find(|own| !named.contains(&*own.task)) {
+            let message = format!(
+                "commit_key: another request committed task `{}` under this key: use a new key for each request",
+                other.task
+            );
+            return Err(CallError::new(ErrorCode::CommitKeyReused, message));
+        }
         let least = minimum_before(&snapshot.state, held);
         let names: usize = groups.iter().map(|group| group.names.len()).sum();
         let min_count = match (self.call.request.min_available, least) {

@@ -210,7 +210,7 @@ fn a_gang_that_never_fits_does_not_wait_for_what_is_released() {
         sentence(&report),
         "job a/gang waits: 3 tasks must start together, and there is room for only 2 even when what is being released is gone"
     );
-    assert!(hints(&report).contains("1 fewer in min_member"));
+    assert!(hints(&report).contains("a minMember of at most 2 would let it start"));
     let report = json(&server(PLAIN, with(2)), &["explain", "job", "a/gang"]);
     assert_eq!(code(&report), "RELEASING");
 }

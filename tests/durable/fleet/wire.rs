@@ -91,6 +91,15 @@ fn a_repeated_call_gets_the_same_placement_and_another_key_gets_none() {
         (problem.reason.as_str(), problem.field.as_str()),
         ("TASK_NOT_PENDING", "groups[0].names[0]")
     );
+    // The key of this request is no key for a part of it, nor for more than it.
+    let both = [names.clone(), SMALL.tasks(1)].concat();
+    for (asked, reused) in [(&names[..1], true), (&both, false)] {
+        let reply = server.wire.place(place_and_commit("key", asked));
+        match reply {
+            Err(status) => assert!(reused && status.message().contains("another request"), "{status}"),
+            Ok(response) => assert!(!reused && response.commit.is_some_and(|commit| commit.repeated)),
+        }
+    }
     // The hold is released by its name, and then the key places again.
     let session = first.commit.unwrap().session;
     let release = pb::ReleaseAssumptionsRequest {

@@ -170,13 +170,20 @@ fn a_session_confirms_once_per_action() {
     let other = server.wire.admit(confirm(vec![ask(wants("ns/x", "q", 4), 0)])).unwrap();
     assert!(other.result.unwrap().items[0].permitted);
     let enqueued = ["ns/c", "ns/a"].map(|name| Change::JobEnqueued(name.to_owned()));
+    let nothing = pb::AdmitRequest {
+        against: Some(session_ref(&session, 1, Vec::new())),
+        ..confirm(Vec::new())
+    };
+    let reply = server.wire.admit(nothing).unwrap();
+    assert_eq!(reply.durability(), pb::Durability::Unspecified, "nothing is stored");
+    let number = reply.metadata.unwrap().effects.unwrap().applied_through;
     let confirm_all = pb::AdmitRequest {
-        against: Some(session_ref(&session, 1, enqueued.to_vec())),
+        against: Some(session_ref(&session, number, enqueued.to_vec())),
         ..confirm(Vec::new())
     };
     let reply = server.wire.admit(confirm_all.clone()).unwrap();
     let effects = reply.metadata.clone().unwrap().effects.unwrap();
-    assert_eq!(effects.applied_through, 4);
+    assert_eq!(effects.applied_through, number + 3);
     let said: Vec<(&str, bool)> = (reply.result.as_ref().unwrap().items.iter())
         .map(|item| (&*item.job, item.permitted))
         .collect();
@@ -184,7 +191,7 @@ fn a_session_confirms_once_per_action() {
     let again = server.wire.admit(confirm_all).unwrap();
     assert_eq!(again.result, reply.result, "sent again: the recorded answer");
     let jobs = pb::ListJobsRequest {
-        against: Some(session_ref(&session, 4, Vec::new())),
+        against: Some(session_ref(&session, number + 3, Vec::new())),
         ..Default::default()
     };
     let jobs = server.wire.list_jobs(jobs).unwrap().jobs;

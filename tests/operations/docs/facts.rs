@@ -485,3 +485,34 @@ fn costs_are_on_the_page_of_performance_alone() {
         }
     }
 }
+
+/// Sources of the messages that people with `kubectl` see: verdicts, codes, and Volcano's adapter.
+const MESSAGES: [&str; 4] = [
+    "crates/diagnosis/src/explain",
+    "crates/engine/src/model",
+    "clients/go",
+    "clients/go/kubescheduler",
+];
+
+#[test]
+fn each_message_of_a_pending_pod_is_one_that_some_program_writes() {
+    let mut written = String::new();
+    for folder in MESSAGES {
+        for entry in std::fs::read_dir(root().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_file() && !name.contains("test") {
+                written.push_str(&std::fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let page = page("docs/tasks/my-pod-is-pending.md");
+    let rows = page.lines().filter(|line| line.starts_with("| `"));
+    let messages: Vec<&str> = rows
+        .flat_map(|row| row.split(" | ").next().unwrap().split('`').skip(1).step_by(2))
+        .collect();
+    assert!(messages.len() > 15, "{messages:?}");
+    for message in messages {
+        assert!(written.contains(message), "nothing writes `{message}`");
+    }
+}

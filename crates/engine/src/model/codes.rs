@@ -166,6 +166,7 @@ codes! {
         NamesMissing = "NAMES_MISSING", Invalid, "effects SESSION and COMMIT need stored tasks", "add their names, or use PREVIEW";
         CommitKeyMissing = "COMMIT_KEY_MISSING", Invalid, "effect COMMIT without a `commit_key`", "use a unique key";
         CommitKeyUnused = "COMMIT_KEY_UNUSED", Invalid, "a `commit_key` with another effect than COMMIT", "leave the key out";
+        CommitKeyReused = "COMMIT_KEY_REUSED", Precondition, "another request committed tasks under this `commit_key`", "use a new key for each request; a repeated call has the same tasks";
         CommitAgainst = "COMMIT_AGAINST", Invalid, "effect COMMIT against a session or an inline cluster", "leave `against` out, or use `latest`";
         PlacementConflict = "PLACEMENT_CONFLICT", Aborted, "other callers changed the selected nodes in each attempt", "send the call again; use one replica for placements";
         CountMismatch = "COUNT_MISMATCH", Invalid, "`count` and the number of names differ", "leave `count` out";
