@@ -62,7 +62,7 @@ pub(super) async fn run(command: ExtenderCommand) -> Result<(), CommandError> {
     let url = address.url();
     let (status, response) = http_post(&address, body, DRY_RUN)
         .await
-        .map_err(|error| CommandError::Message(format!("error: {url}: {error}")))?;
+        .map_err(|error| CommandError::Message(format!("error: {url}: {error}; --metrics names another HTTP port")))?;
     if status != 200 {
         let text = visible_text(response.trim_end());
         return Err(CommandError::Message(format!(

@@ -25,7 +25,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Address of the metrics of a server.
 #[derive(Debug, Args)]
 pub struct MetricsArgs {
-    /// The server's /metrics [default: port 7462 of the server's host]
+    /// The server's HTTP port, such as <http://HOST:7462/metrics> [default: port 7462 of the server's host]
     #[arg(long, value_name = "URL", env = "PUMICE_METRICS")]
     metrics: Option<String>,
 }

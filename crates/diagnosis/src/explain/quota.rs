@@ -152,10 +152,13 @@ fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str
     }
     if quota.is_deserved {
         let missing = output::with_unit(quota.missing, &quota.unit);
-        return format!(
-            "it fits when {missing} of {resource} more are left: jobs of queue {queue} end, or it deserves more, by its weight \
-             or because other queues ask for less"
-        );
+        // A queue deserves at most what it may hold.
+        let more = if quota.total > quota.bound {
+            ""
+        } else {
+            ", or it deserves more, by its weight or because other queues ask for less"
+        };
+        return format!("it fits when {missing} of {resource} more are left: jobs of queue {queue} end{more}");
     }
     if quota.requested > quota.ceiling && quota.ceiling <= 0.0 && quota.unit == "cards" {
         return format!(

@@ -119,7 +119,7 @@ pub(super) fn changes(
     let (reason, quota) = (case.reason, case.quota);
     let tried =
         |text: String, changed: pb::Cluster| Hint::tried(text, HintTrial::Permits(Box::new(subject.clone()), changed));
-    if is_deserved(reason) && !quota.never_fits() {
+    if is_deserved(reason) && !quota.never_fits() && quota.total <= quota.bound {
         let total = output::with_unit(quota.total, &quota.unit);
         let text = format!(
             "a `spec.guarantee` of {total} of {} for queue {} would admit it",

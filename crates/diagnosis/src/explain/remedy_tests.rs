@@ -264,6 +264,40 @@ fn a_guarantee_of_another_queue_that_binds_is_named() {
 }
 
 #[test]
+fn a_queue_that_holds_all_that_it_may_hold_needs_a_larger_capability() {
+    run(async {
+        for quota in ["proportion", "capacity"] {
+            let cluster = pb::Cluster {
+                nodes: vec![node("n1", &[("cpu", "20")])],
+                queues: vec![pb::Queue {
+                    capability: Some(amounts(&[("cpu", "5")])),
+                    deserved: Some(amounts(&[("cpu", "5")])),
+                    ..queue("q")
+                }],
+                jobs: vec![job("x/k", 1), job("x/held", 1)],
+                tasks: vec![
+                    task("x/k-0", "x/k", CPU),
+                    pb::Task {
+                        status: pb::TaskStatus::Running.into(),
+                        node: "n1".to_owned(),
+                        ..task("x/held-0", "x/held", &[("cpu", "5")])
+                    },
+                ],
+                ..pb::Cluster::default()
+            };
+            let asked = ExplainedServer::start(policy("enqueue, allocate", quota), cluster).await;
+            let report = asked.job("x/k").await;
+            assert_eq!(report.verdict.code, VerdictCode::Quota, "{quota}: {:?}", report.verdict);
+            let hints = hints(&report);
+            let remedy = "raise `spec.capability` of queue q to at least 6 cores of cpu";
+            assert!(hints.contains(remedy), "{quota}: {hints}");
+            assert!(!hints.contains("by its weight"), "{quota}: {hints}");
+            assert!(!hints.contains("spec.guarantee"), "{quota}: {hints}");
+        }
+    });
+}
+
+#[test]
 fn a_capability_that_binds_is_raised_as_far_as_it_helps() {
     run(async {
         let cluster = |guarantee: &str| pb::Cluster {

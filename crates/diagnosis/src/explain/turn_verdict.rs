@@ -114,7 +114,8 @@ fn placeable_now(report: &ExplainReport, gang: &GangReport, before: &str) -> Ver
     let unevaluated = not_evaluated::sentence(&report.not_evaluated);
     let unevaluated = unevaluated.map(|limits| format!(". {limits}")).unwrap_or_default();
     let sentence = format!("Pumice finds no reason that keeps {what}: {sentence}{unevaluated}");
-    let hint = "its scheduler has not placed it yet; if it does not in its next cycles, look at the scheduler's log"
+    let hint = "its scheduler has not placed it yet; if it does not in its next cycles, look at the pod's `FailedScheduling` events \
+                and the scheduler's log"
         .to_owned();
     verdict_parts(VerdictCode::Placeable, sentence, [hint])
 }
