@@ -253,12 +253,12 @@ impl CommitCall {
         let policy = policy_in_snapshot(&snapshot, &self.policy.0, &self.policy.1)?;
         let writer = NodeSetWriter::new(&snapshot.state, self.call.encoding);
         let groups = &self.call.request.groups;
-        let named: BTreeSet<&str> = groups
+        let asked: BTreeSet<&str> = groups
             .iter()
             .flat_map(|group| &group.names)
             .map(String::as_str)
             .collect();
-        if let Some(other) = held.iter().find(|own| !named.contains(&*own.task)) {
+        if let Some(other) = held.iter().find(|own| !asked.contains(&*own.task)) {
             let message = format!(
                 "commit_key: another request committed task `{}` under this key: use a new key for each request",
                 other.task
