@@ -1,6 +1,6 @@
 //! Command line against a server in this process: output for people, and output for scripts.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Output, Stdio};
 
 use pumice::server::pb;
@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::support::EmbeddedServer;
 use crate::support::process::{err, out, pumice};
+use crate::support::server::page;
 
 const DUMP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
 const PROPORTIONAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/proportional.yaml");
@@ -459,4 +460,27 @@ fn the_demo_shows_what_it_promises() {
     assert_eq!(output.status.code(), Some(0), "{}\n{}", out(&output), err(&output));
     assert!(out(&output).contains("checks passed, 0 failed"), "{}", out(&output));
     assert!(!out(&output).contains("WRONG"), "{}", out(&output));
+}
+
+#[test]
+fn the_demo_stays_for_its_console_until_it_is_interrupted() {
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_pumice"))
+        .args(["demo", "--console"])
+        .env_remove("PUMICE_OPENB")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let address = lines.map(Result::unwrap).find_map(|line| {
+        let rest = line.strip_prefix("The console is at http://")?;
+        Some(rest.split('/').next().unwrap().to_owned())
+    });
+    let (status, body) = page(address.unwrap().parse().unwrap(), "/console/");
+    assert!(
+        status == 200 && body.contains("<title>Pumice console"),
+        "{status}\n{body}"
+    );
+    let interrupt = Command::new("kill").args(["-INT", &demo.id().to_string()]).status();
+    assert!(interrupt.unwrap().success());
+    assert_eq!(demo.wait().unwrap().code(), Some(0));
 }
