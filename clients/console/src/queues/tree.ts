@@ -67,8 +67,6 @@ export interface QueueAmounts {
   held: number;
   /** Admitted and not yet held. */
   reserved: number;
-  /** Requested by all its tasks. */
-  requested: number;
   deserved: number;
   guarantee: number;
   capability: number | undefined;
@@ -81,7 +79,6 @@ export function queueAmounts(account: Account | undefined, resource: string): Qu
   return {
     held: of('allocated') ?? 0,
     reserved: of('inqueue') ?? 0,
-    requested: of('request') ?? 0,
     deserved: of('deserved') ?? 0,
     guarantee: of('guarantee') ?? 0,
     capability: of('capability'),
