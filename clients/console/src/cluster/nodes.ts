@@ -1,6 +1,7 @@
 /** Nodes as cells of the heat map: what is used, and what marks them. */
 
 import { amountsOf, quantitiesOf } from '../amounts';
+import { groupBy } from '../lists';
 import type { NodeCard, NodeStatus } from '../protocol';
 
 /** What keeps new tasks from a node, or makes its numbers doubtful. */
@@ -107,13 +108,7 @@ export interface CellGroup {
 
 /** Cells by kind, or by the value of a node label. Groups are sorted by title, the cells of each by kind and name. */
 export function groupCells(cells: NodeCell[], label: string): CellGroup[] {
-  const groups = new Map<string, NodeCell[]>();
-  for (const cell of cells) {
-    const title = label ? (cell.status.node.labels?.[label] ?? `without ${label}`) : cell.kind;
-    const group = groups.get(title);
-    if (group) group.push(cell);
-    else groups.set(title, [cell]);
-  }
+  const groups = groupBy(cells, (cell) => (label ? (cell.status.node.labels?.[label] ?? `without ${label}`) : cell.kind));
   const sorted = [...groups].sort(([one], [other]) => compareNames(one, other));
   return sorted.map(([title, own]) => ({ title, cells: label ? own.sort((a, b) => compareNames(a.kind, b.kind)) : own }));
 }
@@ -133,4 +128,4 @@ export function domainLabels(cells: NodeCell[]): string[] {
 
 /** Order of names in which `node-2` is before `node-10`. */
 const collator = new Intl.Collator('en', { numeric: true });
-export const compareNames = (one: string, other: string): number => collator.compare(one, other);
+const compareNames = (one: string, other: string): number => collator.compare(one, other);

@@ -100,7 +100,7 @@ function placementVerdict(job: WaitingJob, answers: JobAnswers): Verdict {
 }
 
 /** `4 nodes: insufficient cpu`, the most nodes first. */
-export function rejectionText(rejections: Rejection[]): string {
+function rejectionText(rejections: Rejection[]): string {
   const sorted = [...rejections].sort((one, other) => (other.count ?? 0) - (one.count ?? 0));
   return sorted.slice(0, 3).map(({ reason, count = 0 }) => `${count > 0 ? `${countText(count, 'node')}: ` : ''}${reason?.message ?? reason?.code ?? ''}`).join('; ');
 }
