@@ -130,7 +130,6 @@ async function walkViews(browser, server, files) {
     await dark.getByLabel('Commands that print the same').waitFor();
     await dark.waitForTimeout(500);
     await readable(dark, `${view}, dark`);
-    if (view.startsWith('waiting')) await picture(dark, 'waiting-dark');
   }
   await dark.context().close();
 }
@@ -227,7 +226,7 @@ async function walkLargeCluster(browser, server, folder) {
   await picture(page, 'cluster');
   const before = (await measures()).length;
   load(1);
-  // The page would follow by itself, after a rest of 20 times the duration of its load.
+  // The page would follow by itself, after a rest of 40 times the duration of its load.
   await page.getByRole('button', { name: 'Refresh' }).click();
   await waitForMeasures(before + 1);
   bound('update of 10,000 nodes', (await measures()).at(-1));

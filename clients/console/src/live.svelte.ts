@@ -152,8 +152,7 @@ export class Loader<Value> {
       this.#loaded = '';
     }
     const end = performance.now();
-    const rest = restAfter(end - start, viewers());
-    this.#notBefore = end + (this.#failures > 0 ? Math.max(rest, retryAfter(this.#failures)) : rest);
+    this.#notBefore = end + (this.#failures > 0 ? retryAfter(this.#failures) : restAfter(end - start, viewers()));
     if (this.#outdated) {
       this.#loaded = '';
       this.#notBefore = 0;

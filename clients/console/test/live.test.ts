@@ -66,7 +66,8 @@ it('rests after a load, before it follows the next revision', async () => {
 });
 
 it('shares one bound among all pages', () => {
-  expect(restAfter(10, 1)).toBe(200);
-  expect(restAfter(10, 100)).toBe(20_000);
+  expect(restAfter(10, 1)).toBe(400);
+  expect(restAfter(10, 100)).toBe(40_000);
+  expect(restAfter(60_000, 100)).toBe(300_000);
   expect([1, 2, 3, 20].map(retryAfter)).toEqual([2000, 4000, 8000, 60_000]);
 });

@@ -2,7 +2,26 @@ import { Text } from '@codemirror/state';
 import { describe, expect, it } from 'vitest';
 import { draftAfter, expectedVersion, isOvertaken } from '../src/policy/draft';
 import { placeFinding } from '../src/policy/editor';
-import { changeText, turnsOf } from '../src/policy/impact';
+import { changeText, clusterOf, turnsOf } from '../src/policy/impact';
+
+it('copies what accepts nothing new as closed, and what is reserved as admitted', () => {
+  const invalid = [{ message: 'not a quantity' }];
+  const records = clusterOf({
+    nodes: [{ node: { name: 'a' } }, { node: { name: 'b' }, invalid }],
+    queues: [{ queue: { name: 'root' } }, { queue: { name: 'q' }, source: 'file', invalid }],
+    jobs: [{ job: { name: 'x/a' } }, { job: { name: 'x/b' } }, { job: { name: 'x/c', phase: 'JOB_PHASE_RUNNING' } }],
+    tasks: [{ task: { name: 'x/a-0' } }],
+    namespaces: [{ namespace: { name: 'x' } }],
+    reservations: [{ job: 'x/b' }, { job: 'x/c' }],
+  });
+  expect(records).toEqual({
+    nodes: [{ name: 'a' }, { name: 'b', unschedulable: true }],
+    queues: [{ name: 'q', state: 'QUEUE_STATE_CLOSED' }],
+    jobs: [{ name: 'x/a' }, { name: 'x/b', phase: 'JOB_PHASE_INQUEUE' }, { name: 'x/c', phase: 'JOB_PHASE_RUNNING' }],
+    tasks: [{ name: 'x/a-0' }],
+    namespaces: [{ name: 'x' }],
+  });
+});
 
 describe('turns', () => {
   it('are by queue, then by job', () => {

@@ -3,7 +3,7 @@ import type { AdmitItem, JobStatus, PlaceResult, QueueStatus, StoredTask } from 
 import { type JobAnswers, placeRequest } from '../src/waiting/explain';
 import { groupEqualTasks, sumOfRequests, waitingJobs } from '../src/waiting/jobs';
 import { minimumsOf, seatGroups, seatsOf } from '../src/waiting/seats';
-import { helpOf, nearestNodes, quotaOf, verdictOf } from '../src/waiting/verdict';
+import { helpOf, nearestNodes, quotaOf, quotasOf, verdictOf } from '../src/waiting/verdict';
 
 // What a server with examples/queues answered about x/gang, shortened.
 const job: JobStatus = { job: { name: 'x/gang', queue: 'research', creationTime: '2026-11-20T10:02:00Z', phase: 'JOB_PHASE_INQUEUE', minMember: 10 } };
@@ -187,6 +187,7 @@ it('asks for one task where the job has no minimum', () => {
 it('reads the amounts of a quota', () => {
   expect(quotaOf(together.reasons?.[0] ?? {})).toEqual({ resource: 'cpu', unit: 'cores', requested: 10, held: 2, left: 6, ceiling: 8, bound: 8, isDeserved: true });
   expect(quotaOf({ measurements: [] })).toBeUndefined();
+  expect([quotasOf({ code: 'quota', sentence: '', reasons: together.reasons ?? [] }).length, quotasOf({ code: 'gang', sentence: '', reasons: together.reasons ?? [] }).length]).toEqual([1, 0]);
 });
 
 it('sorts rejected nodes by what they lack', () => {

@@ -2,7 +2,7 @@
 
 import { toNumber } from '../amounts';
 import { decide } from '../decide';
-import type { AdmitItem, EvaluationRef, Job, JobStatus, NodeStatus, OrderResult, QueueStatus, ScoreItem, StoredTask, Task } from '../protocol';
+import type { AdmitItem, EvaluationRef, Job, JobStatus, NodeStatus, OrderResult, QueueStatus, Reservation, ScoreItem, StoredTask, Task } from '../protocol';
 import { list } from '../rpc';
 import { groupEqualTasks, isPending, isWaiting } from '../waiting/jobs';
 
@@ -15,19 +15,39 @@ export interface ClusterRecords {
   namespaces: object[];
 }
 
+/** Rows of the lists of the server. */
+export interface ListedRecords {
+  nodes: NodeStatus[];
+  queues: QueueStatus[];
+  jobs: JobStatus[];
+  tasks: StoredTask[];
+  namespaces: { namespace: object }[];
+  reservations: Reservation[];
+}
+
 export async function readCluster(): Promise<ClusterRecords> {
-  const [nodes, queues, jobs, tasks, namespaces] = await Promise.all([
+  const [nodes, queues, jobs, tasks, namespaces, reservations] = await Promise.all([
     list<NodeStatus>('StateService/ListNodes', 'nodes'),
     list<QueueStatus>('StateService/ListQueues', 'queues'),
     list<JobStatus>('StateService/ListJobs', 'jobs'),
     list<StoredTask>('StateService/ListTasks', 'tasks'),
     list<{ namespace: object }>('StateService/ListNamespaces', 'namespaces'),
+    list<Reservation>('StateService/ListReservations', 'reservations'),
   ]);
+  return clusterOf({ nodes, queues, jobs, tasks, namespaces, reservations });
+}
+
+/**
+ * Records that a copy of the state is made of, as `pumice policy diff --state` makes it. A node or queue whose newest record was
+ * rejected accepts nothing new, so it is copied as cordoned or closed. A waiting job with a reservation is copied as admitted.
+ */
+export function clusterOf({ nodes, queues, jobs, tasks, namespaces, reservations }: ListedRecords): ClusterRecords {
+  const reserved = new Set(reservations.map((own) => own.job));
   return {
-    nodes: nodes.map((status) => status.node),
+    nodes: nodes.map(({ node, invalid }) => (invalid?.length ? { ...node, unschedulable: true } : node)),
     // The server makes a queue `root` by itself.
-    queues: queues.filter((status) => status.source).map((status) => status.queue),
-    jobs: jobs.map((status) => status.job),
+    queues: queues.filter(({ source }) => source).map(({ queue, invalid }) => (invalid?.length ? { ...queue, state: 'QUEUE_STATE_CLOSED' } : queue)),
+    jobs: jobs.map(({ job }) => (isPending(job) && reserved.has(job.name) ? { ...job, phase: 'JOB_PHASE_INQUEUE' } : job)),
     tasks: tasks.map((stored) => stored.task),
     namespaces: namespaces.map((status) => status.namespace),
   };

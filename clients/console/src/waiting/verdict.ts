@@ -139,6 +139,11 @@ export function quotaOf(reason: Reason): QuotaUsage | undefined {
   };
 }
 
+/** Quotas that the verdict compared. The reasons of a gang include what its own first tasks would hold, so they are not quotas of others. */
+export function quotasOf(found: Verdict): QuotaUsage[] {
+  return found.code === 'gang' ? [] : found.reasons.map(quotaOf).filter((one) => one !== undefined);
+}
+
 /** A node that rejects a task because something is short, with the amounts. */
 export interface NearestNode {
   node: string;
@@ -168,7 +173,7 @@ export function nearestNodes(rejections: Rejection[], most: number): NearestNode
 export function helpOf(job: WaitingJob, answers: JobAnswers, found: Verdict): string[] {
   const hints: string[] = [];
   const amount = (value: number, quota: QuotaUsage) => `${measurementText(value, quota.unit)} of ${quota.resource}`;
-  for (const quota of found.reasons.map(quotaOf).filter((one) => one !== undefined)) {
+  for (const quota of quotasOf(found)) {
     const missing = quota.held + quota.requested - quota.ceiling;
     if (quota.requested > quota.bound) hints.push(`It never fits: queue ${job.queue} may hold at most ${amount(quota.bound, quota)}. Raise its limit to at least ${amount(quota.held + quota.requested, quota)}.`);
     else hints.push(`It fits once jobs of queue ${job.queue} release ${amount(missing, quota)}, or with a ${quota.isDeserved ? 'deserved share' : 'limit'} that is ${measurementText(missing, quota.unit)} larger.`);
