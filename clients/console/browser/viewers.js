@@ -77,7 +77,7 @@ async function change(origin, end) {
 }
 
 /** Percent of a core that the server takes for this number of viewers, without its cost of the changes, and their loads of all nodes. `settle`: seconds from the first viewer to the measure. */
-export async function costOfViewers(server, viewers, seconds, settle = 2 * ARRIVAL) {
+export async function costOfViewers(server, viewers, seconds, settle = 3 * ARRIVAL) {
   const end = new AbortController();
   const changes = change(server.origin, end.signal);
   await sleep(2000);

@@ -15,8 +15,8 @@ pub(super) const VIEWERS_HEADER: &str = "pumice-viewers";
 /// Time between two polls of a page, as `clients/console/src/pace.ts` has it.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Time over which polls are counted.
-const WINDOW: Duration = Duration::from_secs(10);
+/// Time over which polls are counted. It is short, because pages that come together have to learn of each other soon.
+const WINDOW: Duration = Duration::from_secs(4);
 
 /// Polls of this window of time, and of the window before it.
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(count_of(1, 0, 20), 1);
         assert_eq!(count_of(100, 20, 40), 100);
         assert_eq!(count_of(100, 40, 42), 100, "the window before counts");
-        assert_eq!(count_of(3, 42, 70), 3);
+        assert_eq!(count_of(3, 42, 60), 3);
         assert_eq!(count_of(1, 200, 202), 1, "polls of long ago are forgotten");
     }
 }
