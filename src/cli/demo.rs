@@ -23,8 +23,12 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     ))?;
     let result = run_scenes(ClientConnection::open(&address).await?, args).await;
     if let (Ok(()), Some(console)) = (&result, console) {
-        output::line(&format!("\nThe console is at {console}; Ctrl-C ends the demo."))?;
-        tokio::signal::ctrl_c().await.map_err(CommandError::failed)?;
+        // Ctrl-C is handled from before the line on.
+        let (interrupted, printed) = tokio::join!(biased; tokio::signal::ctrl_c(), async {
+            output::line(&format!("\nThe console is at {console}; Ctrl-C ends the demo."))
+        });
+        printed?;
+        interrupted.map_err(CommandError::failed)?;
     }
     drop(stop);
     match server.await {

@@ -1,6 +1,7 @@
 //! Command line against a server in this process: output for people, and output for scripts.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 
 use pumice::server::pb;
@@ -8,7 +9,6 @@ use serde_json::Value;
 
 use crate::support::EmbeddedServer;
 use crate::support::process::{err, out, pumice};
-use crate::support::server::page;
 
 const DUMP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
 const PROPORTIONAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/proportional.yaml");
@@ -475,12 +475,15 @@ fn the_demo_stays_for_its_console_until_it_is_interrupted() {
         let rest = line.strip_prefix("The console is at http://")?;
         Some(rest.split('/').next().unwrap().to_owned())
     });
-    let (status, body) = page(address.unwrap().parse().unwrap(), "/console/");
-    assert!(
-        status == 200 && body.contains("<title>Pumice console"),
-        "{status}\n{body}"
-    );
+    let mut shown = String::new();
+    let shown = TcpStream::connect(address.unwrap()).and_then(|mut stream| {
+        stream.write_all(b"GET /console/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        stream.read_to_string(&mut shown)?;
+        Ok(shown)
+    });
     let interrupt = Command::new("kill").args(["-INT", &demo.id().to_string()]).status();
     assert!(interrupt.unwrap().success());
     assert_eq!(demo.wait().unwrap().code(), Some(0));
+    let shown = shown.unwrap();
+    assert!(shown.contains("<title>Pumice console"), "{shown}");
 }
