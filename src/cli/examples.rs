@@ -10,7 +10,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
         "whoami",
         "pumice whoami\npumice whoami --server https://pumice.example:7461 --ca ca.crt --certificate me.crt --key me.key",
     ),
-    ("demo", "pumice demo"),
+    ("demo", "pumice demo\npumice demo --console"),
     (
         "policy check",
         "pumice policy check volcano-scheduler.conf\npumice policy check --strict -",

@@ -1,6 +1,7 @@
 //! Command line against a server in this process: output for people, and output for scripts.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 
 use pumice::server::pb;
@@ -459,4 +460,30 @@ fn the_demo_shows_what_it_promises() {
     assert_eq!(output.status.code(), Some(0), "{}\n{}", out(&output), err(&output));
     assert!(out(&output).contains("checks passed, 0 failed"), "{}", out(&output));
     assert!(!out(&output).contains("WRONG"), "{}", out(&output));
+}
+
+#[test]
+fn the_demo_stays_for_its_console_until_it_is_interrupted() {
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_pumice"))
+        .args(["demo", "--console"])
+        .env_remove("PUMICE_OPENB")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let address = lines.map(Result::unwrap).find_map(|line| {
+        let rest = line.strip_prefix("The console is at http://")?;
+        Some(rest.split('/').next().unwrap().to_owned())
+    });
+    let mut shown = String::new();
+    let shown = TcpStream::connect(address.unwrap()).and_then(|mut stream| {
+        stream.write_all(b"GET /console/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        stream.read_to_string(&mut shown)?;
+        Ok(shown)
+    });
+    let interrupt = Command::new("kill").args(["-INT", &demo.id().to_string()]).status();
+    assert!(interrupt.unwrap().success());
+    assert_eq!(demo.wait().unwrap().code(), Some(0));
+    let shown = shown.unwrap();
+    assert!(shown.contains("<title>Pumice console"), "{shown}");
 }

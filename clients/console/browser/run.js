@@ -8,12 +8,17 @@ import { chromium as driver } from 'playwright-core';
 import { chromium } from './chromium.js';
 import { largeCluster } from './cluster.js';
 import { ROOT, program, startServer } from './server.js';
+import { costOfViewers } from './viewers.js';
 
 const PICTURES = resolve(ROOT, process.env.PICTURES || 'docs/pictures');
 const NODES = 10_000;
-/** Bounds in milliseconds. A machine that does other work meanwhile may need more: SLACK multiplies them. */
+/** A machine that does other work, or a slow server such as a debug build, needs longer: SLACK multiplies the bounds. */
 const SLACK = Number(process.env.SLACK ?? 1);
+/** Bounds in milliseconds. */
 const BOUNDS = { 'first paint': 1000, 'paint of 10,000 nodes': 300, 'update of 10,000 nodes': 100, 'check of an edit': 200 };
+/** Viewers whose cost is measured, and its bound in percent of a core. A slow server has fewer, because all of them come at once. */
+const VIEWERS = Math.ceil(100 / SLACK);
+const VIEWERS_PERCENT = 5;
 
 let passed = 0;
 const failures = [];
@@ -47,6 +52,15 @@ async function openPage(browser, origin, options = {}) {
 async function show(page, origin, address) {
   await page.goto('about:blank');
   await page.goto(`${origin}/console/${address}`);
+}
+
+/** A view whose first load fails tries again by itself. */
+async function walkFailure(page, origin) {
+  await page.route('**/pumice.v1.StateService/ListQueues', (route) => route.abort(), { times: 1 });
+  await show(page, origin, '#/queues');
+  await page.getByRole('alert').getByText('The page tries again by itself').waitFor();
+  await page.getByRole('row', { name: /^batch/ }).waitFor();
+  check('a failed load: the view tries again', (await page.getByRole('alert').count()) === 0);
 }
 
 async function readable(page, view) {
@@ -109,7 +123,8 @@ async function walkViews(browser, server, files) {
   await readable(page, 'decisions');
   await picture(page, 'decisions');
 
-  await walkPolicy(page, origin, files);
+  await walkFailure(page, origin);
+  await walkPolicy(page, server, files);
   await page.context().close();
 
   const dark = await openPage(browser, origin, { colorScheme: 'dark' });
@@ -134,7 +149,8 @@ async function decideFor(origin, milliseconds) {
   }
 }
 
-async function walkPolicy(page, origin, { policy }) {
+async function walkPolicy(page, server, { policy }) {
+  const { origin } = server;
   await show(page, origin, '#/policy');
   await page.locator(DOCUMENT).waitFor();
   await page.getByText('The server would accept this document').waitFor();
@@ -151,16 +167,20 @@ async function walkPolicy(page, origin, { policy }) {
   check('policy: what it would change for x/gang', /6 → no limit\s+3 → 1/.test(await change.innerText()), await change.innerText());
   await readable(page, 'policy');
   await picture(page, 'policy');
+  server.run(['policy', 'push', '-'], `# a colleague\n${policy}`);
+  await page.getByText('Version 3 became active after this draft began at version 2').waitFor();
+  check('policy: a draft does not overwrite the version of a colleague', await page.getByRole('button', { name: 'Push …' }).isDisabled());
+  await page.getByRole('button', { name: 'Push over version 3' }).click();
   await page.getByRole('button', { name: 'Push …' }).click();
   await page.getByRole('button', { name: /^Push now/ }).click();
-  await page.getByText('Version 3 is active').waitFor();
-  check('policy: pushed as version 3', true);
+  await page.getByText('Version 4 is active').waitFor();
+  check('policy: pushed as version 4', true);
   await page.getByRole('button', { name: 'Roll back to version 2' }).click();
   await page.getByRole('button', { name: 'Roll back now' }).click();
-  await page.getByText('Version 4 is active').waitFor();
-  check('policy: rolled back as version 4', true);
+  await page.getByText('Version 5 is active').waitFor();
+  check('policy: rolled back as version 5', true);
   await page.getByRole('row', { name: /rollback:2/ }).waitFor();
-  await show(page, origin, '#/policy?version=4&against=3');
+  await show(page, origin, '#/policy?version=5&against=4');
   await page.locator('.editor .cm-changedLine, .editor .cm-insertedLine').first().waitFor();
   check('policy: the difference of two versions', (await page.locator('.editor .cm-changedLine, .editor .cm-insertedLine').first().innerText()).includes('proportion'));
   await readable(page, 'policy, difference');
@@ -193,11 +213,7 @@ async function timeOfCheck(page, policy) {
 
 async function walkLargeCluster(browser, server, folder) {
   const { origin } = server;
-  const load = (shift) => {
-    const file = join(folder, `nodes-${shift}.json`);
-    writeFileSync(file, JSON.stringify(largeCluster(NODES, shift)));
-    server.run(['state', 'load', file]);
-  };
+  const load = (shift) => loadCluster(server, folder, NODES, shift);
   // The built-in policy reads no labels, so a server under it stores none.
   server.run(['policy', 'push', 'examples/queues/policy.yaml']);
   load(0);
@@ -213,6 +229,8 @@ async function walkLargeCluster(browser, server, folder) {
   await picture(page, 'cluster');
   const before = (await measures()).length;
   load(1);
+  // The page would follow by itself, after a rest of 40 times the duration of its load.
+  await page.getByRole('button', { name: 'Refresh' }).click();
   await waitForMeasures(before + 1);
   bound('update of 10,000 nodes', (await measures()).at(-1));
 
@@ -224,6 +242,19 @@ async function walkLargeCluster(browser, server, folder) {
   await page.getByRole('columnheader', { name: 'stranded' }).waitFor();
   await readable(page, 'cluster as a table');
   await page.context().close();
+}
+
+function loadCluster(server, folder, nodes, shift) {
+  const file = join(folder, `nodes-${nodes}-${shift}.json`);
+  writeFileSync(file, JSON.stringify(largeCluster(nodes, shift)));
+  server.run(['state', 'load', file]);
+}
+
+/** Many viewers of a server whose state changes each second. */
+async function measureViewers(server, folder) {
+  loadCluster(server, folder, 1000, 0);
+  const { percent, idle, loads } = await costOfViewers(server, VIEWERS, 10);
+  check(`${VIEWERS} viewers of 1,000 nodes cost ≤ ${VIEWERS_PERCENT} % of a core`, percent <= VIEWERS_PERCENT * SLACK, `${percent.toFixed(2)} %, and ${idle.toFixed(2)} % without them; ${loads} loads of all nodes`);
 }
 
 async function walkAsReader(browser, server) {
@@ -266,6 +297,7 @@ async function main() {
     await walkLargeCluster(browser, await start(), folder);
     const identities = join(folder, 'identities.yaml');
     writeFileSync(identities, 'identities: []\nlocal:\n  roles: [read]\n');
+    await measureViewers(await start(), folder);
     await walkAsReader(browser, await start('--identities-file', identities));
   } finally {
     await browser.close();

@@ -1,6 +1,7 @@
 /** Starts servers on free ports of the loopback address, and runs commands against them. */
 
 import { execFileSync, spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 
@@ -41,6 +42,12 @@ export async function startServer(bin, options = []) {
     run: (parts, input) => {
       const environment = { ...process.env, PUMICE_SERVER: `http://127.0.0.1:${grpc}` };
       return execFileSync(bin, parts, { cwd: ROOT, env: environment, input, encoding: 'utf8', stdio: ['pipe', 'pipe', 'pipe'] });
+    },
+    /** Seconds of processor time that the server has taken. */
+    processorTime: () => {
+      const fields = readFileSync(`/proc/${child.pid}/stat`, 'utf8').replace(/^.*\) /, '').split(' ');
+      // Fields 14 and 15 are hundredths of a second in user and in system mode; the two before the last parenthesis are gone.
+      return (Number(fields[11]) + Number(fields[12])) / 100;
     },
     stop: () => child.kill(),
   };

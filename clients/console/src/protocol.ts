@@ -22,21 +22,23 @@ export interface Revision {
 
 export interface Metadata {
   revision?: Revision;
-  policy?: string;
-  policyVersion?: string;
-  warnings?: Problem[];
   notEvaluated?: NotEvaluated[];
+}
+
+/** State and time that a request is evaluated against. Without `inline`: the latest state. */
+export interface EvaluationRef {
+  /** Time of the decision in whole seconds. The server reads no clock for a decision. */
+  now: string;
+  inline?: { cluster: object; policyDocument: string };
 }
 
 export interface NotEvaluated {
   subject?: string;
   name?: string;
-  count?: number;
   effect?: string;
 }
 
 export interface Problem {
-  code?: number;
   reason?: string;
   message?: string;
   field?: string;
@@ -57,9 +59,14 @@ export interface NodeStatus {
   source?: string;
   used?: Amount[];
   releasing?: Amount[];
-  pipelined?: Amount[];
-  cards?: { card: string; resource: string; count?: string }[];
+  cards?: NodeCard[];
   invalid?: Problem[];
+}
+
+export interface NodeCard {
+  card: string;
+  resource: string;
+  count?: string;
 }
 
 export interface Queue {
@@ -83,22 +90,29 @@ export interface Account {
   allocated?: Amount[];
   request?: Amount[];
   inqueue?: Amount[];
-  elastic?: Amount[];
   deserved?: Amount[];
   guarantee?: Amount[];
   capability?: Amount[];
   realCapability?: Amount[];
-  share?: Double;
-  dominantResource?: string;
 }
 
 export interface Job {
   name: string;
   queue?: string;
   creationTime?: string;
-  priority?: number;
   phase?: string;
   minMember?: number;
+  /** Minimum number of tasks by role. */
+  minTaskMember?: Record<string, number>;
+  subGroupPolicies?: SubGroupPolicy[];
+}
+
+export interface SubGroupPolicy {
+  name: string;
+  /** Tasks that make a group ready. */
+  size?: number;
+  /** Groups that must be ready. */
+  minGroups?: number;
 }
 
 export interface JobStatus {
@@ -114,18 +128,18 @@ export interface Task {
   status?: string;
   node?: string;
   gated?: boolean;
+  schedulingGates?: string[];
+  role?: string;
+  /** Group of the job: the name of its policy, "/", and the values of its labels. */
+  subGroup?: string;
   creationTime?: string;
   requests?: ResourceList;
   annotations?: Record<string, string>;
-  constraints?: { devices?: { assigned?: number[] } };
 }
 
 export interface StoredTask {
   task: Task;
-  source?: string;
-  assumed?: boolean;
   invalid?: Problem[];
-  card?: string;
 }
 
 export interface Reservation {
@@ -176,23 +190,19 @@ export interface AdmitItem {
   problem?: Problem;
   permitted?: boolean;
   reasons?: Reason[];
-  cards?: { card: string; headroom?: string }[];
   headroom?: string;
 }
 
 export interface PlaceResult {
   placed?: boolean;
-  groups?: { problem?: Problem; allocated?: { names?: string[] }; pipelined?: { names?: string[] }; blockers?: Rejection[] }[];
+  groups?: { allocated?: { names?: string[] }; pipelined?: { names?: string[] }; blockers?: Rejection[] }[];
   blockers?: Rejection[];
   placedCount?: number;
-  minCount?: number;
 }
 
 export interface Rank {
   name: string;
-  problem?: Problem;
   keys?: { plugin: string; values?: Double[] }[];
-  overused?: boolean;
 }
 
 export interface OrderResult {
@@ -205,7 +215,6 @@ export interface Policy {
   version?: string;
   hash?: string;
   document?: string;
-  effectiveDocument?: string;
   origin?: string;
   acceptTime?: string;
   active?: boolean;
@@ -223,7 +232,6 @@ export interface Diagnostic {
 
 export interface PolicyReport {
   diagnostics?: Diagnostic[];
-  unservedPlugins?: string[];
 }
 
 export interface ReloadPolicyResponse {
@@ -236,8 +244,6 @@ export interface ReloadPolicyResponse {
 
 export interface SourceStatus {
   position?: { source?: string };
-  silence?: string;
-  synced?: boolean;
   stale?: boolean;
 }
 
@@ -247,7 +253,7 @@ export interface ServerInfo {
   sources?: SourceStatus[];
   policies?: string[];
   limits?: { name: string; value?: string }[];
-  store?: { durability?: string; problem?: string };
+  store?: { problem?: string };
 }
 
 export interface Identity {

@@ -26,11 +26,16 @@ export function setToken(value: string): void {
   token = value.trim();
 }
 
+/** Number of pages that ask the same server, by its newest response. */
+let otherViewers = 1;
+export const viewers = (): number => otherViewers;
+
 /** Makes one call. Fails with a `CallError`; a server that cannot be reached has the code `unavailable`. */
 export async function call<Response>(method: Method, request: object = {}, signal?: AbortSignal): Promise<Response> {
   const headers = { 'Content-Type': 'application/json', 'Connect-Protocol-Version': '1', ...authorization() };
   const init: RequestInit = { method: 'POST', headers, body: JSON.stringify(request) };
   const response = await reach(`/pumice.v1.${method}`, signal ? { ...init, signal } : init);
+  otherViewers = Number(response.headers.get('Pumice-Viewers') ?? otherViewers);
   const text = await response.text();
   if (response.ok) return JSON.parse(text) as Response;
   throw errorOf(response.status, text);
@@ -47,12 +52,16 @@ export async function page(path: string): Promise<string> {
 /** Number of entries of one page of a list: small enough to be read between two frames. */
 const PAGE = 1000;
 
+/** How a method takes the page that is wanted: the lists of StateService in a message, the others in two fields. */
+const pageFields = (method: Method, token: string): object =>
+  method.startsWith('StateService/') ? { page: { size: PAGE, token } } : { pageSize: PAGE, pageToken: token };
+
 /** Every entry of a list, page by page. `field` holds the entries in the response. */
 export async function list<Entry>(method: Method, field: string, request: object = {}): Promise<Entry[]> {
   const entries: Entry[] = [];
   let next = '';
   do {
-    const response: Record<string, unknown> = await call(method, { ...request, page: { size: PAGE, token: next } });
+    const response: Record<string, unknown> = await call(method, { ...request, ...pageFields(method, next) });
     for (const entry of (response[field] as Entry[] | undefined) ?? []) entries.push(entry);
     next = (response['nextPageToken'] as string | undefined) ?? '';
   } while (next);

@@ -34,9 +34,17 @@ describe('cells', () => {
     expect(cells.map((cell) => cell.state)).toEqual(['stale', 'not ready', 'invalid']);
   });
 
+  it('reads cards from amounts and labels where the policy derives none', () => {
+    const amounts = { items: { cpu: '8', 'nvidia.com/gpu': '4', 'nvidia.com/gpumem': '320', 'nvidia.com/mig-1g.5gb': '7', 'example.com/fpga': '1' } };
+    const [labelled, plain] = cellsOf([node('a', { cards: [] }, { labels: { 'nvidia.com/gpu.product': 'NVIDIA-H100' } }), node('b', { cards: [] }, { allocatable: amounts })], new Set());
+    expect(labelled).toMatchObject({ kind: 'NVIDIA-H100', cards: 4, freeCards: 3 });
+    expect(plain).toMatchObject({ kind: 'nvidia.com/gpu', cards: 11, freeCards: 10 });
+    expect(cellsOf([node('c', { cards: [] }, { allocatable: { items: { cpu: '8' } } })], new Set())[0]).toMatchObject({ kind: 'no cards', cards: 0 });
+  });
+
   it('groups by kind or by a label', () => {
     const cells = cellsOf([node('n10', {}, { labels: { zone: 'b' } }), node('n2', { cards: [] }, { labels: { zone: 'a' } })], new Set());
-    expect(groupCells(cells, '').map((group) => group.title)).toEqual(['no cards', 'NVIDIA-A100']);
+    expect(groupCells(cells, '').map((group) => group.title)).toEqual(['NVIDIA-A100', 'nvidia.com/gpu']);
     expect(groupCells(cells, 'zone').map((group) => group.title)).toEqual(['a', 'b']);
     expect(domainLabels(cells)).toEqual(['zone']);
   });

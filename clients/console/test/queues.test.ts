@@ -38,7 +38,7 @@ describe('loans', () => {
 describe('accounts', () => {
   it('reads an absent limit as none, and absent amounts as 0', () => {
     const own = queueAmounts(accountOf(queue('a', '', 1, 2), 'proportion'), 'cpu');
-    expect(own).toEqual({ held: 1, reserved: 0, requested: 0, deserved: 2, guarantee: 0, capability: undefined, mayHold: undefined });
+    expect(own).toEqual({ held: 1, reserved: 0, deserved: 2, guarantee: 0, capability: undefined, mayHold: undefined });
   });
 
   it('puts the plugin with entitlements first, and cards before cpu', () => {

@@ -34,7 +34,7 @@ fn uses_color(when: ColorMode, refused: bool, terminal: bool) -> bool {
 }
 
 /// True if standard output is coloured.
-pub fn stdout_is_colored() -> bool {
+fn stdout_is_colored() -> bool {
     COLORED_STREAMS.get().is_some_and(|[out, _]| *out)
 }
 

@@ -4,7 +4,7 @@ use clap::Subcommand;
 
 use pumice::cli::{ProgramCommand, ProgramServices, program_line};
 use pumice_console::CommandError;
-use pumice_measurement::{bench, top};
+use pumice_measurement::bench;
 
 use crate::{bound, curves, man, reproduce, tune};
 
@@ -15,7 +15,6 @@ const EXAMPLES: &[(&str, &str)] = &[
         "bench fleet",
         "pumice-lab bench fleet\npumice-lab bench fleet --nodes 1000 --tasks 50000 --data-dir /tmp/fleet",
     ),
-    ("top", "pumice-lab top\npumice-lab top --once"),
     (
         "bound",
         "pumice-lab bound\npumice-lab bound --with more-nodes.yaml -o json",
@@ -42,8 +41,6 @@ const EXAMPLES: &[(&str, &str)] = &[
 pub(crate) enum LabCommand {
     /// Run a load test against a server and report client-side latencies. Only `bench fleet` changes the server's state
     Bench(Box<bench::BenchArgs>),
-    /// Show load, latencies, state and queues of a server, updated every few seconds
-    Top(top::TopArgs),
     /// Print the allocated share of the devices, and the upper bound for any placement
     Bound(bound::BoundArgs),
     /// Repeat the published experiments of "Beware of Fragmentation" (USENIX ATC 2023) and compare the results
@@ -63,13 +60,12 @@ impl ProgramCommand for LabCommand {
     }
 
     fn calls_server(&self) -> bool {
-        matches!(self, LabCommand::Bench(_) | LabCommand::Top(_) | LabCommand::Bound(_))
+        matches!(self, LabCommand::Bench(_) | LabCommand::Bound(_))
     }
 
     async fn run(self) -> Result<(), CommandError> {
         match self {
             LabCommand::Bench(args) => bench::run(*args, &ProgramServices).await,
-            LabCommand::Top(args) => top::run(args).await,
             LabCommand::Bound(args) => bound::run(args, &ProgramServices).await,
             LabCommand::Reproduce(args) => reproduce::run(&args),
             LabCommand::Curves(args) => curves::run(&args),

@@ -1,4 +1,4 @@
-//! Measurements of a running server: the load of `bench` with its latencies, and the metrics that `top` shows.
+//! Measurements of a running server: the load of `bench` with its latencies.
 #![expect(
     clippy::missing_errors_doc,
     reason = "every error is a `CommandError`, which ends the command"
@@ -6,4 +6,3 @@
 
 pub mod bench;
 pub mod placement_history;
-pub mod top;

@@ -5,6 +5,7 @@ mod connect_errors;
 mod connect_request;
 mod connect_response;
 mod same_site;
+mod viewers;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tower::util::BoxCloneSyncService;
 use super::pb;
 use connect_request::ConnectCall;
 pub(crate) use same_site::CallExposure;
+use viewers::{POLL_PATH, VIEWERS_HEADER, ViewerCount};
 
 /// The services behind all layers of a call.
 pub(crate) type LayeredServices = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
@@ -29,6 +31,7 @@ pub(crate) type LayeredServices = BoxCloneSyncService<Request<Body>, Response<Bo
 pub(crate) struct ConnectFront {
     services: LayeredServices,
     exposure: CallExposure,
+    viewers: ViewerCount,
 }
 
 /// True if the path is one of a method.
@@ -38,7 +41,11 @@ pub(crate) fn is_call_path(path: &str) -> bool {
 
 impl ConnectFront {
     pub(crate) fn new(services: LayeredServices, exposure: CallExposure) -> Arc<Self> {
-        Arc::new(Self { services, exposure })
+        Arc::new(Self {
+            services,
+            exposure,
+            viewers: ViewerCount::new(),
+        })
     }
 
     /// Router of the paths of all methods.
@@ -55,14 +62,21 @@ async fn respond(
     Shared(front): Shared<Arc<ConnectFront>>,
     request: Request<axum::body::Body>,
 ) -> axum::response::Response {
+    let is_poll = request.uri().path() == POLL_PATH;
     let call = match ConnectCall::read(request, front.exposure) {
         Ok(call) => call,
         Err(rejection) => return *rejection,
     };
     let Ok(response) = front.services.clone().oneshot(call.request).await;
-    if call.is_stream {
+    let mut response = if call.is_stream {
         connect_response::stream(response)
     } else {
         connect_response::unary(response).await
+    };
+    if is_poll && response.status().is_success() {
+        response
+            .headers_mut()
+            .insert(VIEWERS_HEADER, front.viewers.record_poll());
     }
+    response
 }

@@ -1,6 +1,6 @@
 //! Files of the console.
 
-use super::{HttpReply, exchange};
+use super::{HttpReply, call, exchange};
 use crate::support::EmbeddedServer;
 
 fn get(server: &EmbeddedServer, path: &str, headers: &[(&str, &str)]) -> HttpReply {
@@ -45,6 +45,22 @@ fn the_console_is_served_to_this_machine_and_loads_nothing_from_elsewhere() {
     assert_eq!(get(&server, "/console/", &[("Host", "evil.example")]).status, 403);
     let posted = exchange(server.http, "POST /console/", &[own], b"");
     assert_eq!(posted.status, 405);
+}
+
+#[test]
+fn a_poll_of_a_page_learns_how_many_pages_there_are() {
+    let server = EmbeddedServer::start();
+    let poll = |method: &str| call(server.http, &format!("StateService/{method}"), "{}");
+    for _ in 0..2 {
+        assert!(poll("GetServerInfo").head.contains("pumice-viewers: 1"));
+    }
+    let third = poll("GetServerInfo");
+    assert!(
+        third.status == 200 && third.head.contains("pumice-viewers: 2"),
+        "{}",
+        third.head
+    );
+    assert!(!poll("WhoAmI").head.contains("pumice-viewers"));
 }
 
 #[test]

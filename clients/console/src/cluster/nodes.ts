@@ -1,7 +1,8 @@
 /** Nodes as cells of the heat map: what is used, and what marks them. */
 
 import { amountsOf, quantitiesOf } from '../amounts';
-import type { NodeStatus } from '../protocol';
+import { groupBy } from '../lists';
+import type { NodeCard, NodeStatus } from '../protocol';
 
 /** What keeps new tasks from a node, or makes its numbers doubtful. */
 export type NodeState = 'ready' | 'stale' | 'cordoned' | 'not ready' | 'invalid';
@@ -32,9 +33,21 @@ export function cellsOf(nodes: NodeStatus[], staleSources: ReadonlySet<string>):
   return nodes.map((status) => cellOf(status, staleSources));
 }
 
+/** Resources that count devices, such as `nvidia.com/gpu`, but not their memory or shares of them. */
+const DEVICES = /\/.*(gpu|npu|tpu|dcu|mlu|mig-|ascend)/i;
+const PARTS_OF_DEVICES = /memory|mem$|cores?$|percent|shared/i;
+
+/** Cards of a node. A policy without quotas of cards derives none, so its devices are read from their labels and amounts. */
+function cardsOf({ node, cards }: NodeStatus, total: Map<string, number>): NodeCard[] {
+  if (cards?.length) return cards;
+  const devices = [...total].filter(([resource, count]) => count > 0 && DEVICES.test(resource) && !PARTS_OF_DEVICES.test(resource));
+  return devices.map(([resource, count]) => ({ card: node.labels?.[`${resource}.product`] ?? resource, resource, count: `${Math.floor(count)}` }));
+}
+
 function cellOf(status: NodeStatus, staleSources: ReadonlySet<string>): NodeCell {
-  const { node, cards: ownCards = [] } = status;
+  const { node } = status;
   const total = quantitiesOf(node.allocatable, node.oversubscription);
+  const ownCards = cardsOf(status, total);
   const used = amountsOf(status.used);
   const state = stateOf(status, staleSources);
   const part = (resource: string) => {
@@ -95,13 +108,7 @@ export interface CellGroup {
 
 /** Cells by kind, or by the value of a node label. Groups are sorted by title, the cells of each by kind and name. */
 export function groupCells(cells: NodeCell[], label: string): CellGroup[] {
-  const groups = new Map<string, NodeCell[]>();
-  for (const cell of cells) {
-    const title = label ? (cell.status.node.labels?.[label] ?? `without ${label}`) : cell.kind;
-    const group = groups.get(title);
-    if (group) group.push(cell);
-    else groups.set(title, [cell]);
-  }
+  const groups = groupBy(cells, (cell) => (label ? (cell.status.node.labels?.[label] ?? `without ${label}`) : cell.kind));
   const sorted = [...groups].sort(([one], [other]) => compareNames(one, other));
   return sorted.map(([title, own]) => ({ title, cells: label ? own.sort((a, b) => compareNames(a.kind, b.kind)) : own }));
 }
@@ -121,4 +128,4 @@ export function domainLabels(cells: NodeCell[]): string[] {
 
 /** Order of names in which `node-2` is before `node-10`. */
 const collator = new Intl.Collator('en', { numeric: true });
-export const compareNames = (one: string, other: string): number => collator.compare(one, other);
+const compareNames = (one: string, other: string): number => collator.compare(one, other);

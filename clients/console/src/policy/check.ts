@@ -1,5 +1,6 @@
 /** Checks of a document that is not active, without any effect. */
 
+import { decide, latestAt } from '../decide';
 import type { Diagnostic, ReloadPolicyResponse } from '../protocol';
 import { CallError, call } from '../rpc';
 
@@ -17,7 +18,7 @@ export async function checkDocument(name: string, document: string, mayPush: boo
       const response = await call<ReloadPolicyResponse>('PolicyService/ReloadPolicy', { name, document, dryRun: true }, signal);
       return { accepted: true, findings: response.report?.diagnostics ?? [], difference: response.difference ?? '' };
     }
-    await call('DecisionService/Order', { against: { inline: { cluster: {}, policyDocument: document } }, queues: {} }, signal);
+    await decide('Order', { ...latestAt(Date.now()), inline: { cluster: {}, policyDocument: document } }, { queues: {} }, signal);
     return { accepted: true, findings: [], difference: '' };
   } catch (error) {
     if (error instanceof CallError && error.report) {

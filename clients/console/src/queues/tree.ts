@@ -1,6 +1,7 @@
 /** The tree of queues, and the amounts of one resource in the accounts of one plugin. */
 
 import { amountsOf } from '../amounts';
+import { groupBy } from '../lists';
 import type { Account, QueueStatus } from '../protocol';
 
 export interface TreeRow {
@@ -13,13 +14,8 @@ export interface TreeRow {
 
 /** Queues depth first, children by name. A queue whose parent is unknown, or above itself, is at the top. */
 export function treeOf(queues: QueueStatus[]): TreeRow[] {
-  const byName = new Map(queues.map((status) => [status.queue.name, status]));
-  const children = new Map<string, QueueStatus[]>();
-  for (const status of queues) {
-    const parent = status.queue.parent ?? '';
-    const under = parent !== status.queue.name && byName.has(parent) ? parent : '';
-    children.set(under, [...(children.get(under) ?? []), status]);
-  }
+  const names = new Set(queues.map((status) => status.queue.name));
+  const children = groupBy(queues, ({ queue: { name, parent = '' } }) => (parent !== name && names.has(parent) ? parent : ''));
   const rows: TreeRow[] = [];
   const seen = new Set<string>();
   const visit = (status: QueueStatus, depth: number) => {
@@ -67,8 +63,6 @@ export interface QueueAmounts {
   held: number;
   /** Admitted and not yet held. */
   reserved: number;
-  /** Requested by all its tasks. */
-  requested: number;
   deserved: number;
   guarantee: number;
   capability: number | undefined;
@@ -81,7 +75,6 @@ export function queueAmounts(account: Account | undefined, resource: string): Qu
   return {
     held: of('allocated') ?? 0,
     reserved: of('inqueue') ?? 0,
-    requested: of('request') ?? 0,
     deserved: of('deserved') ?? 0,
     guarantee: of('guarantee') ?? 0,
     capability: of('capability'),

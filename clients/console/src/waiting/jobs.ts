@@ -1,18 +1,22 @@
 /** Jobs that wait, and their tasks. */
 
 import { parseQuantity } from '../amounts';
-import type { Job, JobStatus, ResourceList, StoredTask, Task } from '../protocol';
+import { groupBy } from '../lists';
+import type { Job, JobStatus, Problem, ResourceList, StoredTask, Task } from '../protocol';
 
 /** A job, or a single task without a job, that waits for nodes. */
 export interface WaitingJob {
   name: string;
   queue: string;
   job: JobStatus | undefined;
-  /** Tasks that wait for a node, without scheduling gates, by name. */
+  /** Job that the task names and that the server does not have. Empty: none. */
+  unknownJob: string;
+  /** Tasks that a scheduler tries now, by name. */
   waiting: Task[];
-  gated: number;
+  /** Tasks with a scheduling gate that somebody has to remove. */
+  gated: Task[];
   /** Tasks that have a node, wait for one that is being freed, or succeeded. */
-  held: number;
+  started: Task[];
   tasks: number;
   /** Number of tasks that still have to start together. */
   needed: number;
@@ -20,66 +24,72 @@ export interface WaitingJob {
   since: number | undefined;
   /** True: the scheduler has not enqueued the job yet, so the queue has to admit it first. */
   isPending: boolean;
+  /** First problem of its newest record, or of a record of its tasks. */
+  invalid: { record: string; problem: Problem } | undefined;
 }
 
-const HELD = new Set(['PIPELINED', 'ALLOCATED', 'BINDING', 'BOUND', 'RUNNING', 'SUCCEEDED']);
+const STARTED = new Set(['PIPELINED', 'ALLOCATED', 'BINDING', 'BOUND', 'RUNNING', 'SUCCEEDED']);
+
+/** Gate that Volcano's scheduler removes by itself when the queue admits the task. */
+const QUEUE_GATE = 'scheduling.volcano.sh/queue-allocation-gate';
 
 const statusOf = (task: Task) => (task.status ?? 'TASK_STATUS_PENDING').replace('TASK_STATUS_', '');
 const phaseOf = (job: Job) => (job.phase ?? 'JOB_PHASE_PENDING').replace('JOB_PHASE_', '');
 
+/** True: the task waits for a node, with or without a gate. */
+export const isWaiting = (task: Task): boolean => ['PENDING', 'UNSPECIFIED'].includes(statusOf(task)) && !task.node;
+
+/** True: the queue has not admitted the job yet. */
+export const isPending = (job: Job): boolean => ['PENDING', 'UNSPECIFIED'].includes(phaseOf(job));
+
+/** True: a scheduler tries the task, because it has no gate of others. */
+const isOpen = (task: Task): boolean => !task.gated || (task.schedulingGates?.length === 1 && task.schedulingGates[0] === QUEUE_GATE);
+
 /** Jobs and single tasks that wait, the oldest first. */
 export function waitingJobs(jobs: JobStatus[], tasks: StoredTask[]): WaitingJob[] {
-  const byJob = new Map<string, Task[]>();
-  const known = new Set(jobs.map((status) => status.job.name));
-  const single: Task[] = [];
-  for (const { task } of tasks) {
-    if (!task.job || !known.has(task.job)) single.push(task);
-    else byJob.set(task.job, [...(byJob.get(task.job) ?? []), task]);
-  }
-  const found = jobs.map((status) => waitingJob(status, byJob.get(status.job.name) ?? [])).filter((job) => job !== undefined);
-  for (const task of single) if (isWaiting(task)) found.push(singleTask(task));
+  const byJob = new Map<string, StoredTask[]>(jobs.map((status) => [status.job.name, []]));
+  const single: StoredTask[] = [];
+  for (const stored of tasks) (byJob.get(stored.task.job ?? '') ?? single).push(stored);
+  const found = jobs.flatMap((status) => waitingJob(status, byJob.get(status.job.name) ?? []));
+  for (const stored of single) if (isWaiting(stored.task)) found.push(singleTask(stored));
   return found.sort((one, other) => (one.since ?? 0) - (other.since ?? 0) || one.name.localeCompare(other.name));
 }
 
-const isWaiting = (task: Task) => ['PENDING', 'UNSPECIFIED'].includes(statusOf(task)) && !task.node;
-
-function waitingJob(status: JobStatus, tasks: Task[]): WaitingJob | undefined {
+/** The job, if it waits: a task of it has no node, or its tasks are not there yet. What has completed does not wait. */
+function waitingJob(status: JobStatus, stored: StoredTask[]): WaitingJob[] {
   const { job } = status;
-  const isPending = ['PENDING', 'UNSPECIFIED'].includes(phaseOf(job));
+  const tasks = stored.map(({ task }) => task);
   const pending = tasks.filter(isWaiting);
-  if (phaseOf(job) === 'COMPLETED' || (pending.length === 0 && !(isPending && tasks.length === 0))) return undefined;
-  const waiting = pending.filter((task) => !task.gated);
-  const held = tasks.filter((task) => HELD.has(statusOf(task))).length;
-  return {
-    name: job.name,
-    queue: job.queue ?? '',
-    job: status,
-    waiting,
-    gated: pending.length - waiting.length,
-    held,
-    tasks: tasks.length,
-    needed: Math.max(1, (job.minMember ?? 0) - held),
-    since: job.creationTime ? Date.parse(job.creationTime) : undefined,
-    isPending,
-  };
+  const hasToCome = tasks.length === 0 && (isPending(job) || phaseOf(job) === 'INQUEUE');
+  if (phaseOf(job) === 'COMPLETED' || (pending.length === 0 && !hasToCome)) return [];
+  const started = tasks.filter((task) => STARTED.has(statusOf(task)));
+  const own = partsOf(pending);
+  const needed = Math.max(1, (job.minMember ?? 0) - started.length);
+  const invalid = invalidOf(`job ${job.name}`, status.invalid) ?? firstInvalid(stored);
+  return [{ name: job.name, queue: job.queue ?? '', job: status, unknownJob: '', ...own, started, tasks: tasks.length, needed, since: timeOf(job.creationTime), isPending: isPending(job), invalid }];
 }
 
-function singleTask(task: Task): WaitingJob {
-  const gated = task.gated ? 1 : 0;
-  const since = task.creationTime ? Date.parse(task.creationTime) : undefined;
-  return { name: task.name ?? '', queue: '', job: undefined, waiting: gated ? [] : [task], gated, held: 0, tasks: 1, needed: 1, since, isPending: false };
+function singleTask(stored: StoredTask): WaitingJob {
+  const { task } = stored;
+  return { name: task.name ?? '', queue: '', job: undefined, unknownJob: task.job ?? '', ...partsOf([task]), started: [], tasks: 1, needed: 1, since: timeOf(task.creationTime), isPending: false, invalid: firstInvalid([stored]) };
+}
+
+const partsOf = (pending: Task[]) => ({ waiting: pending.filter(isOpen), gated: pending.filter((task) => !isOpen(task)) });
+const timeOf = (text: string | undefined) => (text ? Date.parse(text) : undefined);
+
+function firstInvalid(stored: StoredTask[]): WaitingJob['invalid'] {
+  const own = stored.find((one) => one.invalid?.length);
+  return own && invalidOf(`task ${own.task.name ?? ''}`, own.invalid);
+}
+
+function invalidOf(record: string, problems: Problem[] | undefined): WaitingJob['invalid'] {
+  return problems?.[0] && { record, problem: problems[0] };
 }
 
 /** Tasks that differ in name, age and priority only, as Place takes them in one group. */
 export function groupEqualTasks(tasks: Task[]): Task[][] {
-  const groups = new Map<string, Task[]>();
-  for (const task of tasks) {
-    const like = JSON.stringify({ ...task, name: '', uid: '', creationTime: '', priority: 0 });
-    const group = groups.get(like);
-    if (group) group.push(task);
-    else groups.set(like, [task]);
-  }
-  return [...groups.values()];
+  const alike = (task: Task) => JSON.stringify({ ...task, name: '', uid: '', creationTime: '', priority: 0 });
+  return [...groupBy(tasks, alike).values()];
 }
 
 /** Sum of requests as quantities, for a question about tasks that start together. */

@@ -4,8 +4,9 @@ import { countText, measurementText, numberText, toNumber } from '../amounts';
 import type { AdmitItem, Measurement, QueueStatus, Reason, Rejection } from '../protocol';
 import { type JobAnswers, admittedTasks } from './explain';
 import type { WaitingJob } from './jobs';
+import { minimumsOf, seatsOf } from './seats';
 
-export const VERDICTS = ['record invalid', 'no queue', 'queue closed', 'too few tasks', 'gated', 'request invalid', 'quota', 'no node', 'gang', 'its turn'] as const;
+export const VERDICTS = ['record invalid', 'no job', 'no queue', 'queue invalid', 'queue closed', 'too few tasks', 'gated', 'request invalid', 'quota', 'no node', 'gang', 'its turn'] as const;
 export type VerdictCode = (typeof VERDICTS)[number];
 
 export interface Verdict {
@@ -23,15 +24,26 @@ export function verdictOf(job: WaitingJob, answers: JobAnswers, queue: QueueStat
 const verdict = (code: VerdictCode, sentence: string, reasons: Reason[] = []): Verdict => ({ code, sentence, reasons });
 
 function recordVerdict(job: WaitingJob, queue: QueueStatus | undefined): Verdict | undefined {
-  const invalid = job.job?.invalid?.[0];
-  if (invalid) return verdict('record invalid', `its newest record was rejected: ${invalid.message ?? ''}`);
+  if (job.invalid) return verdict('record invalid', `the newest record of ${job.invalid.record} was rejected: ${job.invalid.problem.message ?? ''}`);
+  if (job.unknownJob) return verdict('no job', `there is no job ${job.unknownJob}`);
   if (job.job && !queue) return verdict('no queue', job.queue ? `there is no queue ${job.queue}` : 'it names no queue');
+  const invalidQueue = queue?.invalid?.[0];
+  if (invalidQueue) return verdict('queue invalid', `the newest record of queue ${job.queue} was rejected, so it admits nothing new: ${invalidQueue.message ?? ''}`);
   const state = queue?.queue.state;
   if (state === 'QUEUE_STATE_CLOSED' || state === 'QUEUE_STATE_CLOSING') return verdict('queue closed', `queue ${job.queue} accepts no new jobs`);
-  const least = job.job?.job.minMember ?? 0;
-  if (job.tasks > 0 && job.tasks < least) return verdict('too few tasks', `it starts with ${countText(least, 'task')}, and only ${job.tasks} are known`);
-  if (job.gated > 0 && job.waiting.length < job.needed) return verdict('gated', `${job.gated} of its ${countText(job.waiting.length + job.gated, 'waiting task')} ${job.gated === 1 ? 'has' : 'have'} a scheduling gate`);
+  const least = Math.max(1, job.job?.job.minMember ?? 0);
+  // Volcano makes the tasks when the job is enqueued.
+  if (job.tasks < least && (job.tasks > 0 || !job.isPending)) return verdict('too few tasks', `it starts with ${countText(least, 'task')}, and ${job.tasks === 0 ? 'none is known' : `only ${job.tasks} ${job.tasks === 1 ? 'is' : 'are'} known`}`);
+  if (job.gated.length > 0 && job.waiting.length < job.needed) return verdict('gated', gatedText(job));
   return undefined;
+}
+
+/** Tasks with gates, and the names of the gates. */
+function gatedText({ gated, waiting, job }: WaitingJob): string {
+  const gates = [...new Set(gated.flatMap((task) => task.schedulingGates ?? []))];
+  const what = gates.length > 1 ? `the scheduling gates ${gates.join(', ')}` : `${gates[0] ? 'the' : 'a'} scheduling gate${gates[0] ? ` ${gates[0]}` : ''}`;
+  const who = job ? `${gated.length} of its ${countText(waiting.length + gated.length, 'waiting task')} ${gated.length === 1 ? 'has' : 'have'}` : 'it has';
+  return `${who} ${what}`;
 }
 
 function admissionVerdict(job: WaitingJob, answers: JobAnswers): Verdict | undefined {
@@ -39,7 +51,7 @@ function admissionVerdict(job: WaitingJob, answers: JobAnswers): Verdict | undef
   if (problem) return verdict('request invalid', `the server cannot evaluate it: ${problem.message ?? problem.reason ?? ''}`);
   if (rejects(answers.admission)) return quotaVerdict(job, 'it', answers.admission);
   const task = answers.classes.find((own) => rejects(own.admission))?.admission;
-  if (task && answers.placement && (answers.placement.placedCount ?? 0) < job.needed) return quotaVerdict(job, 'each of its tasks', task);
+  if (task && answers.placement && !starts(answers)) return quotaVerdict(job, 'each of its tasks', task);
   if (rejects(answers.together)) {
     const most = answers.classes.reduce((sum, own) => sum + admittedTasks(own), 0);
     const part = quotaVerdict(job, `the gang of ${countText(job.needed, 'task')}`, answers.together);
@@ -47,6 +59,9 @@ function admissionVerdict(job: WaitingJob, answers: JobAnswers): Verdict | undef
   }
   return undefined;
 }
+
+/** True: the server would start the job now. */
+const starts = ({ placement }: JobAnswers): boolean => Boolean(placement?.placed) && (placement?.placedCount ?? 0) > 0;
 
 const rejects = (item: AdmitItem | undefined): item is AdmitItem => item !== undefined && !item.problem && !item.permitted;
 
@@ -72,14 +87,20 @@ function placementVerdict(job: WaitingJob, answers: JobAnswers): Verdict {
   const placed = placement.placedCount ?? 0;
   const blockers = placement.blockers ?? placement.groups?.flatMap((group) => group.blockers ?? []) ?? [];
   const reasons = blockers.map((blocker) => blocker.reason ?? {});
-  if (placed >= job.needed) return verdict('its turn', `nodes take ${placed} of ${countText(job.waiting.length, 'waiting task')} now; its scheduler has not placed it yet`);
+  const seats = seatsOf(answers);
+  if (starts(answers)) {
+    const later = seats.filter(({ isLater }) => isLater).length;
+    return verdict('its turn', `nodes take ${placed} of ${countText(job.waiting.length, 'waiting task')} now${later > 0 ? `, ${later} of them once other tasks have ended` : ''}; its scheduler has not placed it yet`);
+  }
   const why = blockers.length > 0 ? ` (${rejectionText(blockers)})` : '';
   if (placed === 0) return verdict('no node', `no node takes ${job.needed === 1 ? 'it' : 'one of its tasks'}${why}`, reasons);
+  const short = minimumsOf(job, seats).find(({ what, needed, found }) => what !== 'tasks' && found < needed);
+  if (placed >= job.needed && short) return verdict('gang', `it starts with ${short.needed} ${short.what}, and only ${short.found} of them ${short.found === 1 ? 'finds' : 'find'} a place, although nodes take ${placed} of its tasks${why}`, reasons);
   return verdict('gang', `${countText(job.needed, 'task')} must start together, and only ${placed} find a node; the next finds none${why}`, reasons);
 }
 
 /** `4 nodes: insufficient cpu`, the most nodes first. */
-export function rejectionText(rejections: Rejection[]): string {
+function rejectionText(rejections: Rejection[]): string {
   const sorted = [...rejections].sort((one, other) => (other.count ?? 0) - (one.count ?? 0));
   return sorted.slice(0, 3).map(({ reason, count = 0 }) => `${count > 0 ? `${countText(count, 'node')}: ` : ''}${reason?.message ?? reason?.code ?? ''}`).join('; ');
 }
@@ -118,6 +139,11 @@ export function quotaOf(reason: Reason): QuotaUsage | undefined {
   };
 }
 
+/** Quotas that the verdict compared. The reasons of a gang include what its own first tasks would hold, so they are not quotas of others. */
+export function quotasOf(found: Verdict): QuotaUsage[] {
+  return found.code === 'gang' ? [] : found.reasons.map(quotaOf).filter((one) => one !== undefined);
+}
+
 /** A node that rejects a task because something is short, with the amounts. */
 export interface NearestNode {
   node: string;
@@ -147,15 +173,15 @@ export function nearestNodes(rejections: Rejection[], most: number): NearestNode
 export function helpOf(job: WaitingJob, answers: JobAnswers, found: Verdict): string[] {
   const hints: string[] = [];
   const amount = (value: number, quota: QuotaUsage) => `${measurementText(value, quota.unit)} of ${quota.resource}`;
-  for (const quota of found.reasons.map(quotaOf).filter((one) => one !== undefined)) {
+  for (const quota of quotasOf(found)) {
     const missing = quota.held + quota.requested - quota.ceiling;
     if (quota.requested > quota.bound) hints.push(`It never fits: queue ${job.queue} may hold at most ${amount(quota.bound, quota)}. Raise its limit to at least ${amount(quota.held + quota.requested, quota)}.`);
     else hints.push(`It fits once jobs of queue ${job.queue} release ${amount(missing, quota)}, or with a ${quota.isDeserved ? 'deserved share' : 'limit'} that is ${measurementText(missing, quota.unit)} larger.`);
   }
   const admits = answers.classes.reduce((sum, own) => sum + admittedTasks(own), 0);
-  if (found.code === 'quota' && job.needed > 1 && admits > 0) hints.push(`The queue would let it start with a minMember of at most ${job.held + admits}.`);
+  if (found.code === 'quota' && job.needed > 1 && admits > 0) hints.push(`The queue would let it start with a minMember of at most ${job.started.length + admits}.`);
   const placed = answers.placement?.placedCount ?? 0;
-  if (found.code === 'gang') hints.push(`${countText(job.needed - placed, 'task')} fewer in minMember would let it start.`);
+  if (found.code === 'gang' && placed < job.needed) hints.push(`${countText(job.needed - placed, 'task')} fewer in minMember would let it start.`);
   const rejections = answers.classes.flatMap((own) => own.filter?.rejections ?? []);
   const helps = rejections.filter((one) => one.reason?.resolution === 'RESOLUTION_UNSCHEDULABLE').reduce((sum, one) => sum + (one.count ?? 0), 0);
   if (found.code !== 'quota' && helps > 0) hints.push(`Preemption may help on ${countText(helps, 'node')}.`);

@@ -1,11 +1,10 @@
-//! The program `pumice-lab`: load generator, live view, bounds and man pages, beside real servers.
+//! The program `pumice-lab`: load generator, bounds and man pages, beside real servers.
 #![cfg(test)]
 
 mod bench;
 mod bound;
 mod man;
 mod profile;
-mod top;
 
 use std::process::{Command, Output};
 

@@ -1,5 +1,6 @@
 //! `pumice demo`: a server of its own, small clusters, real calls, and results that are checked.
 
+mod browsed_cluster;
 mod card_quotas;
 mod card_trace;
 mod examples;
@@ -24,6 +25,10 @@ pub struct DemoArgs {
     /// `openb_pod_list_default.csv` and, for tasks that name cards, `openb_pod_list_gpuspec33.csv`
     #[arg(long, value_name = "DIR", env = "PUMICE_OPENB")]
     openb: Option<PathBuf>,
+    /// After the checks, keep the server with four queues and a job that waits, and print the address of its console; Ctrl-C
+    /// ends it
+    #[arg(long)]
+    pub console: bool,
 }
 
 /// Runs all scenes against a server and checks the results of each scene.
@@ -45,6 +50,9 @@ pub async fn run_scenes(connection: ClientConnection, args: DemoArgs) -> Result<
             card_trace::run_openb(&mut harness, &folder).await?;
         }
         None => output::line("\nWith PUMICE_OPENB=DIR the demo also places the 8,152 tasks of a real GPU cluster.")?,
+    }
+    if args.console {
+        browsed_cluster::load(&mut harness).await?;
     }
     harness.finish()
 }
