@@ -1,10 +1,11 @@
 //! Number of pages of the console that are open, by their polls. Each page rests longer the more there are, so all
 //! together cost the server a bounded time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::http::HeaderValue;
 use pumice_engine::short_lock::ShortLock;
+use tokio::time::Instant;
 
 /// Method that a page polls.
 pub(super) const POLL_PATH: &str = "/pumice.v1.StateService/GetServerInfo";

@@ -271,7 +271,7 @@ async fn a_path_beside_that_of_a_method_is_no_method() {
         client.ready().await.unwrap();
         let request = tonic::Request::new(prost::bytes::Bytes::new());
         let path = tonic::codegen::http::uri::PathAndQuery::from_static(path);
-        let called = client.unary(request, path.clone(), pumice_protocol::CallCodec).await;
+        let called = client.unary(request, path.clone(), pumice_protocol::BytesCodec).await;
         assert_eq!(called.err().map_or(Code::Ok, |status| status.code()), code, "{path}");
     }
     server.stop().await;
