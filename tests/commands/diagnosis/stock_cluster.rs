@@ -56,7 +56,8 @@ fn a_gang_beyond_its_quota_gets_the_amounts_that_are_allowed_held_and_asked() {
         );
         assert!(hints.contains(&format!("it never fits: {bound}")), "{hints}");
         assert!(
-            hints.contains("admits 6 of its tasks now") && hints.contains("a minMember of at most 6"),
+            hints.contains("admits 6 of its tasks now")
+                && hints.contains("a minMember of at most 4 would let it start"),
             "{hints}"
         );
         let report = json(&server, &["explain", "job", "x/gang"]);
