@@ -73,7 +73,7 @@ pub(super) const JOB_TALLIES: &str = "jobs' tallies";
 /// plugin of the policy counts them, or the job has no tasks.
 pub(crate) fn started_tasks(context: PluginContext<'_>, job: &str) -> Option<usize> {
     let tasks = &JobTallies::of_job(context, job)?.tasks;
-    usize::try_from(tasks.ready() + tasks.of(TaskStatus::Pipelined)).ok()
+    usize::try_from(tasks.started()).ok()
 }
 
 /// Tallies of all jobs that have tasks: one state for all plugins that read it.

@@ -79,7 +79,7 @@ impl Plugin for Priority {
     fn job_opinion(&self, context: PluginContext<'_>, job: &JobRecord) -> JobOpinion {
         let starving = JobTallies::of_job(context, &job.name).is_some_and(|tally| {
             let tasks = &tally.tasks;
-            let started = tasks.ready() + tasks.of(TaskStatus::Pipelined);
+            let started = tasks.started();
             let wanted = match self.compatibility {
                 Compatibility::Upstream(_) => tasks.total(),
                 // A task that failed or that is being deleted wants nothing.

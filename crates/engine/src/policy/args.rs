@@ -7,6 +7,7 @@ use super::diagnostics::{DiagnosticReport, ErrorCode, Severity};
 use super::suggestion::did_you_mean;
 use super::switch::Switch;
 use super::yaml::{DocumentLocation, DocumentPath, Mark, YamlNode, YamlValue, shown_name};
+use crate::model::parse_go_bool;
 
 /// Names of the two bools, for suggestions.
 pub(crate) const BOOL_NAMES: [&str; 2] = ["true", "false"];
@@ -192,11 +193,7 @@ impl<'a> PluginArgument<'a> {
         if let YamlValue::Bool(b) = self.value() {
             return Some(*b);
         }
-        match self.as_string()? {
-            "1" | "t" | "T" | "true" | "True" | "TRUE" => Some(true),
-            "0" | "f" | "F" | "false" | "False" | "FALSE" => Some(false),
-            _ => None,
-        }
+        parse_go_bool(self.as_string()?)
     }
 
     // Strict reading, as upstream decodes a block into a structure: null is the zero value, a float is cut to an

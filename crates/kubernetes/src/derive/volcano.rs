@@ -8,10 +8,9 @@ use super::kubernetes::{ContainerStatusSource, each_container, each_request, pod
 use super::pod::{Pod, ResourceQuantities};
 use super::total::SummableAmounts;
 use pumice_engine::model::resource_name::{ResourceKind, amount};
+use pumice_engine::model::{PREEMPTABLE, parse_go_bool};
 use pumice_protocol::v1 as pb;
 
-/// Annotation and label that make a pod preemptable.
-const PREEMPTABLE: &str = "volcano.sh/preemptable";
 /// Annotation that allows a pod on revocable nodes.
 const REVOCABLE_ZONE: &str = "volcano.sh/revocable-zone";
 /// Annotation that overrides a pod's priority.
@@ -218,13 +217,4 @@ fn revocable_zone(pod: &Pod) -> &'static str {
         None => preemptable() == Some(true),
     };
     if revocable { "*" } else { "" }
-}
-
-/// Parses a truth value in Go's spelling.
-fn parse_go_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
 }

@@ -9,6 +9,7 @@ use super::devices;
 use super::fields::{
     FieldError, amounts, boolean, integer, integers, list, namespaced, required_text, text, texts, time,
 };
+use pumice_engine::model::PREEMPTABLE;
 use pumice_protocol::v1 as pb;
 
 /// Annotation with the amount that is added to a node's CPU, in milli-cores (Volcano ed72c7c81,
@@ -18,8 +19,6 @@ const OVERSUBSCRIBED_CPU: &str = "volcano.sh/oversubscription-cpu";
 const OVERSUBSCRIBED_MEMORY: &str = "volcano.sh/oversubscription-memory";
 /// Label with the queue of a pod group whose API has no field for it.
 const QUEUE_LABEL: &str = "scheduling.volcano.sh/queue-name";
-/// Annotation or label of a pod group: whether tasks of the job may be preempted.
-const PREEMPTABLE: &str = "volcano.sh/preemptable";
 /// Queue of a pod group that names none.
 pub const DEFAULT_QUEUE: &str = "default";
 /// Queue above all others of a tree.
