@@ -59,9 +59,10 @@ impl PluginState for EvictedTasks {
     }
 }
 
-/// Budget, and how many more pods it lets go.
+/// Budget during one query: each candidate that it selects takes one from `left`, and its evictions end below 0.
 struct OpenBudget<'a> {
     budget: &'a DisruptionBudget,
+    /// Number of pods that may still be evicted; negative: more candidates were charged than it allows.
     left: i64,
 }
 
