@@ -122,8 +122,8 @@ impl Policy {
 
     /// Plugins that compare with the time, by name, with the effect of a query that gives none.
     pub fn time_effects(&self) -> impl Iterator<Item = (&Arc<str>, TimeEffect)> {
-        let names = self.registered.keys();
-        names.filter_map(|name| Some((name, plugins::find(name)?.time_effect?)))
+        let registered = self.registered.values();
+        registered.filter_map(|own| Some((&own.name, own.time_effect?)))
     }
 
     /// Plugins that select victims and are switched on, tier by tier.

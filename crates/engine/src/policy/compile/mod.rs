@@ -19,7 +19,7 @@ use super::switch::Switch;
 use super::unserved::{self, UnservedEffect};
 use super::yaml::{DocumentLocation, YamlLimits};
 use crate::model::LabelKinds;
-use crate::plugin::{Plugin, PluginDef};
+use crate::plugin::{Plugin, PluginDef, TimeEffect};
 use crate::plugins;
 
 /// Hook of a plugin at one place in the tiers.
@@ -101,6 +101,8 @@ pub struct RegisteredPlugin {
     pub weight: i32,
     /// Kinds of records whose labels the plugin reads completely.
     pub all_labels: LabelKinds,
+    /// Effect of a query without a time; `None`: the plugin reads no time.
+    pub time_effect: Option<TimeEffect>,
 }
 
 impl RegisteredPlugin {
@@ -118,6 +120,7 @@ impl RegisteredPlugin {
             task_order: None,
             weight: 1,
             all_labels: def.map_or_else(LabelKinds::default, PluginDef::all_labels),
+            time_effect: def.and_then(|def| def.time_effect),
         }
     }
 
