@@ -199,6 +199,7 @@ fn gang_member(task: &pb::Task) -> GangMember {
         priority_class: Arc::from(&*task.priority_class_name),
         scheduling_gates: task.scheduling_gates.iter().map(|gate| Arc::from(&**gate)).collect(),
         owner_kind: Arc::from(&*task.owner_kind),
+        scheduled_time: task.scheduled_time.as_ref().map(|time| time.seconds),
         ..GangMember::default()
     }
 }
