@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::held_bytes::held_bytes;
-use crate::model::{ClusterState, Problem, SortedTable, StatusCounts, TaskRecord, TaskStatus};
+use crate::model::{ClusterState, Problem, SortedTable, StatusCounts, TaskRecord};
 use crate::plugin::PluginContext;
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 
@@ -107,7 +107,7 @@ impl JobTallies {
     }
 
     /// Tally of a job.
-    fn get(&self, job: &str) -> Option<&JobTally> {
+    pub(super) fn get(&self, job: &str) -> Option<&JobTally> {
         self.jobs.get(job).map(|tally| &**tally)
     }
 
