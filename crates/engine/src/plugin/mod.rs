@@ -464,6 +464,17 @@ pub const EVERY_LABEL: &str = "*";
 pub struct PluginDef {
     /// Name of the plugin in a policy.
     pub name: &'static str,
+/// Effect of a cluster state that has none of the records which a plugin compares with.
+#[derive(Clone, Copy, Debug)]
+pub struct AbsentInput {
+    /// Decisions that depend on the records.
+    pub decisions: &'static [DecisionKind],
+    /// True if a cluster state has none of them.
+    pub is_absent: fn(&ClusterState) -> bool,
+    /// Sentence: the effect on the decisions.
+    pub effect: &'static str,
+}
+
     /// Families of decisions that the plugin takes part in, sorted.
     pub families: &'static [&'static str],
     /// Task annotations that the plugin reads.
@@ -506,6 +517,9 @@ pub struct PluginDef {
 impl PluginDef {
     /// Kinds of records whose labels the plugin reads completely.
     pub fn all_labels(&self) -> LabelKinds {
+    /// Effect of a cluster state without the records that the plugin reads; `None`: every state has them, or their absence has a
+    /// meaning of its own.
+    pub absent_input: Option<&'static AbsentInput>,
         LabelKinds {
             nodes: self.node_labels.contains(&EVERY_LABEL),
             tasks: self.task_labels.contains(&EVERY_LABEL),
@@ -539,3 +553,4 @@ impl PluginDef {
 
 /// Compiler of a plugin's arguments.
 pub type PluginCompiler = fn(&PluginArguments, Compatibility, &mut DiagnosticReport) -> Arc<dyn Plugin>;
+            absent_input: None,

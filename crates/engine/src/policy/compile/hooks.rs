@@ -11,7 +11,7 @@ use crate::model::{ClusterState, LabelKinds, StateDiff, TaskRecord};
 use crate::plugin::{Plugin, PluginContext, PluginDef, PluginHooks, TemplateRule, TimeEffect, VictimKind};
 use crate::plugin_state::PluginStates;
 use crate::plugins;
-use crate::policy::unserved::UnservedEffect;
+use crate::policy::unserved::{DecisionKind, UnservedEffect};
 
 impl Policy {
     /// Bounds of the policy's scores, by the weights of its plugins; `None`: a plugin has none.
@@ -124,6 +124,19 @@ impl Policy {
     pub fn time_effects(&self) -> impl Iterator<Item = (&Arc<str>, TimeEffect)> {
         let registered = self.registered.values();
         registered.filter_map(|own| Some((&own.name, own.time_effect?)))
+    }
+
+    /// Plugins whose records a cluster state does not have, by name, with the effect on a decision of this kind.
+    pub fn absent_inputs(
+        &self,
+        cluster_state: &ClusterState,
+        kind: DecisionKind,
+    ) -> impl Iterator<Item = (&Arc<str>, &'static str)> {
+        let registered = self.registered.values();
+        let with_input = registered.filter_map(|own| Some((&own.name, own.absent_input?)));
+        let of_kind = with_input.filter(move |(_, input)| input.decisions.contains(&kind));
+        let absent = of_kind.filter(|(_, input)| (input.is_absent)(cluster_state));
+        absent.map(|(name, input)| (name, input.effect))
     }
 
     /// Plugins that select victims and are switched on, tier by tier.

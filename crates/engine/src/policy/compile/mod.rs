@@ -19,7 +19,7 @@ use super::switch::Switch;
 use super::unserved::{self, UnservedEffect};
 use super::yaml::{DocumentLocation, YamlLimits};
 use crate::model::LabelKinds;
-use crate::plugin::{Plugin, PluginDef, TimeEffect};
+use crate::plugin::{AbsentInput, Plugin, PluginDef, TimeEffect};
 use crate::plugins;
 
 /// Hook of a plugin at one place in the tiers.
@@ -103,6 +103,8 @@ pub struct RegisteredPlugin {
     pub all_labels: LabelKinds,
     /// Effect of a query without a time; `None`: the plugin reads no time.
     pub time_effect: Option<TimeEffect>,
+    /// Effect of a cluster state without the records that the plugin reads; `None`: it has no such effect.
+    pub absent_input: Option<&'static AbsentInput>,
 }
 
 impl RegisteredPlugin {
@@ -121,6 +123,7 @@ impl RegisteredPlugin {
             weight: 1,
             all_labels: def.map_or_else(LabelKinds::default, PluginDef::all_labels),
             time_effect: def.and_then(|def| def.time_effect),
+            absent_input: def.and_then(|def| def.absent_input),
         }
     }
 
