@@ -158,6 +158,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("overcommit", job_plugins::check),
     ("podaffinity", podaffinity::check),
     ("pdb", volcano_plugins::check),
+    ("resourcequota", volcano_plugins::check),
     ("pods", pods::check),
     ("predicates", predicates::check),
     ("nodegroup", nodegroup::check),

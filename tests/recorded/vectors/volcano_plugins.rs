@@ -78,6 +78,22 @@ fn cluster_with_budgets(case: &Value) -> pb::Cluster {
         namespaces: namespaces.into_values().collect(),
         ..cycles::session_cluster(case)
     }
+    for quota in members(&case["cluster"]["resourceQuotas"]) {
+        let name = text(&quota["namespace"]);
+        let namespace = namespaces.entry(name.clone()).or_insert_with(|| pb::Namespace {
+            name,
+            ..pb::Namespace::default()
+        });
+        namespace.resource_quotas.push(pb::ResourceQuota {
+            name: text(&quota["name"]),
+            hard: cluster::resources(&quota["hard"]),
+            used: cluster::resources(&quota["used"]),
+        });
+    }
+    let mut cluster = cycles::session_cluster(case);
+    if case["policy"]["plugin"] == "usage" {
+        add_loads(case, &mut cluster);
+    }
 }
 
 fn selector(recorded: &Value) -> pb::LabelSelector {
@@ -420,3 +436,4 @@ fn hypothetical() -> pb::Task {
         ..pb::Task::default()
     }
 }
+            "enqueued" => Change::JobEnqueued(text(&op["job"])),

@@ -402,6 +402,7 @@ rejections! {
     ResourceOveruse = "overcommit", "with the job, enqueued jobs would exceed the cluster's resources times `overcommit-factor`; the measurements have the amounts", "wait until jobs end, request less in `spec.minResources`, add nodes, or raise `overcommit-factor` in the policy";
     CardNotOnNode = "capacity-card", "the node has none of the task's cards", "use a node with one of the task's cards, or accept more kinds of cards (`volcano.sh/card.name: A|B`)";
     QueuePathInvalid = "capacity-card", "with `cardHierarchy`: the queue's parents do not lead to the root", "correct `spec.parent` of the queue, so that its parents lead to the root";
+    ResourceQuotaExceeded = "resourcequota", "with the job, the pods of its namespace would exceed a ResourceQuota; the message and the measurements have the amounts", "wait until pods of the namespace end, request less in `spec.minResources`, or raise the quota";
     EmptyQueueCapability = "capacity-card", "the queue has no capability", "give the queue `spec.capability` or the annotation `volcano.sh/card.quota`";
     GetTaskRequestResourceFailed = "capacity-card", "the task's request is unreadable", "correct the card annotations (`volcano.sh/card.name`, `volcano.sh/card.request`) so that they name cards of the cluster that the pods request";
     ReservationReleased = "admission-ledger", "this attempt was released before, or the job with this uid has ended", "ask again with a higher `attempt`";

@@ -41,6 +41,7 @@ pub mod proportion;
 mod queue_accounts;
 mod record_values;
 mod resource_strategy_fit;
+mod resourcequota;
 mod scarce_resource_avoidance;
 mod sla;
 mod strict_arguments;
@@ -90,6 +91,7 @@ pub const REGISTRY: &[PluginDef] = &[
     pdb::DEF,
     priority::DEF,
     resource_strategy_fit::DEF,
+    resourcequota::DEF,
     scarce_resource_avoidance::DEF,
     sla::DEF,
     tdm::DEF,

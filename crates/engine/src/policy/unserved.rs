@@ -140,11 +140,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
     ),
     ("rescheduling", VICTIMS, "Running pods may be evicted to balance nodes."),
     (
-        "resourcequota",
-        ADMIT,
-        "ResourceQuotas of namespaces may hold jobs back.",
-    ),
-    (
         "task-topology",
         SCORE | ORDER,
         "The affinity between tasks of a job changes their order and the scores of nodes.",
