@@ -168,6 +168,7 @@ fn every_reason_of_a_rejection_is_declared() {
         "resource_strategy_fit/proportional.rs",
         "resourcequota/mod.rs",
         "tdm/revocable_nodes.rs",
+        "usage/mod.rs",
     ] {
         let text = shipped(&root().join("crates/engine/src/plugins").join(file));
         reasons.extend(quoted(&text).filter(|word| is_reason(word)).map(str::to_owned));
@@ -348,6 +349,7 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     (
         &["task_topology/mod.rs", "task_topology/affinities.rs"],
     ),
+    ("usage", &["usage/arguments.rs"]),
     ("tdm", &["tdm/mod.rs", "tdm/arguments.rs", "tdm/disruption_budget.rs"]),
     ("fgd", &["fgd/typical.rs", "device_scores.rs"]),
     ("gpu-bestfit", &["gpu_bestfit.rs", "device_formula.rs"]),

@@ -175,6 +175,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("sra", fit_family::check),
     ("stock", stock::check),
     ("tdm", volcano_plugins::check),
+    ("usage", volcano_plugins::check),
     ("tiers", tiers::check),
     ("verbs", verbs::check),
 ];

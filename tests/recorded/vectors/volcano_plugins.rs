@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use pb::session_change::Change;
 use pumice::server::pb;
+use pumice_engine::model::quantity::Quantity;
 use serde_json::Value;
 
 use super::cluster::{self, members, text};
@@ -28,7 +29,10 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
 }
 
 fn check_against(bench: &mut VectorHarness, case: &Value, expect: &Value) -> VectorVerdict {
-    let document = cluster::document(case, &case["policy"]["tiers"].to_string());
+    let mut document = cluster::document(case, &case["policy"]["tiers"].to_string());
+    if case["policy"]["metrics"].is_object() {
+        document = format!("{document}metrics: {}\n", case["policy"]["metrics"]);
+    }
     let wire = bench.wire().clone();
     let opened = wire.open_session(pb::OpenSessionRequest {
         against: Some(cluster::inline_ref(cluster_with_budgets(case), document)),
@@ -74,10 +78,6 @@ fn cluster_with_budgets(case: &Value) -> pb::Cluster {
             disrupted_pods: members(&budget["disruptedPods"]).iter().map(text).collect(),
         });
     }
-    pb::Cluster {
-        namespaces: namespaces.into_values().collect(),
-        ..cycles::session_cluster(case)
-    }
     for quota in members(&case["cluster"]["resourceQuotas"]) {
         let name = text(&quota["namespace"]);
         let namespace = namespaces.entry(name.clone()).or_insert_with(|| pb::Namespace {
@@ -93,6 +93,66 @@ fn cluster_with_budgets(case: &Value) -> pb::Cluster {
     let mut cluster = cycles::session_cluster(case);
     if case["policy"]["plugin"] == "usage" {
         add_loads(case, &mut cluster);
+    }
+    pb::Cluster {
+        namespaces: namespaces.into_values().collect(),
+        ..cluster
+    }
+}
+
+/// Adds what the plugin usage reads: loads of nodes, and start times and limits of tasks.
+fn add_loads(case: &Value, cluster: &mut pb::Cluster) {
+    let noon = pod_cluster::time(case);
+    let before = |age: f64| prost_types::Timestamp {
+        seconds: noon.seconds - format!("{:.0}", age.ceil()).parse::<i64>().unwrap(),
+        nanos: 0,
+    };
+    for recorded in members(&case["cluster"]["nodes"]) {
+        let node = cluster
+            .nodes
+            .iter_mut()
+            .find(|node| node.name == recorded["name"])
+            .unwrap();
+        let usage = &recorded["usage"];
+        // The reference keeps loads of all periods, and the plugin reads the period of 10 minutes.
+        node.load = usage.is_object().then(|| {
+            Box::new(pb::NodeLoad {
+                time: Some(before(usage["age"].as_f64().unwrap())),
+                cpu_percent: usage["cpu"]["10m"].as_f64().unwrap_or_default(),
+                memory_percent: usage["memory"]["10m"].as_f64().unwrap_or_default(),
+                capacity: cluster::resources(&recorded["capacity"]),
+            })
+        });
+    }
+    for job in members(&case["cluster"]["jobs"]) {
+        for recorded in members(&job["tasks"]) {
+            let name = cluster::key(&job["namespace"], &recorded["name"]);
+            let task = cluster.tasks.iter_mut().find(|task| task.name == name).unwrap();
+            // Kubernetes writes whole seconds.
+            let start = recorded["startAge"].as_f64().map(|age| before(age.floor()));
+            task.start_time = start.map(Box::new);
+            task.limits = Some(limits(&recorded["spec"]));
+        }
+    }
+}
+
+/// Limits of a pod: sums over its containers, or those of its largest init container.
+fn limits(spec: &Value) -> pb::ResourceList {
+    let of = |container: &Value, name: &str| -> i128 {
+        let text = container["resources"]["limits"][name].as_str().unwrap_or("0");
+        Quantity::parse(text).unwrap().milli().unwrap().into()
+    };
+    let total = |name: &str| {
+        let regular = members(&spec["containers"])
+            .iter()
+            .map(|own| of(own, name))
+            .sum::<i128>();
+        let initial = members(&spec["initContainers"]).iter().map(|own| of(own, name));
+        initial.fold(regular, i128::max)
+    };
+    let items = ["cpu", "memory"].map(|name| (name.to_owned(), format!("{}m", total(name))));
+    pb::ResourceList {
+        items: items.into_iter().filter(|(_, amount)| amount != "0m").collect(),
     }
 }
 

@@ -46,6 +46,7 @@ mod scarce_resource_avoidance;
 mod sla;
 mod strict_arguments;
 mod tdm;
+mod usage;
 
 pub(crate) use job_tallies::started_tasks;
 
@@ -95,6 +96,7 @@ pub const REGISTRY: &[PluginDef] = &[
     scarce_resource_avoidance::DEF,
     sla::DEF,
     tdm::DEF,
+    usage::DEF,
 ];
 
 /// Registry entry of a name.

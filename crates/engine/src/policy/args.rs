@@ -19,9 +19,24 @@ pub struct PluginArguments {
     index: BTreeMap<String, usize>,
     mark: Mark,
     path: DocumentPath,
+    /// Settings of the document's section `metrics`.
+    metrics: BTreeMap<String, String>,
 }
 
 impl PluginArguments {
+    /// The same arguments in a document with these settings of its section `metrics`.
+    pub(super) fn beside(&self, metrics: &BTreeMap<String, String>) -> Self {
+        Self {
+            metrics: metrics.clone(),
+            ..self.clone()
+        }
+    }
+
+    /// Setting of the document's section `metrics`, such as `interval`.
+    pub fn metrics_setting(&self, key: &str) -> Option<&str> {
+        self.metrics.get(key).map(String::as_str)
+    }
+
     /// Empty arguments of a block at `mark`.
     pub fn new(mark: Mark, path: DocumentPath) -> Self {
         PluginArguments {
@@ -29,6 +44,7 @@ impl PluginArguments {
             index: BTreeMap::new(),
             mark,
             path,
+            metrics: BTreeMap::new(),
         }
     }
 

@@ -144,11 +144,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         SCORE | ORDER,
         "The affinity between tasks of a job changes their order and the scores of nodes.",
     ),
-    (
-        "usage",
-        FILTER | SCORE,
-        "Nodes with a high measured load may be rejected and score lower.",
-    ),
     ("Coscheduling", ADMIT | ORDER, "Pods of a gang wait for each other."),
     ("DefaultBinder", NONE, "It binds pods and decides nothing."),
     ("DefaultPreBind", NONE, "It prepares binding and decides nothing."),

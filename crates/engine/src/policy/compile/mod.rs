@@ -318,7 +318,9 @@ impl Policy {
             ..Self::default()
         };
         for tier in &spec.tiers {
-            let tier = tier.iter().map(|plugin| policy.register(plugin, report));
+            let tier = tier
+                .iter()
+                .map(|plugin| policy.register(plugin, spec.metrics.as_ref(), report));
             let tier = tier.collect();
             policy.compiled.push(tier);
         }
@@ -331,13 +333,20 @@ impl Policy {
 
     /// Compiles one entry. Upstream stores functions by name, so an entry replaces the hooks of earlier entries, even
     /// if it is switched off. A hook that the entry lacks is not replaced.
-    fn register(&mut self, spec: &PluginSpec, report: &mut DiagnosticReport) -> Option<Arc<dyn Plugin>> {
+    fn register(
+        &mut self,
+        spec: &PluginSpec,
+        metrics: Option<&BTreeMap<String, String>>,
+        report: &mut DiagnosticReport,
+    ) -> Option<Arc<dyn Plugin>> {
         let name = spec.name.as_str();
         let def = plugins::find(name);
         let place = self.registered.entry(Arc::from(name));
         let registered = place.or_insert_with(|| RegisteredPlugin::new(name, def));
         let none = PluginArguments::default();
         let arguments = spec.arguments.as_ref().unwrap_or(&none);
+        let beside_metrics = metrics.map(|metrics| arguments.beside(metrics));
+        let arguments = beside_metrics.as_ref().unwrap_or(arguments);
         let plugin = (def?.compile)(arguments, self.compatibility, report);
         let hooks = plugin.hooks();
         let places = [
