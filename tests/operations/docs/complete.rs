@@ -347,6 +347,7 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ("sla", &["sla.rs"]),
     ("cdp", &["cdp.rs"]),
     (
+        "task-topology",
         &["task_topology/mod.rs", "task_topology/affinities.rs"],
     ),
     ("usage", &["usage/arguments.rs"]),

@@ -174,6 +174,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("scarceresourceavoidance", koordinator::check),
     ("sra", fit_family::check),
     ("stock", stock::check),
+    ("task-topology", volcano_plugins::check),
     ("tdm", volcano_plugins::check),
     ("usage", volcano_plugins::check),
     ("tiers", tiers::check),

@@ -215,6 +215,7 @@ impl PluginSession<'_> {
                 "state" if recorded.is_null() => {}
                 "state" => self.bench.skip("accounts by themselves"),
                 "job_enqueueable" => self.compare_votes(&what, recorded),
+                "task_compare" => self.compare_tasks(&what, members(recorded)),
                 "job_compare" => self.compare_jobs(&what, members(recorded)),
                 "job_pipelined" | "job_starving" => self.compare_states(&what, key, recorded),
                 _ => self.differences.differ(&what, recorded, "not asked"),
@@ -314,6 +315,48 @@ impl PluginSession<'_> {
             let got = compare_ranks(&ranks[&text(&row[0])], &ranks[&text(&row[1])]);
             self.differences
                 .same(&format!("{what} {row}"), &row[2].as_i64(), &Some(got));
+        }
+    }
+
+    /// Compares all waiting tasks of each job with each other. Tasks of different jobs are never in one order; of them
+    /// the reference compares only whether both are in a bucket, which is the first number of a key.
+    fn compare_tasks(&mut self, what: &str, rows: &[Value]) {
+        let reply = self.wire.order(pb::OrderRequest {
+            against: Some(self.against(Vec::new())),
+            tasks: Some(pb::NameSet::default()),
+            plugins: vec![self.plugin.clone()],
+            ..pb::OrderRequest::default()
+        });
+        let ranks = reply.unwrap().result.unwrap_or_default().tasks.into_iter();
+        let ranks: BTreeMap<String, pb::Rank> = ranks.map(|rank| (rank.name.clone(), rank)).collect();
+        let job_of = |task: &str| task.split_once('|').map(|(job, _)| job.to_owned());
+        let mut recorded: BTreeMap<(String, String), i64> = BTreeMap::new();
+        for row in rows {
+            recorded.insert((text(&row[0]), text(&row[1])), row[2].as_i64().unwrap());
+        }
+        for job in members(&self.case["cluster"]["jobs"]) {
+            let key = cluster::key(&job["namespace"], &job["name"]);
+            let waiting = members(&job["tasks"]).iter().filter(|task| task["status"] == "Pending");
+            let mut names: Vec<String> = waiting.map(|task| format!("{key}|{}", text(&task["name"]))).collect();
+            names.sort();
+            let pairs = names.iter().enumerate();
+            for (one, other) in pairs.flat_map(|(at, one)| names.iter().skip(at + 1).map(move |other| (one, other))) {
+                recorded.entry((one.clone(), other.clone())).or_insert(0);
+            }
+        }
+        for ((left, right), wanted) in recorded {
+            let mut both = [ranks[&task_key(&left)].clone(), ranks[&task_key(&right)].clone()];
+            if job_of(&left) != job_of(&right) {
+                for values in both
+                    .iter_mut()
+                    .flat_map(|rank| &mut rank.keys)
+                    .map(|key| &mut key.values)
+                {
+                    values.truncate(1);
+                }
+            }
+            let got = compare_ranks(&both[0], &both[1]);
+            self.differences.same(&format!("{what} {left} {right}"), &wanted, &got);
         }
     }
 
@@ -468,6 +511,7 @@ impl PluginSession<'_> {
             "unallocate" => Change::Unallocate(task),
             "unpipeline" => Change::Unpipeline(task),
             "unevict" => Change::Unevict(task),
+            "enqueued" => Change::JobEnqueued(text(&op["job"])),
             other => panic!("operation {other}"),
         };
         let listed = self.wire.list_queues(pb::ListQueuesRequest {
@@ -496,4 +540,3 @@ fn hypothetical() -> pb::Task {
         ..pb::Task::default()
     }
 }
-            "enqueued" => Change::JobEnqueued(text(&op["job"])),

@@ -128,11 +128,18 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Order keys of tasks, in the order of `tasks`; smaller keys first. Keys must not depend on status and node of a
-    /// task: they are constant during a cycle. `None`: the plugin does not order tasks.
-    fn task_keys(&self, tasks: &[&TaskRecord]) -> Option<Vec<OrderKey>> {
-        let _ = tasks;
+    /// Order keys of tasks, in the order of `tasks`; smaller keys first. They are constant during a cycle unless the plugin declares
+    /// [`PluginHooks::reads_tasks`]. `None`: the plugin does not order tasks.
+    fn task_keys(&self, context: PluginContext<'_>, tasks: &[&TaskRecord]) -> Option<Vec<OrderKey>> {
+        let _ = (context, tasks);
         None
+    }
+
+    /// True if the filter or the score tells a task apart from the others of its job. Only for plugins that declare
+    /// [`PluginHooks::reads_tasks`].
+    fn reads_task(&self, cluster_state: &ClusterState, task: &TaskRecord) -> bool {
+        let _ = (cluster_state, task);
+        false
     }
 
     /// Opinion on the state of a job of the cluster state.
@@ -422,6 +429,8 @@ pub struct PluginHooks {
     /// True if the filter or the score reads the task's queue and limits, and plugin states. Task classes become
     /// smaller then, and queries wait until the plugin states are computed.
     pub accounts: bool,
+    /// True if the filter or the score may tell tasks of one job apart, see [`Plugin::reads_task`]. Only beside `accounts`.
+    pub reads_tasks: bool,
     /// True if the filter or the score reads the devices of nodes. Columns do not have devices, so Place then evaluates
     /// nodes from their entries.
     pub devices: bool,
@@ -455,15 +464,6 @@ pub struct TimeEffect {
     pub effect: &'static str,
 }
 
-/// Pattern of a plugin that reads all labels.
-pub const EVERY_LABEL: &str = "*";
-
-/// Registry entry of a plugin.
-#[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact about the plugin by itself")]
-pub struct PluginDef {
-    /// Name of the plugin in a policy.
-    pub name: &'static str,
 /// Effect of a cluster state that has none of the records which a plugin compares with.
 #[derive(Clone, Copy, Debug)]
 pub struct AbsentInput {
@@ -475,6 +475,15 @@ pub struct AbsentInput {
     pub effect: &'static str,
 }
 
+/// Pattern of a plugin that reads all labels.
+pub const EVERY_LABEL: &str = "*";
+
+/// Registry entry of a plugin.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact about the plugin by itself")]
+pub struct PluginDef {
+    /// Name of the plugin in a policy.
+    pub name: &'static str,
     /// Families of decisions that the plugin takes part in, sorted.
     pub families: &'static [&'static str],
     /// Task annotations that the plugin reads.
@@ -508,6 +517,9 @@ pub struct AbsentInput {
     pub gauges: bool,
     /// Effect of a query that gives no time; `None`: the plugin does not compare with the time.
     pub time_effect: Option<TimeEffect>,
+    /// Effect of a cluster state without the records that the plugin reads; `None`: every state has them, or their absence has a
+    /// meaning of its own.
+    pub absent_input: Option<&'static AbsentInput>,
     /// Rules of the plugin about records; `None`: it has none.
     pub record_rules: Option<&'static dyn RecordRules>,
     /// Compiles the plugin's arguments and reports diagnostics. After an error the result is not used.
@@ -517,9 +529,6 @@ pub struct AbsentInput {
 impl PluginDef {
     /// Kinds of records whose labels the plugin reads completely.
     pub fn all_labels(&self) -> LabelKinds {
-    /// Effect of a cluster state without the records that the plugin reads; `None`: every state has them, or their absence has a
-    /// meaning of its own.
-    pub absent_input: Option<&'static AbsentInput>,
         LabelKinds {
             nodes: self.node_labels.contains(&EVERY_LABEL),
             tasks: self.task_labels.contains(&EVERY_LABEL),
@@ -545,6 +554,7 @@ impl PluginDef {
             excludes: None,
             gauges: false,
             time_effect: None,
+            absent_input: None,
             record_rules: None,
             compile,
         }
@@ -553,4 +563,3 @@ impl PluginDef {
 
 /// Compiler of a plugin's arguments.
 pub type PluginCompiler = fn(&PluginArguments, Compatibility, &mut DiagnosticReport) -> Arc<dyn Plugin>;
-            absent_input: None,

@@ -45,6 +45,7 @@ mod resourcequota;
 mod scarce_resource_avoidance;
 mod sla;
 mod strict_arguments;
+mod task_topology;
 mod tdm;
 mod usage;
 
@@ -95,6 +96,7 @@ pub const REGISTRY: &[PluginDef] = &[
     resourcequota::DEF,
     scarce_resource_avoidance::DEF,
     sla::DEF,
+    task_topology::DEF,
     tdm::DEF,
     usage::DEF,
 ];

@@ -72,7 +72,7 @@ impl Plugin for Priority {
         Some(jobs.iter().map(|name| Ok(key_of(priority(name)))).collect())
     }
 
-    fn task_keys(&self, tasks: &[&TaskRecord]) -> Option<Vec<OrderKey>> {
+    fn task_keys(&self, _: PluginContext<'_>, tasks: &[&TaskRecord]) -> Option<Vec<OrderKey>> {
         Some(tasks.iter().map(|task| Ok(key_of(task.priority))).collect())
     }
 

@@ -139,11 +139,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         "The NUMA topology of nodes may reject nodes and changes scores.",
     ),
     ("rescheduling", VICTIMS, "Running pods may be evicted to balance nodes."),
-    (
-        "task-topology",
-        SCORE | ORDER,
-        "The affinity between tasks of a job changes their order and the scores of nodes.",
-    ),
     ("Coscheduling", ADMIT | ORDER, "Pods of a gang wait for each other."),
     ("DefaultBinder", NONE, "It binds pods and decides nothing."),
     ("DefaultPreBind", NONE, "It prepares binding and decides nothing."),

@@ -182,6 +182,17 @@ impl Policy {
         hooks.any(|plugin| plugin.quota().is_some_and(|quota| quota.reads_job(task)))
     }
 
+    /// True if a plugin's Filter or Score tells tasks of some jobs apart.
+    pub fn reads_tasks(&self) -> bool {
+        self.registered_hooks(&[]).any(|plugin| plugin.hooks().reads_tasks)
+    }
+
+    /// True if a plugin's Filter or Score tells this task apart from the others of its job.
+    pub fn reads_task(&self, cluster_state: &ClusterState, task: &TaskRecord) -> bool {
+        self.registered_hooks(&[])
+            .any(|plugin| plugin.reads_task(cluster_state, task))
+    }
+
     /// Card that a task uses on a node, see [`QuotaPlugin::card_on_node`](crate::plugin::QuotaPlugin::card_on_node).
     pub fn card_on_node(
         &self,
