@@ -65,7 +65,7 @@ impl TaskBucket {
     }
 }
 
-/// Buckets of one job.
+/// Buckets of one job, and the affinities by which its tasks are divided.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct JobBuckets {
     pub(super) affinities: RoleAffinities,

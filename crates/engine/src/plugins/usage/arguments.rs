@@ -16,9 +16,9 @@ const MEMORY_WEIGHT: &str = "memory.weight";
 const THRESHOLDS: &str = "thresholds";
 /// Estimate of the load of a task that no measurement includes yet.
 const ESTIMATOR: &str = "estimator";
-/// Keys of the thresholds.
+/// Keys below `thresholds`: loads of CPUs and of memory.
 const THRESHOLD_KEYS: [&str; 2] = ["cpu", "mem"];
-/// Keys of the estimator.
+/// Keys below `estimator`: ratios, the risk of full nodes, and amounts of tasks without requests.
 const ESTIMATOR_KEYS: [&str; 6] = [
     "request_ratio",
     "burst_ratio",
@@ -46,9 +46,9 @@ pub(super) struct UsageArguments {
     pub(super) risk_threshold: f64,
     pub(super) risk_factor: f64,
     /// Thousandths of a core that a task without requests loads.
-    pub(super) best_effort_cpu: f64,
+    pub(super) unrequested_cpu: f64,
     /// Bytes that a task without requests loads.
-    pub(super) best_effort_memory: f64,
+    pub(super) unrequested_memory: f64,
     /// Nanoseconds after its start in which no measurement includes a task.
     pub(super) interval: i64,
 }
@@ -64,8 +64,8 @@ impl Default for UsageArguments {
             burst_ratio: 0.0,
             risk_threshold: 0.6,
             risk_factor: 1.2,
-            best_effort_cpu: 250.0,
-            best_effort_memory: 200.0 * MIB,
+            unrequested_cpu: 250.0,
+            unrequested_memory: 200.0 * MIB,
             interval: 30_000_000_000,
         }
     }
@@ -137,7 +137,7 @@ impl<'a, 'r> ArgumentSection<'a, 'r> {
     }
 
     /// Amount of a task without requests: a number of `unit`s, or a quantity.
-    fn best_effort(&mut self, key: &str, default: f64, unit: f64, of: fn(&Quantity) -> i64) -> f64 {
+    fn unrequested(&mut self, key: &str, default: f64, unit: f64, of: fn(&Quantity) -> i64) -> f64 {
         self.read(key, default, "an amount of 0 or more", |value| match value {
             YamlValue::Int(number) => Some(*number as f64 * unit).filter(|amount| *amount >= 0.0),
             YamlValue::String(text) => {
@@ -187,9 +187,9 @@ impl UsageArguments {
             number(value).filter(|factor| *factor >= 1.0)
         });
         let milli = |quantity: &Quantity| quantity.milli().unwrap_or(i64::MAX);
-        own.best_effort_cpu = section.best_effort("be_cpu", own.best_effort_cpu, 1.0, milli);
+        own.unrequested_cpu = section.unrequested("be_cpu", own.unrequested_cpu, 1.0, milli);
         let whole = |quantity: &Quantity| quantity.value().unwrap_or(i64::MAX);
-        own.best_effort_memory = section.best_effort("be_mem", own.best_effort_memory, MIB, whole);
+        own.unrequested_memory = section.unrequested("be_mem", own.unrequested_memory, MIB, whole);
         let interval = arguments.metrics_setting("interval").and_then(parse_go_duration);
         own.interval = interval.filter(|nanos| *nanos > 0).unwrap_or(own.interval);
         own
@@ -220,8 +220,8 @@ impl UsageArguments {
                     float("burst_ratio", self.burst_ratio),
                     float("risk_threshold", self.risk_threshold),
                     float("risk_factor", self.risk_factor),
-                    text("be_cpu", self.best_effort_cpu, "m"),
-                    text("be_mem", self.best_effort_memory, ""),
+                    text("be_cpu", self.unrequested_cpu, "m"),
+                    text("be_mem", self.unrequested_memory, ""),
                 ]),
             ),
         ])

@@ -22,7 +22,7 @@ struct TaskDemand {
     requests: LoadPair,
     limits: LoadPair,
     /// True if the task requests nothing but a pod.
-    is_best_effort: bool,
+    requests_nothing: bool,
 }
 
 held_bytes! { plain TaskDemand }
@@ -35,14 +35,14 @@ impl TaskDemand {
         Self {
             requests: pair(Some(&task.requests)),
             limits: pair(task.limits.as_deref()),
-            is_best_effort: task.requests.is_only_pods(),
+            requests_nothing: task.requests.is_only_pods(),
         }
     }
 
     /// Estimated load, multiplied by a factor.
     fn load(&self, arguments: &UsageArguments, risk: f64) -> LoadPair {
-        if self.is_best_effort {
-            return [arguments.best_effort_cpu * risk, arguments.best_effort_memory * risk];
+        if self.requests_nothing {
+            return [arguments.unrequested_cpu * risk, arguments.unrequested_memory * risk];
         }
         let one = |request: f64, limit: f64| {
             let request = request.max(0.0);

@@ -38,7 +38,12 @@ fn state(load: Option<(i64, f64, f64)>) -> ClusterState {
 }
 
 /// Code of the rejection of the node (empty: it passes), and its score.
-fn answers(compiled: &CompiledPolicy, state: &ClusterState, states: &PluginStates, now: Option<i64>) -> (String, f64) {
+fn verdict_and_score(
+    compiled: &CompiledPolicy,
+    state: &ClusterState,
+    states: &PluginStates,
+    now: Option<i64>,
+) -> (String, f64) {
     let class = TaskClass::of(
         &task("ns/p", "ns/j", &amounts(1000, 0, -1), TaskStatus::Pending),
         state.resources(),
@@ -69,7 +74,7 @@ fn answers(compiled: &CompiledPolicy, state: &ClusterState, states: &PluginState
 fn of(arguments: &str, state: &ClusterState, compatibility: Compatibility) -> (String, f64) {
     let compiled = compiled(arguments, "", compatibility);
     let states = compiled.policy.compute_plugin_states(state);
-    answers(&compiled, state, &states, Some(NOON))
+    verdict_and_score(&compiled, state, &states, Some(NOON))
 }
 
 #[test]
@@ -100,7 +105,10 @@ fn a_measurement_counts_for_five_minutes() {
         let compiled = compiled("{}", "", compatibility);
         let state = state(Some((0, 90.0, 0.0)));
         let states = compiled.policy.compute_plugin_states(&state);
-        assert_eq!(answers(&compiled, &state, &states, None), (String::new(), 0.0));
+        assert_eq!(
+            verdict_and_score(&compiled, &state, &states, None),
+            (String::new(), 0.0)
+        );
     }
 }
 
@@ -172,7 +180,7 @@ fn events_of_a_session_add_and_take_back_estimates() {
         let mut state = state(Some((0, 0.0, 0.0)));
         put_task(&mut state, placed("ns/old", TaskStatus::Running, Some(1000)));
         let mut states = compiled.policy.compute_plugin_states(&state);
-        let score = |states: &PluginStates| answers(&compiled, &state, states, Some(NOON)).1;
+        let score = |states: &PluginStates| verdict_and_score(&compiled, &state, states, Some(NOON)).1;
         let waiting = task("ns/p", "ns/j", &amounts(2000, 0, -1), TaskStatus::Pending);
         let allocated = placed("ns/p", TaskStatus::Allocated, None);
         let there = TaskTransition::new(&waiting, &allocated, "");
