@@ -63,11 +63,12 @@ struct TemplateFirsts<'q>(BTreeMap<&'q str, (usize, &'q TaskRecord)>);
 impl<'a> ClassLookup<'a> {
     /// Lookup in this state for these plugins; empty: the plugins of the policy.
     pub(super) fn of(cluster_state: &'a ClusterState, policy: &'a Policy, plugins: &[Arc<str>]) -> Self {
+        let reads_accounts = policy.reads_plugin_state(plugins);
         Self {
             state: cluster_state,
             policy,
-            reads_accounts: policy.reads_plugin_state(plugins),
-            reads_tasks: policy.reads_tasks(),
+            reads_accounts,
+            reads_tasks: reads_accounts && policy.reads_tasks(),
             reads_devices: policy.reads_devices(plugins),
             evaluated: policy.registered_constraints(plugins),
             template: policy.template_rule(plugins),

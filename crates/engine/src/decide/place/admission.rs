@@ -63,13 +63,14 @@ impl<'q> GroupAdmitter<'q> {
     ) -> Self {
         let job = context.cluster_state.jobs().get(&group.task.job);
         let queue = job.map_or("", |job| &job.record.queue);
+        let refilters_each = has_unadmitted_reader(policy, context, queue);
         Self {
             policy,
             group,
             group_number,
             admits_each: policy.places_by_plugin_state(),
-            refilters_each: has_unadmitted_reader(policy, context, queue),
-            has_own_classes: policy.reads_tasks() && policy.reads_task(context.cluster_state, &group.task),
+            refilters_each,
+            has_own_classes: refilters_each && policy.reads_task(context.cluster_state, &group.task),
             placed_count: 0,
             now: context.now,
             cards: Vec::new(),
