@@ -53,6 +53,9 @@ fn messages(descriptors: prost_types::FileDescriptorSet, out: &Path) -> Result<(
         .boxed(".pumice.v1.Task.container_requests")
         .boxed(".pumice.v1.Task.kubernetes_requests")
         .boxed(".pumice.v1.Task.scheduled_time")
+        .boxed(".pumice.v1.Task.start_time")
+        // Few nodes have a measured load.
+        .boxed(".pumice.v1.Node.load")
         // Few requests bring a cluster; all would be moved with the room for one.
         .boxed(".pumice.v1.EvaluationRef.target.inline")
         // Few queues have an affinity.

@@ -1,11 +1,11 @@
 //! Annotations and labels that more than one reader of objects needs.
 
+use pumice_engine::model::PREEMPTABLE;
+
 /// Annotation that names the pod group of a pod.
 pub(crate) const GROUP_NAME: &str = "scheduling.k8s.io/group-name";
 /// Annotation, or label where the API has no field for it, that names the queue of a pod group.
 pub(crate) const QUEUE_NAME: &str = "scheduling.volcano.sh/queue-name";
-/// Annotation or label: whether tasks of a job may be preempted.
-pub(crate) const PREEMPTABLE: &str = "volcano.sh/preemptable";
 /// Annotation or label with the time in which a pod that runs is not evicted.
 pub(crate) const COOLDOWN: &str = "volcano.sh/cooldown-time";
 /// Annotation with the zone of revocable nodes that a pod may use.

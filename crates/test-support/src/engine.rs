@@ -199,6 +199,9 @@ fn gang_member(task: &pb::Task) -> GangMember {
         priority_class: Arc::from(&*task.priority_class_name),
         scheduling_gates: task.scheduling_gates.iter().map(|gate| Arc::from(&**gate)).collect(),
         owner_kind: Arc::from(&*task.owner_kind),
+        role_from_label: task.role_from_label,
+        start_time: task.start_time.as_ref().map(|time| time.seconds),
+        scheduled_time: task.scheduled_time.as_ref().map(|time| time.seconds),
         ..GangMember::default()
     }
 }
@@ -215,7 +218,7 @@ fn gang_minimums(job: &pb::Job) -> GangMinimums {
     GangMinimums {
         min_task_member: roles.map(|(role, least)| (Arc::from(&**role), *least)).collect(),
         sub_groups: job.sub_group_policies.iter().map(sub_group).collect(),
-        priority_class: None,
+        ..GangMinimums::default()
     }
 }
 

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use crate::server::pb;
 use pumice_engine::model::negative_amounts::NEGATIVE_REMEDY;
 use pumice_engine::model::quantity::Quantity;
-use pumice_engine::model::resource_name::{AmountError, ResourceKind, amount, amount_in, format_amount, signed_amount};
+use pumice_engine::model::resource_name::{
+    AmountError, AmountUnit, ResourceKind, amount, amount_in, format_amount, signed_amount,
+};
 use pumice_engine::model::{
-    ErrorCode, ResourceAmounts, ResourceId, ResourceNaming, ResourceTable, ResourceTotals, TooManyResourcesError,
+    ErrorCode, ExactQuantities, ResourceAmounts, ResourceId, ResourceNaming, ResourceTable, ResourceTotals,
+    TooManyResourcesError,
 };
 
 use super::reader::{ResourceInterner, WireReader};
@@ -148,6 +151,47 @@ impl WireReader<'_> {
         let message = format!("there is no place for the name; it counts as `{others}`, which no node has");
         self.warning(ErrorCode::LimitExceeded, format!("{field}.items[{name}]"), message);
         Ok(id)
+    }
+
+    /// Reads exact amounts of any name, with any sign.
+    pub(super) fn exact_amounts(&mut self, field: &'static str, list: pb::ResourceList) -> ExactQuantities {
+        let limit = self.options.limits.list_resources;
+        if list.items.len() > limit {
+            let message = format!("{} resources; limit `list_resources` is {limit}", list.items.len());
+            self.problem(ErrorCode::LimitExceeded, field.to_owned(), message);
+            return ExactQuantities::default();
+        }
+        let mut read = |(name, text): (String, String)| {
+            let quantity = Quantity::parse(&text).map_err(|error| {
+                self.problem(
+                    ErrorCode::QuantityInvalid,
+                    format!("{field}.items[{name}]"),
+                    error.to_string(),
+                );
+            });
+            Some((self.name(field, name), quantity.ok()?.billionths()))
+        };
+        list.items.into_iter().filter_map(&mut read).collect()
+    }
+
+    /// Amounts of a job's minimum that the list in the engine's units rounds or does not have. Quantities that cannot be read are
+    /// left to the reader of that list.
+    pub(super) fn exact_minimum(&self, list: &pb::ResourceList) -> ExactQuantities {
+        let limits = &self.options.limits;
+        let items = list.items.iter().take(limits.list_resources);
+        let inexact = items.filter_map(|(name, text)| {
+            let quantity = Quantity::parse(text).ok().filter(|_| name.len() <= limits.name_bytes)?;
+            let kind = ResourceKind::of(name);
+            let unit = match kind.unit() {
+                AmountUnit::Milli => quantity.milli().map(Quantity::from_milli),
+                AmountUnit::Whole => quantity
+                    .value()
+                    .map(|whole| Quantity::from_whole(whole, quantity.format())),
+            };
+            let is_whole = kind.counted_by_volcano() && unit.is_ok_and(|whole| whole.cmp_value(&quantity).is_eq());
+            (!is_whole).then(|| (Arc::from(name.as_str()), quantity.billionths()))
+        });
+        inexact.collect()
     }
 
     /// Reads a list of amounts that may be absent.
@@ -297,6 +341,16 @@ pub(super) fn resource_list(amounts: &ResourceAmounts, resources: &ResourceTable
         (name.to_owned(), format_amount(name, exact))
     });
     pb::ResourceList { items: items.collect() }
+}
+
+/// Exact amounts as canonical quantities.
+pub(super) fn exact_list(amounts: &ExactQuantities) -> pb::ResourceList {
+    let items = amounts.iter();
+    pb::ResourceList {
+        items: items
+            .map(|(name, amount)| (name.to_string(), ExactQuantities::text(amount)))
+            .collect(),
+    }
 }
 
 /// Amounts of a result: cpu, memory, then the others by name.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use crate::server::evaluation::EvaluationContext;
 use crate::server::pb;
+use pumice_engine::model::resource_name::format_amount;
 use pumice_engine::model::{
-    DisruptionBudget, GroupSelector, JobRecord, NamespaceRecord, NodeEntry, NodeGroupLists, NodeRecord, NodeSlot,
-    NodeVector, QueueAffinity, QueueRecord, RecordProblems, ResourceAmounts, ResourceId, ResourceTable, SortedTable,
-    StoredRecord, SubGroupPolicy, TaskRecord,
+    DisruptionBudget, GroupSelector, JobRecord, NamespaceQuota, NamespaceRecord, NodeEntry, NodeGroupLists, NodeLoad,
+    NodeRecord, NodeSlot, NodeVector, QueueAffinity, QueueRecord, RecordProblems, ResourceAmounts, ResourceId,
+    ResourceTable, SortedTable, StoredRecord, SubGroupPolicy, TaskRecord,
 };
 
 use super::accounts::{self, NamedAccounts};
-use super::amounts::{resource_list, result_amounts, result_totals};
+use super::amounts::{exact_list, resource_list, result_amounts, result_totals};
 use super::batch::{problem, problems};
 use super::constraints::{constraint_messages, taint_messages};
 use super::wire::Wire;
@@ -151,6 +152,7 @@ pub(crate) fn namespaces(context: &EvaluationContext, wanted: &PageRequest) -> (
             name: stored.record.name.to_string(),
             labels: stored.record.labels.write(),
             disruption_budgets: stored.record.disruption_budgets.iter().map(disruption_budget).collect(),
+            resource_quotas: stored.record.resource_quotas.iter().map(resource_quota).collect(),
         }),
         source: stored.source.to_string(),
         invalid: record_problems(stored.invalid()),
@@ -164,6 +166,14 @@ fn disruption_budget(budget: &DisruptionBudget) -> pb::DisruptionBudget {
         selector: budget.selector.write(),
         disruptions_allowed: budget.disruptions_allowed,
         disrupted_pods: budget.disrupted_pods.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn resource_quota(quota: &NamespaceQuota) -> pb::ResourceQuota {
+    pb::ResourceQuota {
+        name: quota.name.to_string(),
+        hard: Some(exact_list(&quota.hard)),
+        used: Some(exact_list(&quota.used)),
     }
 }
 
@@ -229,6 +239,19 @@ fn node(record: &NodeRecord, resources: &ResourceTable) -> pb::Node {
         taints: properties.map_or_else(Vec::new, taint_messages),
         images: properties.map_or_else(Vec::new, |own| own.images.write()),
         devices: properties.and_then(|own| own.devices.write()),
+        load: record.load.as_deref().map(|load| Box::new(node_load(load))),
+    }
+}
+
+fn node_load(load: &NodeLoad) -> pb::NodeLoad {
+    let amount = |name: &str, amount: Option<i64>| Some((name.to_owned(), format_amount(name, amount?.into())));
+    let capacity = [amount("cpu", load.cpu_capacity), amount("memory", load.memory_capacity)];
+    let items: BTreeMap<String, String> = capacity.into_iter().flatten().collect();
+    pb::NodeLoad {
+        time: timestamp(load.time),
+        cpu_percent: load.cpu_percent,
+        memory_percent: load.memory_percent,
+        capacity: (!items.is_empty()).then_some(pb::ResourceList { items }),
     }
 }
 
@@ -273,10 +296,11 @@ fn job(record: &JobRecord, resources: &ResourceTable) -> pb::Job {
         priority: record.priority,
         phase: record.phase.write().into(),
         min_member: record.min_member,
-        min_resources: record
-            .min_resources
-            .as_ref()
-            .map(|amounts| resource_list(amounts, resources)),
+        min_resources: record.min_resources.as_ref().map(|amounts| {
+            let mut list = resource_list(amounts, resources);
+            list.items.extend(exact_list(&minimums.exact_minimum).items);
+            list
+        }),
         annotations: record.annotations.write(),
         min_task_member: roles.map(|(role, least)| (role.to_string(), *least)).collect(),
         sub_group_policies: policies.collect(),
@@ -348,6 +372,8 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         preemption_policy: shape.preemption_policy().write().into(),
         owner_kind: shape.owner_kind().to_owned(),
         scheduled_time: timestamp(shape.scheduled_time()).map(Box::new),
+        start_time: timestamp(shape.start_time()).map(Box::new),
+        role_from_label: shape.has_role_from_label(),
     }
 }
 

@@ -9,7 +9,7 @@ use pumice_engine::decide::{
 };
 use pumice_engine::model::constraints::ConstraintSet;
 use pumice_engine::model::{ClusterState, NodeSlot, TaskRecord, UnevaluatedFields};
-use pumice_engine::plugin::{DecisionTime, TimeEffect};
+use pumice_engine::plugin::DecisionTime;
 use pumice_engine::policy::{DecisionKind, Policy};
 
 fn messages(constraints: &[NotEvaluated]) -> Vec<pb::NotEvaluated> {
@@ -37,20 +37,23 @@ pub(crate) fn of_policy(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvalu
 
 /// Plugins of a policy that compare with the time, where a decision of this kind depends on it and the request gives none.
 fn of_time(policy: &Policy, kind: DecisionKind) -> Vec<pb::NotEvaluated> {
-    let entry = |(name, own): (&Arc<str>, TimeEffect)| pb::NotEvaluated {
-        subject: "policy".to_owned(),
+    let effects = policy.time_effects().filter(|(_, own)| own.decisions.contains(&kind));
+    effects.map(|(name, own)| of_plugin(name, own.effect)).collect()
+}
+
+fn of_plugin(name: &Arc<str>, effect: &str) -> pb::NotEvaluated {
+    pb::NotEvaluated {
+        subject: ConstraintSubject::Policy.to_string(),
         name: name.to_string(),
         count: 0,
-        effect: own.effect.to_owned(),
-    };
-    let effects = policy.time_effects().filter(|(_, own)| own.decisions.contains(&kind));
-    effects.map(entry).collect()
+        effect: effect.to_owned(),
+    }
 }
 
 /// Plugins of a policy that do not fully apply to a decision of this kind, sorted by name. A plugin is listed if it is
-/// not implemented, if it waits for labels, or if it needs the time and the request has none. For example, `sla` in a
-/// request without `now`. If the request names plugins, only named plugins are listed, and only for the last two
-/// reasons.
+/// not implemented, if it waits for labels, if it needs the time and the request has none, or if the state has none of the
+/// records that it reads. For example, `sla` in a request without `now`. If the request names plugins, only named plugins
+/// are listed, and not because they are not implemented.
 pub(crate) fn of_decision(
     policy: &Policy,
     kind: DecisionKind,
@@ -65,6 +68,10 @@ pub(crate) fn of_decision(
     if now.is_none() {
         all.extend(of_time(policy, kind));
     }
+    let absent = cluster_state
+        .into_iter()
+        .flat_map(|state| policy.absent_inputs(state, kind));
+    all.extend(absent.map(|(name, effect)| of_plugin(name, effect)));
     if plugins.is_empty() {
         all.extend(of_policy(policy, kind));
     } else {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::server::pb;
 use pumice_engine::model::resource_name::ResourceKind;
 use pumice_engine::model::{
-    ClassPriority, DisruptionBudget, ErrorCode, GangMember, GangMinimums, GroupSelector, JobRecord, NamespaceRecord,
-    NodeRecord, PriorityClassRecord, QueueAffinity, QueueRecord, ResourceAmounts, ResourceId, ResourceNaming,
-    SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
+    ClassPriority, DisruptionBudget, ErrorCode, ExactQuantities, GangMember, GangMinimums, GroupSelector, JobRecord,
+    NamespaceQuota, NamespaceRecord, NodeLoad, NodeRecord, PriorityClassRecord, QueueAffinity, QueueRecord,
+    ResourceAmounts, ResourceId, ResourceNaming, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, UnevaluatedFields,
 };
 
 use super::amounts::MIN_RESOURCES;
@@ -40,6 +40,7 @@ impl WireReader<'_> {
             taints,
             images,
             devices,
+            load,
             object: _,
         } = self.derived_node(node);
         NodeRecord {
@@ -55,6 +56,38 @@ impl WireReader<'_> {
             unattributed_nonzero_used: self.cpu_and_memory("unattributed_nonzero_used", unattributed_nonzero_used),
             unevaluated_fields: self.unevaluated_fields(unevaluated_fields),
             properties: self.node_properties(taints, images, devices),
+            load: load.map(|load| Arc::new(self.node_load(*load))),
+        }
+    }
+
+    /// Reads the measured load of a node.
+    fn node_load(&mut self, load: pb::NodeLoad) -> NodeLoad {
+        let pb::NodeLoad {
+            time,
+            cpu_percent,
+            memory_percent,
+            capacity,
+        } = load;
+        for (field, percent) in [
+            ("load.cpu_percent", cpu_percent),
+            ("load.memory_percent", memory_percent),
+        ] {
+            if !percent.is_finite() {
+                self.problem(
+                    ErrorCode::QuantityInvalid,
+                    field.to_owned(),
+                    format!("{percent} is not a finite number"),
+                );
+            }
+        }
+        let capacity = self.cpu_and_memory("load.capacity", capacity);
+        let capacity = |id| capacity.as_ref().map(|own| own.get(id).unwrap_or(0));
+        NodeLoad {
+            time: self.seconds("load.time", time),
+            cpu_percent,
+            memory_percent,
+            cpu_capacity: capacity(ResourceId::CPU),
+            memory_capacity: capacity(ResourceId::MEMORY),
         }
     }
 
@@ -133,6 +166,8 @@ impl WireReader<'_> {
             class: self.name("priority_class_name", class),
             otherwise: priority,
         });
+        let exact = min_resources.as_ref().map(|list| self.exact_minimum(list));
+        let min_resources = self.signed_amounts(MIN_RESOURCES, min_resources);
         JobRecord {
             name: self.record_name(name),
             uid: self.name("uid", uid),
@@ -141,9 +176,9 @@ impl WireReader<'_> {
             priority,
             phase: self.model_value::<pb::JobPhase, _>("phase", phase),
             min_member,
-            min_resources: self.signed_amounts(MIN_RESOURCES, min_resources),
+            min_resources,
             annotations: self.text_map("annotations", annotations, |declared| &declared.job_annotations),
-            gang: self.gang_minimums(min_task_member, sub_group_policies, class),
+            gang: self.gang_minimums(min_task_member, sub_group_policies, class, exact.unwrap_or_default()),
         }
     }
 
@@ -153,13 +188,27 @@ impl WireReader<'_> {
             name,
             labels,
             disruption_budgets,
+            resource_quotas,
         } = namespace;
         let few = self.is_short_list("disruption_budgets", disruption_budgets.len());
         let budgets = disruption_budgets.into_iter().filter(|_| few);
+        let few_quotas = self.is_short_list("resource_quotas", resource_quotas.len());
+        let quotas = resource_quotas.into_iter().filter(|_| few_quotas);
         NamespaceRecord {
             name: self.record_name(name),
             labels: self.text_map("labels", labels, |declared| &declared.namespace_labels),
             disruption_budgets: budgets.map(|budget| self.disruption_budget(budget)).collect(),
+            resource_quotas: quotas.map(|quota| self.resource_quota(quota)).collect(),
+        }
+    }
+
+    /// Reads a quota of a namespace.
+    fn resource_quota(&mut self, quota: pb::ResourceQuota) -> NamespaceQuota {
+        let pb::ResourceQuota { name, hard, used } = quota;
+        NamespaceQuota {
+            name: self.name("resource_quotas", name),
+            hard: self.exact_amounts("resource_quotas.hard", hard.unwrap_or_default()),
+            used: self.exact_amounts("resource_quotas.used", used.unwrap_or_default()),
         }
     }
 
@@ -231,6 +280,8 @@ impl WireReader<'_> {
             preemption_policy: policy,
             owner_kind,
             scheduled_time,
+            start_time,
+            role_from_label,
         } = self.derived_task(task);
         let (requests, kubernetes_requests) = without_quota_counts(requests, kubernetes_requests);
         let requests = self.optional_amounts("requests", requests).unwrap_or_default();
@@ -242,6 +293,8 @@ impl WireReader<'_> {
         let gang = self.gang_member(names, scheduling_gates, priority_from_class.then_some(priority), policy);
         let gang = GangMember {
             scheduled_time: self.seconds("scheduled_time", scheduled_time.map(|time| *time)),
+            start_time: self.seconds("start_time", start_time.map(|time| *time)),
+            role_from_label,
             ..gang
         };
         TaskRecord::from(TaskFields {
@@ -300,6 +353,8 @@ impl WireReader<'_> {
             preemption_policy: self.model_value::<pb::PreemptionPolicy, _>("preemption_policy", policy),
             owner_kind: self.name("owner_kind", owner_kind),
             scheduled_time: None,
+            start_time: None,
+            role_from_label: false,
         }
     }
 
@@ -326,6 +381,7 @@ impl WireReader<'_> {
         roles: BTreeMap<String, i32>,
         policies: Vec<pb::SubGroupPolicy>,
         priority_class: Option<ClassPriority>,
+        exact_minimum: ExactQuantities,
     ) -> Option<Arc<GangMinimums>> {
         if !self.is_short_list("min_task_member", roles.len())
             || !self.is_short_list("sub_group_policies", policies.len())
@@ -346,6 +402,7 @@ impl WireReader<'_> {
             min_task_member,
             sub_groups: policies.collect(),
             priority_class,
+            exact_minimum,
         };
         gang.into_field()
     }

@@ -10,8 +10,8 @@ use crate::support::TestDirectory;
 use crate::support::process::{out, pumice};
 use crate::support::records::{node, queue, task, task_on_node};
 
-/// A policy of which two of six plugins are served.
-const MIXED: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: rescheduling\n- plugins:\n  - name: drf\n  - name: numa-aware\n  - name: resourcequota\n  - name: task-topology\n  - name: binpack\n";
+/// A policy of which three of seven plugins are served.
+const MIXED: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: rescheduling\n- plugins:\n  - name: drf\n  - name: numa-aware\n  - name: GangScheduling\n  - name: Coscheduling\n  - name: binpack\n";
 const SERVED: &str = "actions: \"allocate\"\ntiers:\n- plugins:\n  - name: drf\n  - name: binpack\n";
 
 fn fields(names: &[&str]) -> Vec<String> {
@@ -107,14 +107,14 @@ fn filter_and_score_name_plugins_fields_and_tainted_nodes() {
         ..pb::ScoreRequest::default()
     };
     let reply = server.wire.score(request.clone()).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["numa-aware", "task-topology"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["numa-aware"]);
     assert_eq!(listed(&reply.result.unwrap().items[0].not_evaluated), own);
     let filtered = pb::ScoreRequest {
         with_filter: true,
         ..request.clone()
     };
     let reply = server.wire.score(filtered).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["numa-aware", "task-topology"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["numa-aware"]);
     let of_binpack = pb::ScoreRequest {
         plugins: fields(&["binpack"]),
         ..request
@@ -136,7 +136,7 @@ fn place_names_the_fields_of_its_tasks_and_chosen_nodes() {
     let reply = server.wire.place(request.clone()).unwrap();
     assert_eq!(
         plugins(reply.metadata.as_ref()),
-        ["numa-aware", "resourcequota", "task-topology"]
+        ["Coscheduling", "GangScheduling", "numa-aware"]
     );
     let result = reply.result.unwrap();
     assert!(result.placed);
@@ -178,7 +178,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
         ..pb::AdmitRequest::default()
     };
     let reply = server.wire.admit(request.clone()).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["resourcequota"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["Coscheduling", "GangScheduling"]);
     let items = reply.result.unwrap().items;
     assert!(listed(&items[0].not_evaluated).is_empty());
     assert_eq!(listed(&items[1].not_evaluated), TASK_FIELDS);
@@ -188,10 +188,10 @@ fn admit_order_and_victims_name_what_they_leave_out() {
         ..pb::AdmitRequest::default()
     };
     let reply = server.wire.admit(confirm).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["resourcequota"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["Coscheduling", "GangScheduling"]);
 
     let reply = server.wire.order(pb::OrderRequest::default()).unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["task-topology"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["Coscheduling"]);
 
     let reply = server.wire.select_victims(pb::SelectVictimsRequest {
         kind: pb::VictimKind::Preempt.into(),
@@ -213,7 +213,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
     let reply = server.wire.open_session(pb::OpenSessionRequest::default()).unwrap();
     assert_eq!(
         plugins(reply.metadata.as_ref()),
-        ["numa-aware", "rescheduling", "resourcequota", "task-topology"]
+        ["Coscheduling", "GangScheduling", "numa-aware", "rescheduling"]
     );
 }
 
@@ -427,7 +427,7 @@ fn explain_qualifies_its_sentence() {
     );
     assert!(
         first.ends_with(
-            ". Not evaluated: numa-aware (policy), resourcequota (policy), task-topology (policy), \
+            ". Not evaluated: Coscheduling (policy), GangScheduling (policy), numa-aware (policy), \
              nodeSelector (2 tasks), volumes (2 tasks), taints (1 node)."
         ),
         "{first}"
@@ -460,7 +460,7 @@ fn simulate_names_unserved_plugins_and_fields() {
     let output = pumice(None, &[&arguments[..], &["-o", "json"]].concat());
     let report: Value = serde_json::from_str(&out(&output)).unwrap();
     assert_eq!(report["notEvaluated"][0]["name"], "nodeSelector");
-    assert_eq!(report["policies"][0]["notEvaluated"][0]["name"], "numa-aware");
+    assert_eq!(report["policies"][0]["notEvaluated"][2]["name"], "numa-aware");
 }
 
 #[test]
@@ -470,7 +470,7 @@ fn policy_check_says_what_an_unserved_plugin_would_do() {
     std::fs::write(&file, MIXED).unwrap();
     let said = ends(None, &["policy", "check", file.to_str().unwrap()], 0);
     assert!(
-        said.contains("note: Pumice does not serve `resourcequota`. Not evaluated: ResourceQuotas"),
+        said.contains("note: Pumice does not serve `numa-aware`. Not evaluated: The NUMA topology"),
         "{said}"
     );
 }

@@ -140,7 +140,17 @@ fn the_schema_of_policies_has_every_plugin_switch_and_key() {
     for (plugin, keys) in arguments() {
         assert!(
             !keys.is_empty()
-                || ["cdp", "conformance", "drf", "gang", "pdb", "priority", "proportion"].contains(&plugin.as_str()),
+                || [
+                    "cdp",
+                    "conformance",
+                    "drf",
+                    "gang",
+                    "pdb",
+                    "priority",
+                    "proportion",
+                    "resourcequota"
+                ]
+                .contains(&plugin.as_str()),
             "{plugin} has keys"
         );
     }

@@ -158,7 +158,10 @@ pub(super) fn session_cluster(case: &Value) -> pb::Cluster {
     for task in &mut sent.tasks {
         if let Some(plain) = own.remove(&task.name) {
             task.priority = plain.priority;
-            task.role = plain.role;
+            task.role_from_label = plain.role.is_empty() && !task.role.is_empty();
+            if !plain.role.is_empty() {
+                task.role = plain.role;
+            }
             task.priority_class_name = plain.priority_class_name;
             task.creation_time = plain.creation_time;
             task.sub_group = plain.sub_group;

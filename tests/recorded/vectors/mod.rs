@@ -158,6 +158,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("overcommit", job_plugins::check),
     ("podaffinity", podaffinity::check),
     ("pdb", volcano_plugins::check),
+    ("resourcequota", volcano_plugins::check),
     ("pods", pods::check),
     ("predicates", predicates::check),
     ("nodegroup", nodegroup::check),
@@ -173,7 +174,9 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("scarceresourceavoidance", koordinator::check),
     ("sra", fit_family::check),
     ("stock", stock::check),
+    ("task-topology", volcano_plugins::check),
     ("tdm", volcano_plugins::check),
+    ("usage", volcano_plugins::check),
     ("tiers", tiers::check),
     ("verbs", verbs::check),
 ];

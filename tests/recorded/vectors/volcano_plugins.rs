@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use pb::session_change::Change;
 use pumice::server::pb;
+use pumice_engine::model::quantity::Quantity;
 use serde_json::Value;
 
 use super::cluster::{self, members, text};
@@ -28,7 +29,10 @@ pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
 }
 
 fn check_against(bench: &mut VectorHarness, case: &Value, expect: &Value) -> VectorVerdict {
-    let document = cluster::document(case, &case["policy"]["tiers"].to_string());
+    let mut document = cluster::document(case, &case["policy"]["tiers"].to_string());
+    if case["policy"]["metrics"].is_object() {
+        document = format!("{document}metrics: {}\n", case["policy"]["metrics"]);
+    }
     let wire = bench.wire().clone();
     let opened = wire.open_session(pb::OpenSessionRequest {
         against: Some(cluster::inline_ref(cluster_with_budgets(case), document)),
@@ -74,9 +78,81 @@ fn cluster_with_budgets(case: &Value) -> pb::Cluster {
             disrupted_pods: members(&budget["disruptedPods"]).iter().map(text).collect(),
         });
     }
+    for quota in members(&case["cluster"]["resourceQuotas"]) {
+        let name = text(&quota["namespace"]);
+        let namespace = namespaces.entry(name.clone()).or_insert_with(|| pb::Namespace {
+            name,
+            ..pb::Namespace::default()
+        });
+        namespace.resource_quotas.push(pb::ResourceQuota {
+            name: text(&quota["name"]),
+            hard: cluster::resources(&quota["hard"]),
+            used: cluster::resources(&quota["used"]),
+        });
+    }
+    let mut cluster = cycles::session_cluster(case);
+    if case["policy"]["plugin"] == "usage" {
+        add_loads(case, &mut cluster);
+    }
     pb::Cluster {
         namespaces: namespaces.into_values().collect(),
-        ..cycles::session_cluster(case)
+        ..cluster
+    }
+}
+
+/// Adds what the plugin usage reads: loads of nodes, and start times and limits of tasks.
+fn add_loads(case: &Value, cluster: &mut pb::Cluster) {
+    let noon = pod_cluster::time(case);
+    let before = |age: f64| prost_types::Timestamp {
+        seconds: noon.seconds - format!("{:.0}", age.ceil()).parse::<i64>().unwrap(),
+        nanos: 0,
+    };
+    for recorded in members(&case["cluster"]["nodes"]) {
+        let node = cluster
+            .nodes
+            .iter_mut()
+            .find(|node| node.name == recorded["name"])
+            .unwrap();
+        let usage = &recorded["usage"];
+        // The reference keeps loads of all periods, and the plugin reads the period of 10 minutes.
+        node.load = usage.is_object().then(|| {
+            Box::new(pb::NodeLoad {
+                time: Some(before(usage["age"].as_f64().unwrap())),
+                cpu_percent: usage["cpu"]["10m"].as_f64().unwrap_or_default(),
+                memory_percent: usage["memory"]["10m"].as_f64().unwrap_or_default(),
+                capacity: cluster::resources(&recorded["capacity"]),
+            })
+        });
+    }
+    for job in members(&case["cluster"]["jobs"]) {
+        for recorded in members(&job["tasks"]) {
+            let name = cluster::key(&job["namespace"], &recorded["name"]);
+            let task = cluster.tasks.iter_mut().find(|task| task.name == name).unwrap();
+            // Kubernetes writes whole seconds.
+            let start = recorded["startAge"].as_f64().map(|age| before(age.floor()));
+            task.start_time = start.map(Box::new);
+            task.limits = Some(limits(&recorded["spec"]));
+        }
+    }
+}
+
+/// Limits of a pod: sums over its containers, or those of its largest init container.
+fn limits(spec: &Value) -> pb::ResourceList {
+    let of = |container: &Value, name: &str| -> i128 {
+        let text = container["resources"]["limits"][name].as_str().unwrap_or("0");
+        Quantity::parse(text).unwrap().milli().unwrap().into()
+    };
+    let total = |name: &str| {
+        let regular = members(&spec["containers"])
+            .iter()
+            .map(|own| of(own, name))
+            .sum::<i128>();
+        let initial = members(&spec["initContainers"]).iter().map(|own| of(own, name));
+        initial.fold(regular, i128::max)
+    };
+    let items = ["cpu", "memory"].map(|name| (name.to_owned(), format!("{}m", total(name))));
+    pb::ResourceList {
+        items: items.into_iter().filter(|(_, amount)| amount != "0m").collect(),
     }
 }
 
@@ -139,6 +215,7 @@ impl PluginSession<'_> {
                 "state" if recorded.is_null() => {}
                 "state" => self.bench.skip("accounts by themselves"),
                 "job_enqueueable" => self.compare_votes(&what, recorded),
+                "task_compare" => self.compare_tasks(&what, members(recorded)),
                 "job_compare" => self.compare_jobs(&what, members(recorded)),
                 "job_pipelined" | "job_starving" => self.compare_states(&what, key, recorded),
                 _ => self.differences.differ(&what, recorded, "not asked"),
@@ -238,6 +315,48 @@ impl PluginSession<'_> {
             let got = compare_ranks(&ranks[&text(&row[0])], &ranks[&text(&row[1])]);
             self.differences
                 .same(&format!("{what} {row}"), &row[2].as_i64(), &Some(got));
+        }
+    }
+
+    /// Compares all waiting tasks of each job with each other. Tasks of different jobs are never in one order; of them
+    /// the reference compares only whether both are in a bucket, which is the first number of a key.
+    fn compare_tasks(&mut self, what: &str, rows: &[Value]) {
+        let reply = self.wire.order(pb::OrderRequest {
+            against: Some(self.against(Vec::new())),
+            tasks: Some(pb::NameSet::default()),
+            plugins: vec![self.plugin.clone()],
+            ..pb::OrderRequest::default()
+        });
+        let ranks = reply.unwrap().result.unwrap_or_default().tasks.into_iter();
+        let ranks: BTreeMap<String, pb::Rank> = ranks.map(|rank| (rank.name.clone(), rank)).collect();
+        let job_of = |task: &str| task.split_once('|').map(|(job, _)| job.to_owned());
+        let mut recorded: BTreeMap<(String, String), i64> = BTreeMap::new();
+        for row in rows {
+            recorded.insert((text(&row[0]), text(&row[1])), row[2].as_i64().unwrap());
+        }
+        for job in members(&self.case["cluster"]["jobs"]) {
+            let key = cluster::key(&job["namespace"], &job["name"]);
+            let waiting = members(&job["tasks"]).iter().filter(|task| task["status"] == "Pending");
+            let mut names: Vec<String> = waiting.map(|task| format!("{key}|{}", text(&task["name"]))).collect();
+            names.sort();
+            let pairs = names.iter().enumerate();
+            for (one, other) in pairs.flat_map(|(at, one)| names.iter().skip(at + 1).map(move |other| (one, other))) {
+                recorded.entry((one.clone(), other.clone())).or_insert(0);
+            }
+        }
+        for ((left, right), wanted) in recorded {
+            let mut both = [ranks[&task_key(&left)].clone(), ranks[&task_key(&right)].clone()];
+            if job_of(&left) != job_of(&right) {
+                for values in both
+                    .iter_mut()
+                    .flat_map(|rank| &mut rank.keys)
+                    .map(|key| &mut key.values)
+                {
+                    values.truncate(1);
+                }
+            }
+            let got = compare_ranks(&both[0], &both[1]);
+            self.differences.same(&format!("{what} {left} {right}"), &wanted, &got);
         }
     }
 
@@ -392,6 +511,7 @@ impl PluginSession<'_> {
             "unallocate" => Change::Unallocate(task),
             "unpipeline" => Change::Unpipeline(task),
             "unevict" => Change::Unevict(task),
+            "enqueued" => Change::JobEnqueued(text(&op["job"])),
             other => panic!("operation {other}"),
         };
         let listed = self.wire.list_queues(pb::ListQueuesRequest {

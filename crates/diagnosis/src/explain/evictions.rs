@@ -9,7 +9,7 @@ use super::target::ResolvedTarget;
 use super::task_classes::{EqualTasks, query_task};
 use pumice_console::CommandError;
 use pumice_console::pinned_client::{KnownRecords, PinnedClient};
-use pumice_engine::actions::PREEMPTABLE;
+use pumice_engine::model::{PREEMPTABLE, parse_go_bool};
 use pumice_protocol::v1 as pb;
 
 /// Most nodes that are asked about for one class of tasks.
@@ -135,7 +135,7 @@ fn is_preemptable(task: &pb::Task) -> bool {
         .annotations
         .get(PREEMPTABLE)
         .or_else(|| task.labels.get(PREEMPTABLE));
-    own.is_none_or(|word| matches!(word.as_str(), "1" | "t" | "T" | "TRUE" | "true" | "True"))
+    own.is_none_or(|word| parse_go_bool(word) == Some(true))
 }
 
 /// Evictions of one kind that make room for a task on some of these nodes.

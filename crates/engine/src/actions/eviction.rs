@@ -8,18 +8,8 @@ use super::statement::ActionStatement;
 use crate::decide::reduce_order::victim_queue_less;
 use crate::decide::reduce_victims::{VictimJobs, VictimRelation, evicted_first};
 use crate::decide::{NodeGradient, SchedulingHeap, tier_victims};
-use crate::model::{NodeSlot, Problem, ResourceId, StoredRecord, TaskRecord, TaskStatus, find_text};
+use crate::model::{NodeSlot, Problem, ResourceId, StoredRecord, TaskRecord, TaskStatus};
 use crate::plugin::VictimKind;
-
-/// Annotation or label of a pod that permits or forbids its eviction, for example `volcano.sh/preemptable: "false"`.
-/// The annotation has precedence.
-pub const PREEMPTABLE: &str = "volcano.sh/preemptable";
-
-/// True if a task may be evicted. An invalid value of [`PREEMPTABLE`] forbids the eviction; an absent value permits it.
-pub(super) fn is_preemptable(task: &TaskRecord) -> bool {
-    let own = find_text(&task.annotations, PREEMPTABLE).or_else(|| find_text(&task.labels, PREEMPTABLE));
-    own.is_none_or(|word| matches!(word, "1" | "t" | "T" | "TRUE" | "true" | "True"))
-}
 
 /// Tasks that ran or were bound when an action began, by node.
 pub(super) struct NodeTasks(BTreeMap<NodeSlot, Vec<usize>>);

@@ -30,9 +30,9 @@ use std::sync::Arc;
 
 pub use self::claims::CycleClaims;
 pub use self::closing_phase::closing_phase;
-pub use self::eviction::PREEMPTABLE;
 use self::session::ActionSession;
 use crate::cycle::SchedulingCycle;
+pub use crate::model::PREEMPTABLE;
 use crate::model::{ClusterState, Problem};
 use crate::plugin::DecisionTime;
 use crate::plugin_state::PluginStates;

@@ -4,10 +4,11 @@ use std::cmp::Ordering;
 use std::slice;
 use std::sync::Arc;
 
-use super::order_keys::{HookKeys, KeyCache, tie_break};
+use super::order_keys::{HookKeys, KeyCache, task_order_keys, tie_break};
 use super::session::ActionSession;
 use crate::cycle::ChangeOutcome;
 use crate::decide::reduce_order::{compare_keys, compare_keys_totally};
+use crate::model::TaskRecord;
 use crate::plugin::{EVERY_QUEUE, OrderKey, Plugin};
 use crate::policy::{Compatibility, PolicyHook};
 
@@ -55,7 +56,14 @@ impl ActionSession<'_> {
         let (Some(own), Some(other)) = (self.tasks.get(left), self.tasks.get(right)) else {
             return false;
         };
-        for pair in own.order.keys.iter().zip(&other.order.keys) {
+        let records: [&TaskRecord; 2] = [&own.stored.record, &other.stored.record];
+        let context = self.has_moving_orders.then(|| self.context());
+        let present = context.map(|context| task_order_keys(self.policy, context, &records));
+        let (keys, others) = match present.as_deref() {
+            Some([keys, others]) => (&keys.keys, &others.keys),
+            _ => (&own.order.keys, &other.order.keys),
+        };
+        for pair in keys.iter().zip(others) {
             if let (Some(own), Some(other)) = pair {
                 let order = compare_keys_totally(own, other);
                 if order.is_ne() {

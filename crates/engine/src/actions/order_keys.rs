@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::decide::reduce_order::TieBreakKey;
 use crate::model::TaskRecord;
-use crate::plugin::OrderKey;
+use crate::plugin::{OrderKey, PluginContext};
 use crate::policy::Policy;
 
 /// Keys of one record, hook by hook; `None`: the hook orders nothing of the kind.
@@ -42,14 +42,18 @@ pub(super) struct TaskOrderKeys {
 }
 
 /// Keys of tasks, in their order.
-pub(super) fn task_order_keys(policy: &Policy, tasks: &[&TaskRecord]) -> Vec<TaskOrderKeys> {
+pub(super) fn task_order_keys(
+    policy: &Policy,
+    context: PluginContext<'_>,
+    tasks: &[&TaskRecord],
+) -> Vec<TaskOrderKeys> {
     let index = |task: &&TaskRecord| TaskOrderKeys {
         keys: SmallVec::new(),
         index: tie_break(task).task_index(),
     };
     let mut all: Vec<TaskOrderKeys> = tasks.iter().map(index).collect();
     for hook in &policy.hooks().task_orders {
-        let keys = hook.plugin.task_keys(tasks);
+        let keys = hook.plugin.task_keys(context, tasks);
         let keys = keys.into_iter().flatten();
         for (own, key) in all.iter_mut().zip(keys) {
             own.keys.push(key.ok().map(SmallVec::from_vec));

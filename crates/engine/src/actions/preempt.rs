@@ -2,7 +2,7 @@
 
 use super::allocation_unit::TaskHeap;
 use super::error_cache::RoleErrorCache;
-use super::eviction::{NodeTasks, is_preemptable};
+use super::eviction::NodeTasks;
 use super::queued_jobs::QueuedJobs;
 use super::session::ActionSession;
 use super::statement::ActionStatement;
@@ -199,7 +199,7 @@ impl ActionSession<'_> {
             };
             let spares = preemptor.requests.is_only_pods() && !task.requests.is_only_pods();
             let goes = matches!(task.status, TaskStatus::Running | TaskStatus::Bound);
-            goes && in_scope && !spares && is_preemptable(task) && !self.is_spared(task)
+            goes && in_scope && !spares && task.is_preemptable() && !self.is_spared(task)
         };
         on_node.iter().filter(may_go).copied().collect()
     }

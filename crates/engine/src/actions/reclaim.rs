@@ -1,6 +1,6 @@
 //! Reclaim: jobs that starve evict tasks of other queues, which hold more than they deserve.
 
-use super::eviction::{MissingAmounts, NodeTasks, is_preemptable};
+use super::eviction::{MissingAmounts, NodeTasks};
 use super::queued_jobs::QueuedJobs;
 use super::session::ActionSession;
 use super::statement::ActionStatement;
@@ -125,7 +125,7 @@ impl ActionSession<'_> {
                 return false;
             };
             let from_other = own.is_some_and(|own| Some(own) != queue_of(job) && gives_back(own));
-            task.status == TaskStatus::Running && from_other && is_preemptable(task) && !self.is_spared(task)
+            task.status == TaskStatus::Running && from_other && task.is_preemptable() && !self.is_spared(task)
         };
         on_node.iter().filter(may_go).copied().collect()
     }

@@ -59,6 +59,8 @@ pub(super) struct ActionSession<'p> {
     pub(super) jobs: Vec<SessionJob>,
     pub(super) tasks: Vec<SessionTask>,
     pub(super) keys: KeyCaches,
+    /// True if placements may change the order of tasks.
+    pub(super) has_moving_orders: bool,
     /// Rankings of nodes by class of tasks.
     pub(super) rankings: NodeRankings,
     /// Nodes that changed, in the order of the changes.
@@ -90,7 +92,9 @@ impl<'p> ActionSession<'p> {
         let mut jobs: Vec<SessionJob> = state.jobs().iter().filter_map(job).collect();
         let mut tasks = Vec::with_capacity(state.tasks().len());
         let records: Vec<&TaskRecord> = state.tasks().iter().map(|(_, stored)| &stored.record).collect();
-        let orders = task_order_keys(policy, &records);
+        let mut task_orders = policy.hooks().task_orders.iter();
+        let has_moving_orders = task_orders.any(|hook| hook.plugin.hooks().reads_tasks);
+        let orders = task_order_keys(policy, cycle.plugin_context(query.now), &records);
         for ((_, stored), order) in state.tasks().iter().zip(orders) {
             let name = &stored.record.job;
             let job = jobs.binary_search_by(|job| job.name.cmp(name)).ok();
@@ -116,6 +120,7 @@ impl<'p> ActionSession<'p> {
             jobs,
             tasks,
             keys,
+            has_moving_orders,
             rankings: NodeRankings::default(),
             changed_nodes: Vec::new(),
             events: Vec::new(),

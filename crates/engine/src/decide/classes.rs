@@ -37,6 +37,8 @@ struct ChargeKey<'q> {
     queue: &'q str,
     /// Job and card, if what the job holds matters.
     job: Option<(&'q str, &'q str)>,
+    /// Name, if tasks of a job are told apart.
+    task: Option<&'q str>,
     limits: Option<&'q ResourceAmounts>,
 }
 
@@ -49,6 +51,7 @@ pub(super) struct ClassLookup<'a> {
     state: &'a ClusterState,
     policy: &'a Policy,
     reads_accounts: bool,
+    reads_tasks: bool,
     reads_devices: bool,
     evaluated: ConstraintSet,
     template: Option<TemplateRule>,
@@ -60,10 +63,12 @@ struct TemplateFirsts<'q>(BTreeMap<&'q str, (usize, &'q TaskRecord)>);
 impl<'a> ClassLookup<'a> {
     /// Lookup in this state for these plugins; empty: the plugins of the policy.
     pub(super) fn of(cluster_state: &'a ClusterState, policy: &'a Policy, plugins: &[Arc<str>]) -> Self {
+        let reads_accounts = policy.reads_plugin_state(plugins);
         Self {
             state: cluster_state,
             policy,
-            reads_accounts: policy.reads_plugin_state(plugins),
+            reads_accounts,
+            reads_tasks: reads_accounts && policy.reads_tasks(),
             reads_devices: policy.reads_devices(plugins),
             evaluated: policy.registered_constraints(plugins),
             template: policy.template_rule(plugins),
@@ -86,6 +91,11 @@ impl<'a> ClassLookup<'a> {
         }
         let queue = self.state.jobs().get(&task.job).map(|job| &job.record.queue);
         Some((queue, self.policy.reads_job(task).then_some(&task.job)))
+    }
+
+    /// True if a plugin tells a task apart from the others of its job.
+    pub(super) fn reads_task(&self, task: &TaskRecord) -> bool {
+        self.reads_tasks && self.policy.reads_task(self.state, task)
     }
 
     /// First task of each template in a query, if a plugin evaluates only this task for a template.
@@ -132,6 +142,7 @@ impl<'a> ClassLookup<'a> {
         let charge = self.queue_and_job(task).map(|(queue, job)| ChargeKey {
             queue: queue.map_or("", |queue| queue),
             job: job.map(|job| (&**job, &*task.card)),
+            task: self.reads_task(task).then_some(&task.name),
             limits: task.limits.as_deref(),
         });
         let constraints = task.constraints.as_deref();
@@ -164,6 +175,11 @@ impl<'a> ClassLookup<'a> {
                 task,
                 queue.cloned().unwrap_or_default(),
                 job.cloned().unwrap_or_default(),
+                if self.reads_task(task) {
+                    Arc::clone(&task.name)
+                } else {
+                    Arc::default()
+                },
             ),
         }
     }

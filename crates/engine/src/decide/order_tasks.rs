@@ -59,7 +59,7 @@ pub(super) fn order_tasks(
     let tasks: Vec<&TaskRecord> = known.iter().filter_map(|name| Some(&table.get(name)?.record)).collect();
     let mut keyed: Vec<KeyedTask<'_>> = tasks.iter().map(|task| KeyedTask { task, keys: Vec::new() }).collect();
     for hook in hooks {
-        let Some(keys) = hook.plugin.task_keys(&tasks) else {
+        let Some(keys) = hook.plugin.task_keys(context, &tasks) else {
             continue;
         };
         for (own, key) in keyed.iter_mut().zip(keys.into_iter().map(OrderKey::unwrap_or_default)) {

@@ -97,6 +97,8 @@ pub struct ChargedAccount {
     pub job: Arc<str>,
     /// Card of the evaluated placement. Empty: the placement has no card, or no plugin reads the job.
     pub card: Arc<str>,
+    /// Name of the task if a plugin of the query tells the tasks of its job apart; else empty.
+    pub task: Arc<str>,
     /// All requests of the task.
     pub requests: ResourceAmounts,
     /// Limits of the task.
@@ -142,8 +144,9 @@ impl TaskClass {
 
     /// Class for plugins that read the charged account. `job` is not empty if they also read what the job holds.
     #[must_use]
-    pub fn charged(self, task: &TaskRecord, queue: Arc<str>, job: Arc<str>) -> Self {
+    pub fn charged(self, task: &TaskRecord, queue: Arc<str>, job: Arc<str>, name: Arc<str>) -> Self {
         let charge = ChargedAccount {
+            task: name,
             queue,
             card: Arc::clone(if job.is_empty() { &job } else { &task.card }),
             job,

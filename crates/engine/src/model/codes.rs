@@ -367,6 +367,8 @@ rejections! {
     RevocableZoneClosed = "tdm", "the window of the node's revocable zone does not include the time of the request", "wait until the window begins, or widen `tdm.revocable-zone.<zone>` in the policy";
     RevocableZoneInvalid = "tdm, under `upstream`", "the window of the node's revocable zone cannot be read", "write `tdm.revocable-zone.<zone>` of the policy as `HH:MM-HH:MM`";
     RevocableZoneUnknown = "tdm", "the policy has no window for the node's revocable zone", "add `tdm.revocable-zone.<zone>` to the policy, or correct the label `volcano.sh/revocable-zone` of the node";
+    NodeCpuLoad = "usage", "the measured load of the node's CPUs is above the threshold", "wait until the load falls, raise `thresholds` of usage in the policy, or use another node";
+    NodeMemoryLoad = "usage", "the measured load of the node's memory is above the threshold", "wait until the load falls, raise `thresholds` of usage in the policy, or use another node";
     NodeInvalid = "node-state", "the node's newest record was rejected; the last good record applies, and the node takes no new tasks", "send the node again with the field corrected that `pumice state show nodes` names";
     NodeNotFound = "node-state", "the task names an unknown node", "name a node that `pumice state show nodes` lists";
     NoCandidates = "node-state", "the list of candidates is empty", "allow more nodes with --nodes, or exclude fewer";
@@ -401,6 +403,7 @@ rejections! {
     QueueNotALeaf = "capacity", "the queue has queues below it", "use a queue that has no queues below it";
     QueueTreeNotReady = "capacity, under `upstream`", "a parent does not exist, or an inner queue has jobs; the reference then rejects all jobs of all queues", "correct `spec.parent` of the queue that the message names, or move the jobs of inner queues to leaves";
     ResourceOveruse = "overcommit", "with the job, enqueued jobs would exceed the cluster's resources times `overcommit-factor`; the measurements have the amounts", "wait until jobs end, request less in `spec.minResources`, add nodes, or raise `overcommit-factor` in the policy";
+    ResourceQuotaExceeded = "resourcequota", "with the job, the pods of its namespace would exceed a ResourceQuota; the message and the measurements have the amounts", "wait until pods of the namespace end, request less in `spec.minResources`, or raise the quota";
     CardNotOnNode = "capacity-card", "the node has none of the task's cards", "use a node with one of the task's cards, or accept more kinds of cards (`volcano.sh/card.name: A|B`)";
     QueuePathInvalid = "capacity-card", "with `cardHierarchy`: the queue's parents do not lead to the root", "correct `spec.parent` of the queue, so that its parents lead to the root";
     EmptyQueueCapability = "capacity-card", "the queue has no capability", "give the queue `spec.capability` or the annotation `volcano.sh/card.quota`";

@@ -31,7 +31,8 @@ impl ChunkColumn {
         values: [0.0; CHUNK_SIZE],
     };
 
-    pub(super) fn get(&self, offset: usize) -> Option<f64> {
+    /// Value of the node at a place; `None`: it has none.
+    pub fn get(&self, offset: usize) -> Option<f64> {
         self.present
             .get(offset)
             .then(|| self.values.get(offset).copied())

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::exact_quantities::ExactQuantities;
 use super::group_selector::GroupSelector;
 use crate::held_bytes::held_bytes;
 
@@ -40,9 +41,12 @@ pub struct GangMinimums {
     pub sub_groups: Vec<SubGroupPolicy>,
     /// Class whose value is the priority of the job; `None`: the job has a number of its own.
     pub priority_class: Option<ClassPriority>,
+    /// Amounts of the job's minimum resources that its record rounds, such as 0.1m of cpu, or does not count, such as
+    /// `requests.cpu`. Quotas of namespaces read them.
+    pub exact_minimum: ExactQuantities,
 }
 
-held_bytes! { interned GangMinimums { min_task_member, sub_groups, priority_class } }
+held_bytes! { interned GangMinimums { min_task_member, sub_groups, priority_class, exact_minimum } }
 
 impl GangMinimums {
     /// Minimums as a record has them; `None`: there are none.
@@ -74,7 +78,7 @@ impl GangMinimums {
         let roles = self.min_task_member.iter_mut().map(|(role, _)| role);
         let policies = self.sub_groups.iter_mut().map(|policy| &mut policy.name);
         let class = self.priority_class.iter_mut().map(|own| &mut own.class);
-        roles.chain(policies).chain(class)
+        roles.chain(policies).chain(class).chain(self.exact_minimum.names_mut())
     }
 
     /// All texts.
@@ -82,7 +86,7 @@ impl GangMinimums {
         let roles = self.min_task_member.iter().map(|(role, _)| role);
         let policies = self.sub_groups.iter().map(|policy| &policy.name);
         let class = self.priority_class.iter().map(|own| &own.class);
-        roles.chain(policies).chain(class)
+        roles.chain(policies).chain(class).chain(self.exact_minimum.names())
     }
 }
 
@@ -118,11 +122,16 @@ pub struct GangMember {
     pub owner_kind: Arc<str>,
     /// Seconds since 1970 at which the running pod was scheduled, if it has a cooldown time. `None`: unknown.
     pub scheduled_time: Option<i64>,
+    /// Seconds since 1970 at which the running pod started. `None`: unknown.
+    pub start_time: Option<i64>,
+    /// True if only a label of the pod has the role, and no annotation.
+    pub role_from_label: bool,
 }
 
 held_bytes! {
     interned GangMember {
-        role, sub_group, priority_class, scheduling_gates, owner_kind; priority_from_class, preemption_policy, scheduled_time
+        role, sub_group, priority_class, scheduling_gates, owner_kind; priority_from_class, preemption_policy, scheduled_time,
+        start_time, role_from_label
     }
 }
 

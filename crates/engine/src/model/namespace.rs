@@ -1,8 +1,9 @@
-//! Namespaces: their labels, which selectors of namespaces read, and the budgets of their pods.
+//! Namespaces: their labels, which selectors of namespaces read, and the budgets and quotas of their pods.
 
 use std::sync::Arc;
 
 use super::constraints::LabelSelector;
+use super::exact_quantities::ExactQuantities;
 use super::stored::StoredRecord;
 use super::table::SortedTable;
 use super::text_map::TextMap;
@@ -23,6 +24,19 @@ pub struct DisruptionBudget {
 
 held_bytes! { DisruptionBudget { name, selector, disrupted_pods; disruptions_allowed } }
 
+/// `ResourceQuota` of a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceQuota {
+    /// Name, without the namespace.
+    pub name: Arc<str>,
+    /// Limits (`status.hard`), such as 8 of `requests.cpu`.
+    pub hard: ExactQuantities,
+    /// Amounts that the pods of the namespace use (`status.used`).
+    pub used: ExactQuantities,
+}
+
+held_bytes! { NamespaceQuota { name, hard, used } }
+
 /// Record of a namespace, as its source sent it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespaceRecord {
@@ -32,9 +46,11 @@ pub struct NamespaceRecord {
     pub labels: TextMap,
     /// Budgets of the pods.
     pub disruption_budgets: Vec<DisruptionBudget>,
+    /// Quotas of the pods' resources.
+    pub resource_quotas: Vec<NamespaceQuota>,
 }
 
-held_bytes! { NamespaceRecord { name, labels, disruption_budgets } }
+held_bytes! { NamespaceRecord { name, labels, disruption_budgets, resource_quotas } }
 
 /// Namespaces by name.
 pub type NamespaceTable = SortedTable<Arc<StoredRecord<NamespaceRecord>>>;

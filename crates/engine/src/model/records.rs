@@ -7,6 +7,7 @@ use super::amounts::ResourceAmounts;
 use super::constraints::{HostPort, NodeDevices, NodeProperties, PodConstraints, Taint};
 use super::gang::{GangMember, GangMinimums};
 use super::node_groups::QueueAffinity;
+use super::node_load::NodeLoad;
 use super::pod_identity::PodIdentity;
 use super::text_map::TextMap;
 use super::uid::{CreationTime, Uid};
@@ -41,12 +42,14 @@ pub struct NodeRecord {
     pub unevaluated_fields: UnevaluatedFields,
     /// Taints and images; `None`: the node has none.
     pub properties: Option<Arc<NodeProperties>>,
+    /// Measured load; `None`: it is not measured.
+    pub load: Option<Arc<NodeLoad>>,
 }
 
 held_bytes! {
     interned NodeRecord {
         name, uid, labels, allocatable, oversubscription, unattributed_used, unattributed_nonzero_used,
-        unevaluated_fields, properties; creation_time, ready, unschedulable
+        unevaluated_fields, properties, load; creation_time, ready, unschedulable
     }
 }
 

@@ -50,6 +50,11 @@ impl StatusCounts {
         self.held() + self.of(TaskStatus::Succeeded)
     }
 
+    /// Number of tasks that hold resources, succeeded, or wait for resources that are being released.
+    pub(crate) fn started(&self) -> i64 {
+        self.ready() + self.of(TaskStatus::Pipelined)
+    }
+
     /// Number of pending tasks that request nothing but pods.
     pub(crate) fn without_requests(&self) -> i64 {
         self.without_requests.into()
@@ -57,7 +62,7 @@ impl StatusCounts {
 
     /// Number of tasks that hold resources, succeeded, or wait on or for a node.
     pub(crate) fn valid(&self) -> i64 {
-        self.ready() + self.of(TaskStatus::Pipelined) + self.of(TaskStatus::Pending)
+        self.started() + self.of(TaskStatus::Pending)
     }
 
     /// Number of all tasks.

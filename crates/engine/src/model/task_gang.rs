@@ -14,6 +14,11 @@ impl TaskShape {
         self.gang.as_ref().map_or("", |gang| &gang.role)
     }
 
+    /// True if only a label of the pod has the role.
+    pub fn has_role_from_label(&self) -> bool {
+        self.gang.as_ref().is_some_and(|gang| gang.role_from_label)
+    }
+
     /// Group of the task in its job: name of the policy, `/`, and the values of its labels; empty: none.
     pub fn sub_group(&self) -> &str {
         self.gang.as_ref().map_or("", |gang| &gang.sub_group)
@@ -38,6 +43,11 @@ impl TaskShape {
     /// Seconds since 1970 at which the running pod was scheduled, if it has a cooldown time; `None`: unknown.
     pub fn scheduled_time(&self) -> Option<i64> {
         self.gang.as_ref()?.scheduled_time
+    }
+
+    /// Seconds since 1970 at which the running pod started; `None`: unknown.
+    pub fn start_time(&self) -> Option<i64> {
+        self.gang.as_ref()?.start_time
     }
 
     /// Class whose value is the priority of the task, and the priority without it; `None`: the task has a number of its own.

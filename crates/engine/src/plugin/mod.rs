@@ -128,11 +128,18 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Order keys of tasks, in the order of `tasks`; smaller keys first. Keys must not depend on status and node of a
-    /// task: they are constant during a cycle. `None`: the plugin does not order tasks.
-    fn task_keys(&self, tasks: &[&TaskRecord]) -> Option<Vec<OrderKey>> {
-        let _ = tasks;
+    /// Order keys of tasks, in the order of `tasks`; smaller keys first. They are constant during a cycle unless the plugin declares
+    /// [`PluginHooks::reads_tasks`]. `None`: the plugin does not order tasks.
+    fn task_keys(&self, context: PluginContext<'_>, tasks: &[&TaskRecord]) -> Option<Vec<OrderKey>> {
+        let _ = (context, tasks);
         None
+    }
+
+    /// True if the filter or the score tells a task apart from the others of its job. Only for plugins that declare
+    /// [`PluginHooks::reads_tasks`].
+    fn reads_task(&self, cluster_state: &ClusterState, task: &TaskRecord) -> bool {
+        let _ = (cluster_state, task);
+        false
     }
 
     /// Opinion on the state of a job of the cluster state.
@@ -422,6 +429,8 @@ pub struct PluginHooks {
     /// True if the filter or the score reads the task's queue and limits, and plugin states. Task classes become
     /// smaller then, and queries wait until the plugin states are computed.
     pub accounts: bool,
+    /// True if the filter or the score may tell tasks of one job apart, see [`Plugin::reads_task`]. Only beside `accounts`.
+    pub reads_tasks: bool,
     /// True if the filter or the score reads the devices of nodes. Columns do not have devices, so Place then evaluates
     /// nodes from their entries.
     pub devices: bool,
@@ -452,6 +461,17 @@ pub struct TimeEffect {
     /// Decisions that depend on the time.
     pub decisions: &'static [DecisionKind],
     /// Sentence: the effect on them.
+    pub effect: &'static str,
+}
+
+/// Effect of a cluster state that has none of the records which a plugin compares with.
+#[derive(Clone, Copy, Debug)]
+pub struct AbsentInput {
+    /// Decisions that depend on the records.
+    pub decisions: &'static [DecisionKind],
+    /// True if a cluster state has none of them.
+    pub is_absent: fn(&ClusterState) -> bool,
+    /// Sentence: the effect on the decisions.
     pub effect: &'static str,
 }
 
@@ -497,6 +517,9 @@ pub struct PluginDef {
     pub gauges: bool,
     /// Effect of a query that gives no time; `None`: the plugin does not compare with the time.
     pub time_effect: Option<TimeEffect>,
+    /// Effect of a cluster state without the records that the plugin reads; `None`: every state has them, or their absence has a
+    /// meaning of its own.
+    pub absent_input: Option<&'static AbsentInput>,
     /// Rules of the plugin about records; `None`: it has none.
     pub record_rules: Option<&'static dyn RecordRules>,
     /// Compiles the plugin's arguments and reports diagnostics. After an error the result is not used.
@@ -531,6 +554,7 @@ impl PluginDef {
             excludes: None,
             gauges: false,
             time_effect: None,
+            absent_input: None,
             record_rules: None,
             compile,
         }

@@ -54,7 +54,8 @@ impl CooldownProtection {
             return false;
         };
         let Some(scheduled) = task.scheduled_time() else {
-            return self.compatibility == Compatibility::Corrected && task.status == TaskStatus::Running;
+            let is_running = cooldown > 0 && task.status == TaskStatus::Running;
+            return is_running && self.compatibility == Compatibility::Corrected;
         };
         let since = (i128::from(now) - i128::from(scheduled)) * NANOS_PER_SECOND;
         i128::from(cooldown) > since
@@ -149,6 +150,7 @@ mod tests {
             status: TaskStatus::Bound,
             ..unknown.clone()
         };
+        let without_cooldown = ["0", "-1m"].map(|cooldown| scheduled(None, Some(cooldown), None));
         for (compatibility, of_gangs, of_unknown) in [
             (Compatibility::UPSTREAM, None, true),
             (Compatibility::Corrected, Some(false), false),
@@ -157,6 +159,9 @@ mod tests {
             assert_eq!(goes(&known, VictimKind::GangReclaim), of_gangs);
             assert_eq!(goes(&unknown, VictimKind::Preempt), Some(of_unknown));
             assert_eq!(goes(&waiting, VictimKind::Preempt), Some(true));
+            for task in &without_cooldown {
+                assert_eq!(goes(task, VictimKind::Preempt), Some(true));
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::held_bytes::held_bytes;
-use crate::model::{ClusterState, Problem, SortedTable, StatusCounts, TaskRecord, TaskStatus};
+use crate::model::{ClusterState, Problem, SortedTable, StatusCounts, TaskRecord};
 use crate::plugin::PluginContext;
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 
@@ -73,7 +73,7 @@ pub(super) const JOB_TALLIES: &str = "jobs' tallies";
 /// plugin of the policy counts them, or the job has no tasks.
 pub(crate) fn started_tasks(context: PluginContext<'_>, job: &str) -> Option<usize> {
     let tasks = &JobTallies::of_job(context, job)?.tasks;
-    usize::try_from(tasks.ready() + tasks.of(TaskStatus::Pipelined)).ok()
+    usize::try_from(tasks.started()).ok()
 }
 
 /// Tallies of all jobs that have tasks: one state for all plugins that read it.
@@ -107,7 +107,7 @@ impl JobTallies {
     }
 
     /// Tally of a job.
-    fn get(&self, job: &str) -> Option<&JobTally> {
+    pub(super) fn get(&self, job: &str) -> Option<&JobTally> {
         self.jobs.get(job).map(|tally| &**tally)
     }
 

@@ -41,10 +41,13 @@ pub mod proportion;
 mod queue_accounts;
 mod record_values;
 mod resource_strategy_fit;
+mod resourcequota;
 mod scarce_resource_avoidance;
 mod sla;
 mod strict_arguments;
+mod task_topology;
 mod tdm;
+mod usage;
 
 pub(crate) use job_tallies::started_tasks;
 
@@ -90,9 +93,12 @@ pub const REGISTRY: &[PluginDef] = &[
     pdb::DEF,
     priority::DEF,
     resource_strategy_fit::DEF,
+    resourcequota::DEF,
     scarce_resource_avoidance::DEF,
     sla::DEF,
+    task_topology::DEF,
     tdm::DEF,
+    usage::DEF,
 ];
 
 /// Registry entry of a name.

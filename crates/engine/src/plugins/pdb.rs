@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::held_bytes::held_bytes;
 use crate::model::{ClusterState, DisruptionBudget, Problem, SortedTable, TaskRecord, TaskStatus};
-use crate::plugin::{EVERY_LABEL, Plugin, PluginContext, PluginDef, PluginHooks, VictimQuery};
+use crate::plugin::{AbsentInput, EVERY_LABEL, Plugin, PluginContext, PluginDef, PluginHooks, VictimQuery};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
-use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches};
+use crate::policy::{Compatibility, DecisionKind, DiagnosticReport, PluginArguments, PluginSwitches};
 
 const NAME: &str = "pdb";
 
@@ -15,6 +15,11 @@ const NAME: &str = "pdb";
 pub(super) const DEF: PluginDef = PluginDef {
     families: &["victims"],
     task_labels: &[EVERY_LABEL],
+    absent_input: Some(&AbsentInput {
+        decisions: &[DecisionKind::Victims],
+        is_absent: |state| state.namespaces().is_empty(),
+        effect: "The state has no namespaces: no PodDisruptionBudget protects a pod.",
+    }),
     ..PluginDef::new(NAME, compile)
 };
 
@@ -59,9 +64,10 @@ impl PluginState for EvictedTasks {
     }
 }
 
-/// Budget, and how many more pods it lets go.
+/// Budget during one query: each candidate that it selects takes one from `left`, and its evictions end below 0.
 struct OpenBudget<'a> {
     budget: &'a DisruptionBudget,
+    /// Number of pods that may still be evicted; negative: more candidates were charged than it allows.
     left: i64,
 }
 

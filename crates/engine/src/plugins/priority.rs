@@ -72,14 +72,14 @@ impl Plugin for Priority {
         Some(jobs.iter().map(|name| Ok(key_of(priority(name)))).collect())
     }
 
-    fn task_keys(&self, tasks: &[&TaskRecord]) -> Option<Vec<OrderKey>> {
+    fn task_keys(&self, _: PluginContext<'_>, tasks: &[&TaskRecord]) -> Option<Vec<OrderKey>> {
         Some(tasks.iter().map(|task| Ok(key_of(task.priority))).collect())
     }
 
     fn job_opinion(&self, context: PluginContext<'_>, job: &JobRecord) -> JobOpinion {
         let starving = JobTallies::of_job(context, &job.name).is_some_and(|tally| {
             let tasks = &tally.tasks;
-            let started = tasks.ready() + tasks.of(TaskStatus::Pipelined);
+            let started = tasks.started();
             let wanted = match self.compatibility {
                 Compatibility::Upstream(_) => tasks.total(),
                 // A task that failed or that is being deleted wants nothing.

@@ -7,6 +7,7 @@ use super::diagnostics::{DiagnosticReport, ErrorCode, Severity};
 use super::suggestion::did_you_mean;
 use super::switch::Switch;
 use super::yaml::{DocumentLocation, DocumentPath, Mark, YamlNode, YamlValue, shown_name};
+use crate::model::parse_go_bool;
 
 /// Names of the two bools, for suggestions.
 pub(crate) const BOOL_NAMES: [&str; 2] = ["true", "false"];
@@ -18,9 +19,24 @@ pub struct PluginArguments {
     index: BTreeMap<String, usize>,
     mark: Mark,
     path: DocumentPath,
+    /// Settings of the document's section `metrics`.
+    metrics: BTreeMap<String, String>,
 }
 
 impl PluginArguments {
+    /// The same arguments in a document with these settings of its section `metrics`.
+    pub(super) fn beside(&self, metrics: &BTreeMap<String, String>) -> Self {
+        Self {
+            metrics: metrics.clone(),
+            ..self.clone()
+        }
+    }
+
+    /// Setting of the document's section `metrics`, such as `interval`.
+    pub fn metrics_setting(&self, key: &str) -> Option<&str> {
+        self.metrics.get(key).map(String::as_str)
+    }
+
     /// Empty arguments of a block at `mark`.
     pub fn new(mark: Mark, path: DocumentPath) -> Self {
         PluginArguments {
@@ -28,6 +44,7 @@ impl PluginArguments {
             index: BTreeMap::new(),
             mark,
             path,
+            metrics: BTreeMap::new(),
         }
     }
 
@@ -192,11 +209,7 @@ impl<'a> PluginArgument<'a> {
         if let YamlValue::Bool(b) = self.value() {
             return Some(*b);
         }
-        match self.as_string()? {
-            "1" | "t" | "T" | "true" | "True" | "TRUE" => Some(true),
-            "0" | "f" | "F" | "false" | "False" | "FALSE" => Some(false),
-            _ => None,
-        }
+        parse_go_bool(self.as_string()?)
     }
 
     // Strict reading, as upstream decodes a block into a structure: null is the zero value, a float is cut to an

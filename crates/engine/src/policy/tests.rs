@@ -194,14 +194,14 @@ tiers:
 
 #[test]
 fn unserved_plugins_are_listed_once_each() {
-    let text = "actions: enqueue\ntiers: [{plugins: [{name: usage}, {name: binpack}]}, {plugins: [{name: usage}, {name: x}]}]\n";
+    let text = "actions: enqueue\ntiers: [{plugins: [{name: rescheduling}, {name: binpack}]}, {plugins: [{name: rescheduling}, {name: x}]}]\n";
     let report = loaded(text).report;
     let listed: Vec<_> = report
         .unserved_plugins
         .iter()
         .map(|p| (p.name.as_str(), p.known_upstream))
         .collect();
-    assert_eq!(listed, [("usage", true), ("x", false)]);
+    assert_eq!(listed, [("rescheduling", true), ("x", false)]);
 }
 
 #[test]

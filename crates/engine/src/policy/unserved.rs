@@ -139,21 +139,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         "The NUMA topology of nodes may reject nodes and changes scores.",
     ),
     ("rescheduling", VICTIMS, "Running pods may be evicted to balance nodes."),
-    (
-        "resourcequota",
-        ADMIT,
-        "ResourceQuotas of namespaces may hold jobs back.",
-    ),
-    (
-        "task-topology",
-        SCORE | ORDER,
-        "The affinity between tasks of a job changes their order and the scores of nodes.",
-    ),
-    (
-        "usage",
-        FILTER | SCORE,
-        "Nodes with a high measured load may be rejected and score lower.",
-    ),
     ("Coscheduling", ADMIT | ORDER, "Pods of a gang wait for each other."),
     ("DefaultBinder", NONE, "It binds pods and decides nothing."),
     ("DefaultPreBind", NONE, "It prepares binding and decides nothing."),

@@ -7,8 +7,9 @@ use super::error::PodError;
 use super::kubernetes::{ContainerStatusSource, each_container, each_request, pod_level_entries};
 use super::pod::{Pod, ResourceQuantities};
 use super::total::SummableAmounts;
-use crate::names::{PREEMPTABLE, REVOCABLE_ZONE};
+use crate::names::REVOCABLE_ZONE;
 use pumice_engine::model::resource_name::{ResourceKind, amount};
+use pumice_engine::model::{PREEMPTABLE, parse_go_bool};
 use pumice_protocol::v1 as pb;
 
 /// Annotation that overrides a pod's priority.
@@ -215,13 +216,4 @@ fn revocable_zone(pod: &Pod) -> &'static str {
         None => preemptable() == Some(true),
     };
     if revocable { "*" } else { "" }
-}
-
-/// Parses a truth value in Go's spelling.
-fn parse_go_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
 }

@@ -365,6 +365,9 @@ pub(super) const ANNOTATIONS: &[&str] = &[
     "volcano.sh/sla-waiting-time",
     "volcano.sh/task-priority",
     "volcano.sh/task-spec",
+    "volcano.sh/task-topology-affinity",
+    "volcano.sh/task-topology-anti-affinity",
+    "volcano.sh/task-topology-task-order",
     "volcano.sh/template-uid",
 ];
 

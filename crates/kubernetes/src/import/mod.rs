@@ -1,12 +1,13 @@
 //! Imports files as records: dumps of `kubectl get … -o json` or `-o yaml`, and openb's CSV.
 //!
-//! The importer reads the kinds of the [field tables](field_tables). Objects may be single, in lists of any kind, or in several
-//! documents. [`ImportedRecords::notes`] reports all ignored parts.
+//! The importer reads the kinds of the [field tables](field_tables), and quotas and budgets of namespaces. Objects may be single, in
+//! lists of any kind, or in several documents. [`ImportedRecords::notes`] reports all ignored parts.
 
 mod field_check;
 mod field_tables;
 #[cfg(test)]
 mod job_tests;
+mod namespace_parts;
 mod openb;
 mod outcome;
 mod own_groups;
@@ -28,6 +29,7 @@ pub use own_groups::own_group_queue;
 
 use crate::claims::ClaimedDevices;
 use crate::object::{self, ObjectKind, ObjectRecord, PodController, PodOwners, fields, object_kind, object_title};
+use namespace_parts::NamespacePart;
 use pumice_engine::model::ErrorCode;
 use pumice_protocol::v1 as pb;
 
@@ -39,6 +41,7 @@ pub struct ClusterImport {
     jobs: BTreeMap<String, pb::Job>,
     tasks: BTreeMap<String, pb::Task>,
     namespaces: BTreeMap<String, pb::Namespace>,
+    namespace_parts: namespace_parts::NamespaceParts,
     rejected: Vec<RejectedObject>,
     unreadable: BTreeMap<(pb::RecordKind, String), pb::UnreadableRecord>,
     notes: BTreeMap<String, u64>,
@@ -121,6 +124,9 @@ impl ClusterImport {
             .extend(relations::warnings(classes, self.jobs.values(), self.tasks.values()));
         let notes: Vec<&str> = self.claims.notes(&self.nodes).collect();
         for note in notes {
+            self.note(note);
+        }
+        for note in std::mem::take(&mut self.namespace_parts).apply(&mut self.namespaces) {
             self.note(note);
         }
         self.claims.complete(&mut self.nodes, &mut self.tasks);
@@ -237,6 +243,12 @@ impl ClusterImport {
     fn object(&mut self, version: &str, kind: &str, object: &Value) {
         let is_job = vcjob::is_volcano_job(version, kind);
         let known = object_kind(version, kind);
+        if let Some(part) = NamespacePart::of(version, kind) {
+            if let Err(error) = self.namespace_parts.put(part, object) {
+                self.reject(object_title(kind, object), error, None);
+            }
+            return;
+        }
         let outcome = match known {
             Some(known) => {
                 let diagnostics = self.field_check.object(known, object);

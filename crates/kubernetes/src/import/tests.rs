@@ -413,3 +413,46 @@ fn tasks_of_a_volcano_job_are_roles_with_minimums() {
     assert_eq!(roles, ["ps", "ps", "worker"]);
     assert!(cluster.tasks.iter().all(|task| task.owner_kind == "Job"));
 }
+
+#[test]
+fn quotas_and_budgets_are_parts_of_their_namespace() {
+    let objects = r#"{"kind": "List", "apiVersion": "v1", "items": [
+      {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "ns", "labels": {"team": "a"}}},
+      {"kind": "ResourceQuota", "apiVersion": "v1", "metadata": {"name": "q", "namespace": "ns"},
+       "spec": {"hard": {"cpu": "9"}}, "status": {"hard": {"requests.cpu": "4"}, "used": {"requests.cpu": "500m"}}},
+      {"kind": "ResourceQuota", "apiVersion": "v1", "metadata": {"name": "q", "namespace": "elsewhere"}, "status": {}},
+      {"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "b", "namespace": "ns"},
+       "spec": {"selector": {"matchLabels": {"app": "web"}}},
+       "status": {"disruptionsAllowed": 2, "disruptedPods": {"web-0": "2026-11-22T12:00:00Z"}}},
+      {"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "b"}, "status": {}}
+    ]}"#;
+    let imported = read(&[objects]).finish();
+    let [namespace] = &imported.cluster.namespaces[..] else {
+        panic!("{:?}", imported.cluster.namespaces)
+    };
+    assert_eq!(namespace.labels["team"], "a");
+    let quota = &namespace.resource_quotas[0];
+    assert_eq!(
+        (quota.name.as_str(), item(quota.hard.as_ref(), "requests.cpu")),
+        ("q", Some("4"))
+    );
+    assert_eq!(
+        (
+            item(quota.used.as_ref(), "requests.cpu"),
+            item(quota.hard.as_ref(), "cpu")
+        ),
+        (Some("500m"), None)
+    );
+    let budget = &namespace.disruption_budgets[0];
+    assert_eq!(
+        (budget.disruptions_allowed, &budget.disrupted_pods[..]),
+        (2, &["web-0".to_owned()][..])
+    );
+    assert_eq!(budget.selector.as_ref().unwrap().match_labels["app"], "web");
+    let notes: Vec<&str> = imported.notes.keys().map(String::as_str).collect();
+    assert_eq!(
+        notes,
+        ["ResourceQuota: its Namespace is not in the files, so it limits nothing"]
+    );
+    assert_eq!(imported.rejected.len(), 1);
+}

@@ -7,9 +7,10 @@ use serde_json::Value;
 use super::constraints;
 use super::devices;
 use super::fields::{
-    FieldError, amounts, boolean, integer, integers, list, namespaced, required_text, text, texts, time,
+    self, FieldError, amounts, boolean, integer, integers, list, namespaced, required_text, text, texts, time,
 };
-use crate::names::{PREEMPTABLE, QUEUE_NAME};
+use crate::names::QUEUE_NAME;
+use pumice_engine::model::PREEMPTABLE;
 use pumice_protocol::v1 as pb;
 
 /// Annotation with the amount that is added to a node's CPU, in milli-cores (Volcano ed72c7c81,
@@ -103,6 +104,26 @@ pub(super) fn namespace(object: &Value) -> ImportObjectResult<pb::Namespace> {
         name: required_text(object, "metadata.name")?,
         labels: texts(object, "metadata.labels")?,
         ..pb::Namespace::default()
+    })
+}
+
+/// Reads a v1 `ResourceQuota`: its status.
+pub(crate) fn resource_quota(object: &Value) -> ImportObjectResult<pb::ResourceQuota> {
+    Ok(pb::ResourceQuota {
+        name: required_text(object, "metadata.name")?,
+        hard: amounts(object, "status.hard")?,
+        used: amounts(object, "status.used")?,
+    })
+}
+
+/// Reads a `PodDisruptionBudget` of policy/v1: its selector and its status.
+pub(crate) fn disruption_budget(object: &Value) -> ImportObjectResult<pb::DisruptionBudget> {
+    let selector = fields::get(object, "spec.selector").map(constraints::label_selector);
+    Ok(pb::DisruptionBudget {
+        name: required_text(object, "metadata.name")?,
+        selector: selector.transpose()?,
+        disruptions_allowed: integer(object, "status.disruptionsAllowed")?.unwrap_or_default(),
+        disrupted_pods: texts(object, "status.disruptedPods")?.into_keys().collect(),
     })
 }
 

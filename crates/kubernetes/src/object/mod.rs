@@ -28,7 +28,7 @@ pub use owners::{PodController, PodOwner, PodOwners};
 pub use pod::AmountRules;
 pub use pod::UNREAD_AMOUNTS;
 
-pub(crate) use cluster::add_preemptable_label;
+pub(crate) use cluster::{add_preemptable_label, disruption_budget, resource_quota};
 pub(crate) use identity::identity;
 pub(crate) use owners::controller_reference;
 pub(crate) use pod::notes as pod_notes;

@@ -75,6 +75,9 @@ pub struct Node {
     /// status.images.
     #[prost(message, repeated, tag = "13")]
     pub images: ::prost::alloc::vec::Vec<NodeImage>,
+    /// Measured load of the node, for the plugin usage. Absent: not measured.
+    #[prost(message, optional, boxed, tag = "14")]
+    pub load: ::core::option::Option<::prost::alloc::boxed::Box<NodeLoad>>,
     /// Devices that tasks may share, such as GPUs. Absent: none are reported.
     #[prost(message, optional, tag = "40")]
     pub devices: ::core::option::Option<NodeDevices>,
@@ -92,6 +95,33 @@ impl ::prost::Name for Node {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.Node".into()
+    }
+}
+/// Measured load of a node: averages over the last 10 minutes, as Volcano collects
+/// them from a metrics service.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeLoad {
+    /// Time of the measurement. Absent: unknown, which is too old for every plugin.
+    #[prost(message, optional, tag = "1")]
+    pub time: ::core::option::Option<::prost_types::Timestamp>,
+    /// Load of the CPUs in percent of the node, for example 62.5. A finite number.
+    #[prost(double, tag = "2")]
+    pub cpu_percent: f64,
+    /// Load of the memory in percent of the node. A finite number.
+    #[prost(double, tag = "3")]
+    pub memory_percent: f64,
+    /// status.capacity, of which cpu and memory are read. Absent: `allocatable`.
+    #[prost(message, optional, tag = "4")]
+    pub capacity: ::core::option::Option<ResourceList>,
+}
+impl ::prost::Name for NodeLoad {
+    const NAME: &'static str = "NodeLoad";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.NodeLoad".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.NodeLoad".into()
     }
 }
 /// Devices of a node, all of one model, numbered from 0.
@@ -573,6 +603,18 @@ pub struct Task {
     pub scheduled_time: ::core::option::Option<
         ::prost::alloc::boxed::Box<::prost_types::Timestamp>,
     >,
+    /// status.startTime of a running pod, in whole seconds. The plugin usage
+    /// estimates the load of a pod that the last measurement of its node may not
+    /// include yet. Absent: unknown.
+    #[prost(message, optional, boxed, tag = "47")]
+    pub start_time: ::core::option::Option<
+        ::prost::alloc::boxed::Box<::prost_types::Timestamp>,
+    >,
+    /// True: only the label "volcano.sh/task-spec" has the role, and no annotation.
+    /// Under `compatibility: upstream` the buckets of task-topology then leave the
+    /// task out, as in Volcano. The server does not derive it from `object`.
+    #[prost(bool, tag = "48")]
+    pub role_from_label: bool,
 }
 impl ::prost::Name for Task {
     const NAME: &'static str = "Task";
@@ -1006,6 +1048,9 @@ pub struct Namespace {
     /// PodDisruptionBudgets of the namespace, for the plugin pdb. At most 256.
     #[prost(message, repeated, tag = "3")]
     pub disruption_budgets: ::prost::alloc::vec::Vec<DisruptionBudget>,
+    /// ResourceQuotas of the namespace, for the plugin resourcequota. At most 256.
+    #[prost(message, repeated, tag = "4")]
+    pub resource_quotas: ::prost::alloc::vec::Vec<ResourceQuota>,
 }
 impl ::prost::Name for Namespace {
     const NAME: &'static str = "Namespace";
@@ -1015,6 +1060,32 @@ impl ::prost::Name for Namespace {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/pumice.v1.Namespace".into()
+    }
+}
+/// A ResourceQuota (v1).
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ResourceQuota {
+    /// Name, without the namespace.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// status.hard: limits by the names that the quota uses, for example
+    /// "requests.cpu": "8" or "count/pods": "20". A name that is absent is not
+    /// limited.
+    #[prost(message, optional, tag = "2")]
+    pub hard: ::core::option::Option<ResourceList>,
+    /// status.used: amounts that the pods of the namespace use. A name that is
+    /// absent is 0.
+    #[prost(message, optional, tag = "3")]
+    pub used: ::core::option::Option<ResourceList>,
+}
+impl ::prost::Name for ResourceQuota {
+    const NAME: &'static str = "ResourceQuota";
+    const PACKAGE: &'static str = "pumice.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "pumice.v1.ResourceQuota".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/pumice.v1.ResourceQuota".into()
     }
 }
 /// A PodDisruptionBudget (policy).
@@ -4631,7 +4702,10 @@ pub struct OrderKey {
     /// for each level below the root, saturated (0 or 1) and share/weight.
     /// priority: −priority. gang: 1 for a job that is ready, otherwise 0. sla:
     /// seconds and nanoseconds of the deadline, infinite for a job without one. tdm:
-    /// 1 for a job that is preemptable, otherwise 0.
+    /// 1 for a job that is preemptable, otherwise 0. task-topology, of a task: 1 for a
+    /// task outside of buckets, otherwise 0, −(waiting tasks of the bucket), number of
+    /// the bucket, −(place in the task order), −priority of the role; none for a task
+    /// whose job has no topology. Only keys of tasks of one job can be compared.
     #[prost(double, repeated, tag = "2")]
     pub values: ::prost::alloc::vec::Vec<f64>,
 }

@@ -7,8 +7,8 @@ use super::batch::{Batch, BatchRecord};
 use crate::limits::StateLimits;
 use pumice_engine::model::constraints::LabelSelector;
 use pumice_engine::model::{
-    ClusterState, DisruptionBudget, GangMinimums, JobRecord, NamespaceRecord, NodeRecord, PriorityClassRecord,
-    QueueRecord, RecordKind, ResourceAmounts, TaskRecord, TextMap, UnevaluatedFields,
+    ClusterState, DisruptionBudget, ExactQuantities, GangMinimums, JobRecord, NamespaceQuota, NamespaceRecord,
+    NodeRecord, PriorityClassRecord, QueueRecord, RecordKind, ResourceAmounts, TaskRecord, TextMap, UnevaluatedFields,
 };
 
 /// Bytes of one amount in a list.
@@ -145,7 +145,12 @@ fn namespace_bytes(record: &NamespaceRecord) -> usize {
         let names = budget.disrupted_pods.iter().map(name_bytes).sum::<usize>();
         size_of::<DisruptionBudget>() + budget.name.len() + selector + names
     });
-    size_of::<NamespaceRecord>() + record.name.len() + text_bytes(&record.labels) + budgets.sum::<usize>()
+    let quotas = record.resource_quotas.iter().map(|quota| {
+        let amounts = exact_bytes(&quota.hard) + exact_bytes(&quota.used);
+        size_of::<NamespaceQuota>() + quota.name.len() + amounts
+    });
+    let lists = budgets.sum::<usize>() + quotas.sum::<usize>();
+    size_of::<NamespaceRecord>() + record.name.len() + text_bytes(&record.labels) + lists
 }
 
 fn job_bytes(record: &JobRecord) -> usize {
@@ -199,6 +204,10 @@ fn text_bytes(texts: &TextMap) -> usize {
 
 fn amount_bytes(amounts: &ResourceAmounts) -> usize {
     AMOUNT_BYTES * amounts.iter().count()
+}
+
+fn exact_bytes(amounts: &ExactQuantities) -> usize {
+    amounts.names().map(|name| AMOUNT_BYTES + name_bytes(name)).sum()
 }
 
 fn field_bytes(fields: &UnevaluatedFields) -> usize {

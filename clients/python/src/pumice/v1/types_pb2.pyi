@@ -450,6 +450,7 @@ class Node(_message.Message):
     CREATION_TIME_FIELD_NUMBER: _builtins.int
     TAINTS_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
     OBJECT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
@@ -515,6 +516,10 @@ class Node(_message.Message):
         """status.images."""
 
     @_builtins.property
+    def load(self) -> Global___NodeLoad:
+        """Measured load of the node, for the plugin usage. Absent: not measured."""
+
+    @_builtins.property
     def devices(self) -> Global___NodeDevices:
         """Devices that tasks may share, such as GPUs. Absent: none are reported."""
 
@@ -534,18 +539,59 @@ class Node(_message.Message):
         creation_time: _timestamp_pb2.Timestamp | None = ...,
         taints: _abc.Iterable[Global___Taint] | None = ...,
         images: _abc.Iterable[Global___NodeImage] | None = ...,
+        load: Global___NodeLoad | None = ...,
         devices: Global___NodeDevices | None = ...,
         object: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "devices", b"devices", "oversubscription", b"oversubscription", "ready", b"ready", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "devices", b"devices", "load", b"load", "oversubscription", b"oversubscription", "ready", b"ready", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "devices", b"devices", "images", b"images", "labels", b"labels", "name", b"name", "object", b"object", "oversubscription", b"oversubscription", "ready", b"ready", "taints", b"taints", "uid", b"uid", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used", "unevaluated_fields", b"unevaluated_fields", "unschedulable", b"unschedulable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "creation_time", b"creation_time", "devices", b"devices", "images", b"images", "labels", b"labels", "load", b"load", "name", b"name", "object", b"object", "oversubscription", b"oversubscription", "ready", b"ready", "taints", b"taints", "uid", b"uid", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used", "unevaluated_fields", b"unevaluated_fields", "unschedulable", b"unschedulable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ready: _TypeAlias = _typing.Literal["ready"]  # noqa: Y015
     _WhichOneofArgType__ready: _TypeAlias = _typing.Literal["_ready", b"_ready"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ready) -> _WhichOneofReturnType__ready | None: ...
 
 Global___Node: _TypeAlias = Node  # noqa: Y015
+
+@_typing.final
+class NodeLoad(_message.Message):
+    """Measured load of a node: averages over the last 10 minutes, as Volcano collects
+    them from a metrics service.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    CPU_PERCENT_FIELD_NUMBER: _builtins.int
+    MEMORY_PERCENT_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    cpu_percent: _builtins.float
+    """Load of the CPUs in percent of the node, for example 62.5. A finite number."""
+    memory_percent: _builtins.float
+    """Load of the memory in percent of the node. A finite number."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """Time of the measurement. Absent: unknown, which is too old for every plugin."""
+
+    @_builtins.property
+    def capacity(self) -> Global___ResourceList:
+        """status.capacity, of which cpu and memory are read. Absent: `allocatable`."""
+
+    def __init__(
+        self,
+        *,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        cpu_percent: _builtins.float = ...,
+        memory_percent: _builtins.float = ...,
+        capacity: Global___ResourceList | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "cpu_percent", b"cpu_percent", "memory_percent", b"memory_percent", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeLoad: _TypeAlias = NodeLoad  # noqa: Y015
 
 @_typing.final
 class NodeDevices(_message.Message):
@@ -1186,6 +1232,8 @@ class Task(_message.Message):
     CONTAINER_REQUESTS_FIELD_NUMBER: _builtins.int
     OWNER_KIND_FIELD_NUMBER: _builtins.int
     SCHEDULED_TIME_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    ROLE_FROM_LABEL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the task: "namespace/name". Optional in requests."""
     uid: _builtins.str
@@ -1236,6 +1284,11 @@ class Task(_message.Message):
     """Kind of the pod's first owner (metadata.ownerReferences), for example
     "ReplicaSet". Evaluated by the plugin capacity-card
     (podOwnerReferenceToServiceType). Empty: none.
+    """
+    role_from_label: _builtins.bool
+    """True: only the label "volcano.sh/task-spec" has the role, and no annotation.
+    Under `compatibility: upstream` the buckets of task-topology then leave the
+    task out, as in Volcano. The server does not derive it from `object`.
     """
     @_builtins.property
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -1319,6 +1372,13 @@ class Task(_message.Message):
         plugin cdp compares with it. Absent: unknown.
         """
 
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """status.startTime of a running pod, in whole seconds. The plugin usage
+        estimates the load of a pod that the last measurement of its node may not
+        include yet. Absent: unknown.
+        """
+
     def __init__(
         self,
         *,
@@ -1352,10 +1412,12 @@ class Task(_message.Message):
         container_requests: Global___ResourceList | None = ...,
         owner_kind: _builtins.str = ...,
         scheduled_time: _timestamp_pb2.Timestamp | None = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        role_from_label: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "container_requests", b"container_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "kubernetes_requests", b"kubernetes_requests", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests", "scheduled_time", b"scheduled_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "container_requests", b"container_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "kubernetes_requests", b"kubernetes_requests", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests", "scheduled_time", b"scheduled_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "container_requests", b"container_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "kubernetes_requests", b"kubernetes_requests", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "object", b"object", "owner_kind", b"owner_kind", "pod_rules", b"pod_rules", "preemption_policy", b"preemption_policy", "priority", b"priority", "priority_class_name", b"priority_class_name", "priority_from_class", b"priority_from_class", "requests", b"requests", "role", b"role", "scheduled_time", b"scheduled_time", "scheduling_gates", b"scheduling_gates", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "container_requests", b"container_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "kubernetes_requests", b"kubernetes_requests", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "object", b"object", "owner_kind", b"owner_kind", "pod_rules", b"pod_rules", "preemption_policy", b"preemption_policy", "priority", b"priority", "priority_class_name", b"priority_class_name", "priority_from_class", b"priority_from_class", "requests", b"requests", "role", b"role", "role_from_label", b"role_from_label", "scheduled_time", b"scheduled_time", "scheduling_gates", b"scheduling_gates", "start_time", b"start_time", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2035,6 +2097,7 @@ class Namespace(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     DISRUPTION_BUDGETS_FIELD_NUMBER: _builtins.int
+    RESOURCE_QUOTAS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the namespace."""
     @_builtins.property
@@ -2045,20 +2108,64 @@ class Namespace(_message.Message):
     def disruption_budgets(self) -> _containers.RepeatedCompositeFieldContainer[Global___DisruptionBudget]:
         """PodDisruptionBudgets of the namespace, for the plugin pdb. At most 256."""
 
+    @_builtins.property
+    def resource_quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResourceQuota]:
+        """ResourceQuotas of the namespace, for the plugin resourcequota. At most 256."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         disruption_budgets: _abc.Iterable[Global___DisruptionBudget] | None = ...,
+        resource_quotas: _abc.Iterable[Global___ResourceQuota] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["disruption_budgets", b"disruption_budgets", "labels", b"labels", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disruption_budgets", b"disruption_budgets", "labels", b"labels", "name", b"name", "resource_quotas", b"resource_quotas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Namespace: _TypeAlias = Namespace  # noqa: Y015
+
+@_typing.final
+class ResourceQuota(_message.Message):
+    """A ResourceQuota (v1)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    HARD_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name, without the namespace."""
+    @_builtins.property
+    def hard(self) -> Global___ResourceList:
+        """status.hard: limits by the names that the quota uses, for example
+        "requests.cpu": "8" or "count/pods": "20". A name that is absent is not
+        limited.
+        """
+
+    @_builtins.property
+    def used(self) -> Global___ResourceList:
+        """status.used: amounts that the pods of the namespace use. A name that is
+        absent is 0.
+        """
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        hard: Global___ResourceList | None = ...,
+        used: Global___ResourceList | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hard", b"hard", "used", b"used"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hard", b"hard", "name", b"name", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResourceQuota: _TypeAlias = ResourceQuota  # noqa: Y015
 
 @_typing.final
 class DisruptionBudget(_message.Message):

@@ -30,6 +30,8 @@ pub(super) struct GroupAdmitter<'q> {
     /// True if filters read accounts of plugins that take no part in admission: each placement may change their
     /// verdicts.
     refilters_each: bool,
+    /// True if a plugin tells the tasks apart, so that each has a class of its own.
+    pub(super) has_own_classes: bool,
     /// Number of placed tasks.
     pub(super) placed_count: usize,
     /// Time of the decision.
@@ -61,12 +63,14 @@ impl<'q> GroupAdmitter<'q> {
     ) -> Self {
         let job = context.cluster_state.jobs().get(&group.task.job);
         let queue = job.map_or("", |job| &job.record.queue);
+        let refilters_each = has_unadmitted_reader(policy, context, queue);
         Self {
             policy,
             group,
             group_number,
             admits_each: policy.places_by_plugin_state(),
-            refilters_each: has_unadmitted_reader(policy, context, queue),
+            refilters_each,
+            has_own_classes: refilters_each && policy.reads_task(context.cluster_state, &group.task),
             placed_count: 0,
             now: context.now,
             cards: Vec::new(),
@@ -76,7 +80,7 @@ impl<'q> GroupAdmitter<'q> {
     }
 
     /// Next task: the stored one, or a hypothetical one like the others.
-    fn next_task(&self, cluster_state: &ClusterState) -> Arc<TaskRecord> {
+    pub(super) fn next_task(&self, cluster_state: &ClusterState) -> Arc<TaskRecord> {
         let named = self.group.names.get(self.placed_count);
         if let Some(stored) = named.and_then(|name| cluster_state.tasks().get(name)) {
             return Arc::new(stored.record.clone());

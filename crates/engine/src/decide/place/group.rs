@@ -75,7 +75,9 @@ impl<'q> GroupPlacer<'q> {
                 placed.blockers = admission_blockers(admission);
                 break;
             }
-            match self.run_pass(&class, &mut gate, &arrival, slots.as_deref(), group.count, &mut placed)? {
+            let of_next = self.class_of_next(&gate);
+            let own = of_next.as_ref().unwrap_or(&class);
+            match self.run_pass(own, &mut gate, &arrival, slots.as_deref(), group.count, &mut placed)? {
                 PlacePassEnd::Cancelled => return Ok(None),
                 PlacePassEnd::AllPlaced | PlacePassEnd::Rejudge => {
                     // The last task may have opened nodes with enough idle to the next one.
@@ -100,13 +102,14 @@ impl<'q> GroupPlacer<'q> {
             }
         }
         gate.report_placed(&self.state, &mut self.plugin_states)?;
-        if !placed.cards.is_empty() {
-            placed.cards.resize(placed.placed_count(), Arc::default());
-        }
-        if !placed.devices.is_empty() {
-            placed.devices.resize(placed.placed_count(), 0);
-        }
+        placed.complete();
         Ok(Some(placed))
+    }
+
+    /// Class of the next task of a group whose tasks a plugin tells apart; `None`: they have one class.
+    fn class_of_next(&self, admitter: &GroupAdmitter<'_>) -> Option<TaskClass> {
+        let next = admitter.has_own_classes.then(|| admitter.next_task(&self.state))?;
+        Some(ClassLookup::of(&self.state, self.policy, &[]).class_of(&next, &self.query.resources))
     }
 
     /// Context of the present state.
@@ -296,6 +299,17 @@ impl<'q> GroupPlacer<'q> {
 }
 
 impl PlacedGroup {
+    /// Gives each task a card and devices, if one has them.
+    fn complete(&mut self) {
+        let tasks = self.placed_count();
+        if !self.cards.is_empty() {
+            self.cards.resize(tasks, Arc::default());
+        }
+        if !self.devices.is_empty() {
+            self.devices.resize(tasks, 0);
+        }
+    }
+
     /// Records the placement of the next task.
     fn push(&mut self, slot: NodeSlot, status: TaskStatus, card: Option<Arc<str>>, devices: DeviceMask) {
         if devices != 0 {

@@ -10,7 +10,7 @@ use crate::policy::CompiledPolicy;
 const PLUGINS: &str = "{name: resource-strategy-fit, arguments: {resourceStrategyFitWeight: 1, resources: {cpu: {type: \
                        LeastAllocated, weight: 1}}, proportional: {enable: true, resources: nvidia.com/gpu, \
                        resourceProportion: {nvidia.com/gpu.cpu: 1, nvidia.com/gpu.memory: 0}}}}, {name: binpack}, \
-                       {name: usage}";
+                       {name: numa-aware}";
 
 fn node(resources: &mut ResourceTable, name: &str, cpu: &str, gpus: &str) -> NodeRecord {
     let all = [
@@ -192,7 +192,7 @@ fn named_plugins_are_queried_independently() {
 fn unavailable_plugins_fail_the_query() {
     let (cluster_state, mut query) = cluster();
     let compiled = policy(PLUGINS, Corrected);
-    for (name, reason) in [("usage", "PLUGIN_NOT_SERVED"), ("drf", "PLUGIN_UNKNOWN")] {
+    for (name, reason) in [("numa-aware", "PLUGIN_NOT_SERVED"), ("drf", "PLUGIN_UNKNOWN")] {
         query.plugins = vec!["binpack".into(), name.into()];
         let problem = decide::filter(&cluster_state, &compiled.policy, &query).unwrap_err();
         assert_eq!((problem.code.name(), &*problem.field), (reason, "plugins[1]"));

@@ -48,7 +48,7 @@ impl<'a> VictimOrder<'a> {
         let job_orders = policy.hooks().job_orders.iter();
         let job_keys = job_orders.filter_map(|hook| hook.plugin.job_keys(context, &jobs));
         let task_orders = policy.hooks().task_orders.iter();
-        let task_keys = task_orders.filter_map(|hook| hook.plugin.task_keys(candidates));
+        let task_keys = task_orders.filter_map(|hook| hook.plugin.task_keys(context, candidates));
         Self {
             context,
             policy,

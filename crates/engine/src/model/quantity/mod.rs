@@ -105,6 +105,9 @@ pub struct Quantity {
     text: Option<Box<str>>,
 }
 
+/// Bound of [`Quantity::billionths`].
+const MOST_BILLIONTHS: i128 = 10_i128.pow(30);
+
 impl Quantity {
     /// Quantity 0 in the given format.
     pub fn zero(format: QuantityFormat) -> Self {
@@ -201,6 +204,18 @@ impl Quantity {
     /// The number does not fit, or it is a negative number that Kubernetes rounds incorrectly.
     pub fn milli(&self) -> Result<i64, RangeError> {
         self.scaled(-3)
+    }
+
+    /// Billionths, exactly; a number beyond 10^21, which is no 64-bit amount of any unit, becomes 10^21, so that sums fit.
+    pub fn billionths(&self) -> i128 {
+        let power = i64::from(self.exponent) + 9;
+        let magnitude = match u32::try_from(power) {
+            Ok(power) => self.coefficient.times_pow10(power),
+            Err(_) => Some(self.coefficient.divide_pow10_up(power.unsigned_abs()).0),
+        };
+        let magnitude = magnitude.and_then(|own| i128::try_from(own.to_u128()).ok());
+        let magnitude = magnitude.map_or(MOST_BILLIONTHS, |own| own.min(MOST_BILLIONTHS));
+        if self.negative { -magnitude } else { magnitude }
     }
 
     /// Number of units of 10^`unit`, rounded away from zero.

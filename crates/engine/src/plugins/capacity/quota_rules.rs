@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::tree::ROOT;
 use crate::model::resource_name::format_amount;
 use crate::model::{ClusterState, ErrorCode, Problem, QueueRecord, ResourceAmounts, ResourceId};
-
-/// Name of the queue above all others of a tree.
-const ROOT: &str = "root";
 
 /// A list of amounts of queues, with the name of its field.
 type QuotaField = (&'static str, fn(&QueueRecord) -> Option<&ResourceAmounts>);
@@ -66,8 +64,9 @@ impl Excess {
     }
 }
 
-/// Queues with one parent. `None`: the queues below the root.
+/// Queues with one parent.
 struct SiblingQueues<'q> {
+    /// Record of the parent; `None`: the root, which has no record.
     parent: Option<&'q QueueRecord>,
     queues: Vec<&'q QueueRecord>,
 }
@@ -77,8 +76,8 @@ fn siblings<'q>(queues: &[&'q QueueRecord]) -> Vec<SiblingQueues<'q>> {
     let by_name: BTreeMap<&str, &QueueRecord> = queues.iter().map(|queue| (&*queue.name, *queue)).collect();
     let mut siblings: BTreeMap<&str, SiblingQueues<'q>> = BTreeMap::new();
     for queue in queues.iter().filter(|queue| &*queue.name != ROOT) {
-        let parent = by_name.get(&*queue.parent).filter(|parent| &*parent.name != ROOT);
-        let of_parent = siblings.entry(parent.map_or("", |parent| &*parent.name));
+        let parent = by_name.get(&*queue.parent).or_else(|| by_name.get(ROOT));
+        let of_parent = siblings.entry(parent.map_or(ROOT, |parent| &*parent.name));
         let of_parent = of_parent.or_insert_with(|| SiblingQueues {
             parent: parent.copied(),
             queues: Vec::new(),
@@ -89,8 +88,8 @@ fn siblings<'q>(queues: &[&'q QueueRecord]) -> Vec<SiblingQueues<'q>> {
 }
 
 impl SiblingQueues<'_> {
-    /// Problems of sums above what the parent has. Only guarantees are summed below the root: what queues deserve may be more
-    /// than the cluster has, because nodes come and go.
+    /// Problems of sums above what the parent has. The root has no amounts of its own: its capability limits the sum, and
+    /// the cluster limits guarantees. What queues deserve may be more than the cluster has, because nodes come and go.
     fn excess(
         &self,
         cluster_state: &ClusterState,
@@ -109,23 +108,22 @@ impl SiblingQueues<'_> {
         }
         let mut problems = Vec::new();
         for (id, (amount, largest)) in sums {
-            let (owners, holder, limit) = match self.parent {
-                Some(parent) => {
-                    let of_parent = amounts(parent).and_then(|own| own.get(id));
-                    let limit = of_parent.or_else(|| parent.capability.as_ref()?.get(id));
-                    let holder = format!("queue `{}`", parent.name);
-                    (format!("all queues below {holder}"), holder, limit.map(i128::from))
+            let inner = self.parent.filter(|parent| &*parent.name != ROOT);
+            let of_inner = inner.and_then(|inner| amounts(inner)?.get(id));
+            let written = of_inner.or_else(|| self.parent?.capability.as_ref()?.get(id));
+            let nodes = (inner.is_none() && field == "guarantee").then(|| cluster_total(cluster_state, id));
+            let (written, nodes) = (written.map(i128::from), nodes.flatten());
+            let (holder, limit) = match self.parent {
+                Some(parent) if nodes.is_none_or(|nodes| written.is_some_and(|written| written < nodes)) => {
+                    (format!("queue `{}`", parent.name), written)
                 }
-                None if field == "guarantee" => {
-                    let limit = cluster_total(cluster_state, id);
-                    ("all queues".to_owned(), "the cluster".to_owned(), limit)
-                }
-                None => continue,
+                _ => ("the cluster".to_owned(), nodes),
             };
+            let owners = inner.map_or("all queues".to_owned(), |_| format!("all queues below {holder}"));
             if let Some(limit) = limit.filter(|limit| amount > *limit) {
                 let (amount, limit) = Excess { id, amount, limit }.texts(cluster_state);
                 let message = format!(
-                    "the `{field}` of {owners} is {amount} together, and {holder} has {limit}: lower it, for example that of queue \
+                    "the `{field}` of {owners} is {amount} together, and {holder} has {limit}: lower it, for example for queue \
                      `{}`, which has the most",
                     largest.name
                 );

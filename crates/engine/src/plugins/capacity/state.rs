@@ -188,15 +188,10 @@ impl QuotaState for QueueCapacityState {
         let ancestors = self.tree.as_ref().filter(|_| !queues.is_empty());
         let ancestors = ancestors.map(|tree| &tree.ancestors);
         let touched = self.accounts.advance(changes, &queues, ancestors);
-        // The root of a tree limits nothing that its record does not limit, however much the cluster has.
-        let limits_stay = match self.tree {
-            _ if nodes.is_empty() => true,
-            Some(_) => {
-                let names = changes.new.resources();
-                unlimited(&self.total.counted_vector(names)) == unlimited(&before.counted_vector(names))
-            }
-            None => false,
-        };
+        // A tree takes the names of resources from the nodes, and no amounts: its root may hold all that its record permits.
+        let unlimited_of = |total: &PresentTotals| unlimited(&total.counted_vector(changes.new.resources()));
+        let has_equal_root = || self.tree.is_some() && unlimited_of(&self.total) == unlimited_of(&before);
+        let limits_stay = nodes.is_empty() || has_equal_root();
         if touched.requests || !queues.is_empty() {
             self.find_inner_with_jobs();
         }

@@ -103,8 +103,14 @@ pub(super) trait CardRules: CardVotes + PluginState + Deref<Target = CardAccount
     }
 
     /// Shortfalls of quota for what the preemptor would hold on a node.
-    fn quota_shortfalls(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>, node: &str) -> Vec<Shortfall> {
-        let _ = (cluster_state, query, node);
+    fn quota_shortfalls(
+        &self,
+        cluster_state: &ClusterState,
+        query: &VictimQuery<'_>,
+        node: &str,
+        service_types: Option<&ServiceTypes>,
+    ) -> Vec<Shortfall> {
+        let _ = (cluster_state, query, node, service_types);
         Vec::new()
     }
 

@@ -139,7 +139,8 @@ fn read_over_commit(arguments: &PluginArguments, compatibility: Compatibility, r
     };
     let given = argument.lenient_float();
     let usable = given.filter(|factor| (1.0..=MAX_OVER_COMMIT).contains(factor));
-    let milli = usable.and_then(|factor| format!("{factor:.3}").replace('.', "").parse().ok());
+    #[expect(clippy::cast_possible_truncation, reason = "a factor within its bounds")]
+    let milli = usable.map(|factor| (factor * 1000.0).round() as i128);
     let message = match (milli, compatibility) {
         (_, Compatibility::Upstream(_)) => NOT_UPSTREAM.to_owned(),
         (Some(milli), Compatibility::Corrected) => return milli,

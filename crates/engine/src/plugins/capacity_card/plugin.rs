@@ -212,7 +212,8 @@ impl<S: CardRules> QuotaPlugin for CapacityCard<S> {
         query: &VictimQuery<'_>,
         node: &str,
     ) -> Result<Vec<Shortfall>, Problem> {
-        Ok(Self::state(context)?.quota_shortfalls(context.cluster_state, query, node))
+        let types = self.service_types.as_ref();
+        Ok(Self::state(context)?.quota_shortfalls(context.cluster_state, query, node, types))
     }
 
     fn breaks_order(&self, context: PluginContext<'_>, queue: &str, other: &str) -> Option<Problem> {

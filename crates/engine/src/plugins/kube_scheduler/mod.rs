@@ -28,11 +28,11 @@ const FILTER_AND_SCORE: &[&str] = &["filter", "score"];
 const ALL_POINTS: &[&str] = &["preFilter", "filter", "preScore", "score"];
 
 /// Registry entry of a plugin that reads labels of nodes and pods.
-const fn labelled(def: PluginDef) -> PluginDef {
+const fn labelled(def: &PluginDef) -> PluginDef {
     PluginDef {
         node_labels: &["*"],
         task_labels: &["*"],
-        ..def
+        ..*def
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) const TAINT_TOLERATION: PluginDef = PluginDef {
 };
 
 /// Registry entry of `NodeAffinity`.
-pub(super) const NODE_AFFINITY: PluginDef = labelled(PluginDef {
+pub(super) const NODE_AFFINITY: PluginDef = labelled(&PluginDef {
     families: FILTER_AND_SCORE,
     profile_points: ALL_POINTS,
     default_weight: Some(2),
@@ -106,7 +106,7 @@ pub(super) const NODE_RESOURCES_FIT: PluginDef = PluginDef {
 };
 
 /// Registry entry of `PodTopologySpread`.
-pub(super) const POD_TOPOLOGY_SPREAD: PluginDef = labelled(PluginDef {
+pub(super) const POD_TOPOLOGY_SPREAD: PluginDef = labelled(&PluginDef {
     families: FILTER_AND_SCORE,
     profile_points: ALL_POINTS,
     default_weight: Some(2),
@@ -120,7 +120,7 @@ pub(super) const POD_TOPOLOGY_SPREAD: PluginDef = labelled(PluginDef {
 });
 
 /// Registry entry of `InterPodAffinity`.
-pub(super) const INTER_POD_AFFINITY: PluginDef = labelled(PluginDef {
+pub(super) const INTER_POD_AFFINITY: PluginDef = labelled(&PluginDef {
     families: FILTER_AND_SCORE,
     profile_points: ALL_POINTS,
     default_weight: Some(2),

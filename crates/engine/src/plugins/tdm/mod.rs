@@ -13,7 +13,9 @@ use arguments::TdmArguments;
 use revocable_nodes::{RevocableNodes, ZoneFilter, zone_scorer};
 
 use super::job_tallies::{JOB_TALLIES, JobTallies, JobTally};
-use crate::model::{ClusterState, JobRecord, Problem, TaskClass, TaskRecord, TaskStatus, TextMap, find_text};
+use crate::model::{
+    ClusterState, JobRecord, PREEMPTABLE, Problem, TaskClass, TaskRecord, TaskStatus, TextMap, find_text, parse_go_bool,
+};
 use crate::plugin::{
     JobOpinion, NodeFilter, NodeScorer, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef,
     PluginHooks, PreparedHook, TimeEffect, VictimKind, VictimQuery,
@@ -25,9 +27,6 @@ const NAME: &str = "tdm";
 
 /// Label of a node with its revocable zone; annotation `*` of a task that may use the nodes of all zones.
 const ZONE: &str = "volcano.sh/revocable-zone";
-
-/// Annotation of a task or job, and label of a task: whether it may be preempted.
-const PREEMPTABLE: &str = "volcano.sh/preemptable";
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -75,28 +74,12 @@ fn compile(
     })
 }
 
-/// Bool as Go's `ParseBool` reads it; false: another text.
-fn go_bool(text: &str) -> bool {
-    matches!(text, "1" | "t" | "T" | "true" | "True" | "TRUE")
-}
-
 /// True if a task with these annotations may use nodes of revocable zones while they are open. Labels do not count.
 fn may_use_revocable(annotations: &TextMap) -> bool {
     match find_text(annotations, ZONE) {
         Some(zone) => zone == "*",
-        None => find_text(annotations, PREEMPTABLE).is_some_and(go_bool),
+        None => find_text(annotations, PREEMPTABLE).and_then(parse_go_bool) == Some(true),
     }
-}
-
-/// True if a task may be preempted: unless its annotation, or else its label, is another text than true.
-fn is_preemptable(task: &TaskRecord) -> bool {
-    let own = find_text(&task.annotations, PREEMPTABLE).or_else(|| find_text(&task.labels, PREEMPTABLE));
-    own.is_none_or(go_bool)
-}
-
-/// True if a job may be preempted: if its annotation is true.
-fn is_preemptable_job(job: &JobRecord) -> bool {
-    find_text(&job.annotations, PREEMPTABLE).is_some_and(go_bool)
 }
 
 impl TimeDivision {
@@ -108,14 +91,16 @@ impl TimeDivision {
         }
     }
 
-    /// Running preemptable candidates on ordinary nodes, of each job as many as its budget allows, the first ones.
+    /// Running preemptable candidates on ordinary nodes, of each job as many as its budget allows, the first ones. A node
+    /// that the cluster state does not have is not an ordinary one.
     fn allowed_by_budgets(context: PluginContext<'_>, candidates: &[&TaskRecord]) -> Vec<bool> {
         let mut budgets: BTreeMap<&str, i64> = BTreeMap::new();
         let mut goes = |task: &TaskRecord| {
-            let node = context.cluster_state.node_by_name(&task.node);
-            let zone = node.and_then(|node| find_text(&node.record.labels, ZONE));
-            if task.status != TaskStatus::Running || zone.is_some_and(|zone| !zone.is_empty()) || !is_preemptable(task)
-            {
+            let Some(node) = context.cluster_state.node_by_name(&task.node) else {
+                return false;
+            };
+            let is_ordinary = find_text(&node.record.labels, ZONE).is_none_or(str::is_empty);
+            if task.status != TaskStatus::Running || !is_ordinary || !task.is_preemptable() {
                 return false;
             }
             let Some(job) = context.cluster_state.jobs().get(&task.job) else {
@@ -187,7 +172,7 @@ impl Plugin for TimeDivision {
     fn job_keys(&self, context: PluginContext<'_>, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
         let key = |name: &Arc<str>| {
             let stored = context.cluster_state.jobs().get(name);
-            let comes_last = stored.is_some_and(|stored| is_preemptable_job(&stored.record));
+            let comes_last = stored.is_some_and(|stored| stored.record.is_preemptable());
             Ok(vec![f64::from(u8::from(comes_last))])
         };
         Some(jobs.iter().map(key).collect())
@@ -196,11 +181,11 @@ impl Plugin for TimeDivision {
     fn job_opinion(&self, context: PluginContext<'_>, job: &JobRecord) -> JobOpinion {
         let none = JobTally::default();
         let tasks = &JobTallies::of_job(context, &job.name).unwrap_or(&none).tasks;
-        let started = tasks.ready() + tasks.without_requests() + tasks.of(TaskStatus::Pipelined);
+        let started = tasks.started() + tasks.without_requests();
         let is_pipelined = started >= i64::from(job.min_member);
         JobOpinion {
             pipelined: Some(if is_pipelined { 1 } else { -1 }),
-            starving: Some(!is_preemptable_job(job) && tasks.of(TaskStatus::Pending) > 0),
+            starving: Some(!job.is_preemptable() && tasks.of(TaskStatus::Pending) > 0),
             ..JobOpinion::default()
         }
     }
@@ -209,7 +194,7 @@ impl Plugin for TimeDivision {
         if query.kind != VictimKind::Preempt {
             return Ok(None);
         }
-        if is_preemptable(query.preemptor) || may_use_revocable(&query.preemptor.annotations) {
+        if query.preemptor.is_preemptable() || may_use_revocable(&query.preemptor.annotations) {
             return Ok(Some(vec![false; query.candidates.len()]));
         }
         Ok(Some(Self::allowed_by_budgets(context, query.candidates)))

@@ -167,6 +167,7 @@ fn running_state() -> ClusterState {
         ("ns/e", "ns/k", running, "n1", "true"),
         ("ns/f", "ns/k", running, "n3", "false"),
         ("ns/g", "ns/k", TaskStatus::Bound, "n3", "true"),
+        ("ns/absent", "ns/j", running, "n9", "true"),
         ("ns/p", "ns/h", TaskStatus::Pending, "", "false"),
         ("ns/pp", "ns/h", TaskStatus::Pending, "", "true"),
     ];
@@ -184,7 +185,7 @@ fn each_job_gives_up_what_its_budget_allows() {
     let (state, policy) = (running_state(), plugin("{}", Compatibility::UPSTREAM));
     let states = policy.compute_plugin_states(&state);
     let record = |name: &str| state.tasks().get(name).unwrap().record.clone();
-    let names = ["ns/a", "ns/b", "ns/c", "ns/d", "ns/e", "ns/f", "ns/g"];
+    let names = ["ns/absent", "ns/a", "ns/b", "ns/c", "ns/d", "ns/e", "ns/f", "ns/g"];
     let candidates = names.map(record);
     let candidates: Vec<&TaskRecord> = candidates.iter().collect();
     let context = PluginContext::new(&state, &states, None);

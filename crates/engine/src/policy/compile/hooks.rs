@@ -11,7 +11,7 @@ use crate::model::{ClusterState, LabelKinds, StateDiff, TaskRecord};
 use crate::plugin::{Plugin, PluginContext, PluginDef, PluginHooks, TemplateRule, TimeEffect, VictimKind};
 use crate::plugin_state::PluginStates;
 use crate::plugins;
-use crate::policy::unserved::UnservedEffect;
+use crate::policy::unserved::{DecisionKind, UnservedEffect};
 
 impl Policy {
     /// Bounds of the policy's scores, by the weights of its plugins; `None`: a plugin has none.
@@ -122,8 +122,21 @@ impl Policy {
 
     /// Plugins that compare with the time, by name, with the effect of a query that gives none.
     pub fn time_effects(&self) -> impl Iterator<Item = (&Arc<str>, TimeEffect)> {
-        let names = self.registered.keys();
-        names.filter_map(|name| Some((name, plugins::find(name)?.time_effect?)))
+        let registered = self.registered.values();
+        registered.filter_map(|own| Some((&own.name, own.time_effect?)))
+    }
+
+    /// Plugins whose records a cluster state does not have, by name, with the effect on a decision of this kind.
+    pub fn absent_inputs(
+        &self,
+        cluster_state: &ClusterState,
+        kind: DecisionKind,
+    ) -> impl Iterator<Item = (&Arc<str>, &'static str)> {
+        let registered = self.registered.values();
+        let with_input = registered.filter_map(|own| Some((&own.name, own.absent_input?)));
+        let of_kind = with_input.filter(move |(_, input)| input.decisions.contains(&kind));
+        let absent = of_kind.filter(|(_, input)| (input.is_absent)(cluster_state));
+        absent.map(|(name, input)| (name, input.effect))
     }
 
     /// Plugins that select victims and are switched on, tier by tier.
@@ -167,6 +180,17 @@ impl Policy {
     pub fn reads_job(&self, task: &TaskRecord) -> bool {
         let mut hooks = self.registered_hooks(&[]);
         hooks.any(|plugin| plugin.quota().is_some_and(|quota| quota.reads_job(task)))
+    }
+
+    /// True if a plugin's Filter or Score tells tasks of some jobs apart.
+    pub fn reads_tasks(&self) -> bool {
+        self.registered_hooks(&[]).any(|plugin| plugin.hooks().reads_tasks)
+    }
+
+    /// True if a plugin's Filter or Score tells this task apart from the others of its job.
+    pub fn reads_task(&self, cluster_state: &ClusterState, task: &TaskRecord) -> bool {
+        self.registered_hooks(&[])
+            .any(|plugin| plugin.reads_task(cluster_state, task))
     }
 
     /// Card that a task uses on a node, see [`QuotaPlugin::card_on_node`](crate::plugin::QuotaPlugin::card_on_node).

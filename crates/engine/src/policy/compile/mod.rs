@@ -19,7 +19,7 @@ use super::switch::Switch;
 use super::unserved::{self, UnservedEffect};
 use super::yaml::{DocumentLocation, YamlLimits};
 use crate::model::LabelKinds;
-use crate::plugin::{Plugin, PluginDef};
+use crate::plugin::{AbsentInput, Plugin, PluginDef, TimeEffect};
 use crate::plugins;
 
 /// Hook of a plugin at one place in the tiers.
@@ -101,6 +101,10 @@ pub struct RegisteredPlugin {
     pub weight: i32,
     /// Kinds of records whose labels the plugin reads completely.
     pub all_labels: LabelKinds,
+    /// Effect of a query without a time; `None`: the plugin reads no time.
+    pub time_effect: Option<TimeEffect>,
+    /// Effect of a cluster state without the records that the plugin reads; `None`: it has no such effect.
+    pub absent_input: Option<&'static AbsentInput>,
 }
 
 impl RegisteredPlugin {
@@ -118,6 +122,8 @@ impl RegisteredPlugin {
             task_order: None,
             weight: 1,
             all_labels: def.map_or_else(LabelKinds::default, PluginDef::all_labels),
+            time_effect: def.and_then(|def| def.time_effect),
+            absent_input: def.and_then(|def| def.absent_input),
         }
     }
 
@@ -312,7 +318,9 @@ impl Policy {
             ..Self::default()
         };
         for tier in &spec.tiers {
-            let tier = tier.iter().map(|plugin| policy.register(plugin, report));
+            let tier = tier
+                .iter()
+                .map(|plugin| policy.register(plugin, spec.metrics.as_ref(), report));
             let tier = tier.collect();
             policy.compiled.push(tier);
         }
@@ -325,13 +333,20 @@ impl Policy {
 
     /// Compiles one entry. Upstream stores functions by name, so an entry replaces the hooks of earlier entries, even
     /// if it is switched off. A hook that the entry lacks is not replaced.
-    fn register(&mut self, spec: &PluginSpec, report: &mut DiagnosticReport) -> Option<Arc<dyn Plugin>> {
+    fn register(
+        &mut self,
+        spec: &PluginSpec,
+        metrics: Option<&BTreeMap<String, String>>,
+        report: &mut DiagnosticReport,
+    ) -> Option<Arc<dyn Plugin>> {
         let name = spec.name.as_str();
         let def = plugins::find(name);
         let place = self.registered.entry(Arc::from(name));
         let registered = place.or_insert_with(|| RegisteredPlugin::new(name, def));
         let none = PluginArguments::default();
         let arguments = spec.arguments.as_ref().unwrap_or(&none);
+        let beside_metrics = metrics.map(|metrics| arguments.beside(metrics));
+        let arguments = beside_metrics.as_ref().unwrap_or(arguments);
         let plugin = (def?.compile)(arguments, self.compatibility, report);
         let hooks = plugin.hooks();
         let places = [

@@ -62,10 +62,21 @@ fn guarantees_fit_into_the_cluster() {
         message.contains("of all queues is 17 of cpu together, and the cluster has 16 of cpu"),
         "{message}"
     );
+    assert!(message.contains(": lower it, for example for queue `b`,"), "{message}");
+    // A capability of the root that is below the cluster limits the sum, also of deserved amounts.
+    put(&mut state, "root", "", [-1, -1, 15]);
+    let found: Vec<String> = problems(&state).into_iter().map(|(_, message)| message).collect();
     assert!(
-        message.ends_with("for example that of queue `b`, which has the most"),
-        "{message}"
+        found[0].contains("all queues is 17 of cpu together, and queue `root` has 15 of cpu"),
+        "{found:?}"
     );
+    assert!(
+        found[1].contains("all queues is 60 of cpu together, and queue `root` has 15 of cpu"),
+        "{found:?}"
+    );
+    put(&mut state, "root", "", [-1, -1, 99]);
+    let message = problems(&state).remove(0).1;
+    assert!(message.contains("and the cluster has 16 of cpu"), "{message}");
     // Without nodes nothing is known of the cluster.
     let mut state = cluster_state(&[]);
     put(&mut state, "b", "", [11, 30, -1]);

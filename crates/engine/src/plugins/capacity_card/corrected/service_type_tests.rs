@@ -10,7 +10,7 @@ use crate::model::{
     ClusterState, GangMember, JobPhase, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, TaskFields,
     TaskRecord, TaskStatus, TextMap,
 };
-use crate::plugin::{RecordRules as _, RecordWarningKind, VictimKind};
+use crate::plugin::{EvictionOrder, RecordRules as _, RecordWarningKind, Shortfall, VictimKind, VictimQuery};
 use crate::plugins::capacity_card::record_rules::CardRecordRules;
 use crate::plugins::capacity_card::{CapacityConfig, CardVotes as _};
 use crate::policy::{Compatibility, CompileOptions, CompiledPolicy, ErrorCode, compile};
@@ -250,6 +250,33 @@ fn a_victim_gives_back_what_the_preemptor_wants() {
     assert_eq!(ask("n/i"), ["n/a"]);
     assert_eq!(ask("n/j"), ["n/b"]);
     assert_eq!(ask("n/k"), ["n/plain"]);
+}
+
+#[test]
+fn a_task_without_cards_lacks_quota_only_where_service_types_count() {
+    let jobs = [
+        OneTask::new("n/plain", "offline", "training", 0),
+        OneTask::new("n/k", "offline", "inference", 0).waits(),
+    ];
+    let mut cluster = cluster(&FLAT, &jobs);
+    let mut queue = cluster.queues().get("offline").unwrap().record.clone();
+    queue.capability = Some([(ResourceId::CPU, 1_000)].into_iter().collect());
+    cluster.put_queue(queue, &Arc::from("test"));
+    let state = CapacityState::of(&cluster, CapacityConfig::default());
+    let record = |name: &str| cluster.tasks().get(name).unwrap().record.clone();
+    let (preemptor, running) = (record("n/k-0"), record("n/plain-0"));
+    let query = VictimQuery {
+        kind: VictimKind::Preempt,
+        preemptor: &preemptor,
+        candidates: &[&running],
+        eviction_order: EvictionOrder::default(),
+    };
+    let lack = Shortfall {
+        missing: 1_000,
+        gains: vec![1_000],
+    };
+    assert_eq!(state.card_shortfalls(&cluster, &query, "a", false), [lack]);
+    assert_eq!(state.card_shortfalls(&cluster, &query, "a", true), []);
 }
 
 #[test]

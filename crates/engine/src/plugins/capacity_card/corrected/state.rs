@@ -407,8 +407,14 @@ impl CardRules for CapacityState {
         self.card_victims(cluster_state, query, service_types)
     }
 
-    fn quota_shortfalls(&self, cluster_state: &ClusterState, query: &VictimQuery<'_>, node: &str) -> Vec<Shortfall> {
-        self.card_shortfalls(cluster_state, query, node)
+    fn quota_shortfalls(
+        &self,
+        cluster_state: &ClusterState,
+        query: &VictimQuery<'_>,
+        node: &str,
+        service_types: Option<&ServiceTypes>,
+    ) -> Vec<Shortfall> {
+        self.card_shortfalls(cluster_state, query, node, service_types.is_none())
     }
 }
 

@@ -92,14 +92,16 @@ impl CapacityState {
         Some(may)
     }
 
-    /// Shortfalls of quota in the preemptor's queue, and in those above it, for what it would hold on a node.
+    /// Shortfalls of quota in the preemptor's queue, and in those above it, for what it would hold on a node. Where service
+    /// types do not count, a task without cards (`needs_cards`) has none.
     pub(super) fn card_shortfalls(
         &self,
         cluster_state: &ClusterState,
         query: &VictimQuery<'_>,
         node: &str,
+        needs_cards: bool,
     ) -> Vec<Shortfall> {
-        let Some((path, need)) = self.preemptor_need(cluster_state, query, true) else {
+        let Some((path, need)) = self.preemptor_need(cluster_state, query, needs_cards) else {
             return Vec::new();
         };
         let wanted = need.and_then(|need| Some((self.amounts_on_node(node, &need)?, need)));
