@@ -76,6 +76,9 @@ export interface Queue {
   priority?: number;
   state?: string;
   reclaimable?: boolean;
+  capability?: ResourceList;
+  deserved?: ResourceList;
+  guarantee?: ResourceList;
 }
 
 export interface QueueStatus {
@@ -215,6 +218,8 @@ export interface Policy {
   version?: string;
   hash?: string;
   document?: string;
+  /** The document with defaults and repairs. */
+  effectiveDocument?: string;
   origin?: string;
   acceptTime?: string;
   active?: boolean;
