@@ -137,6 +137,7 @@ export interface Task {
   subGroup?: string;
   creationTime?: string;
   requests?: ResourceList;
+  labels?: Record<string, string>;
   annotations?: Record<string, string>;
 }
 
@@ -206,6 +207,8 @@ export interface PlaceResult {
 export interface Rank {
   name: string;
   keys?: { plugin: string; values?: Double[] }[];
+  /** For a job: whether it may evict others. */
+  state?: { starving?: boolean };
 }
 
 export interface OrderResult {

@@ -3,7 +3,7 @@ import type { ClusterRecords } from '../src/copy';
 import type { AdmitItem, JobStatus, PlaceResult, QueueStatus, Rejection, StoredTask } from '../src/protocol';
 import { askOrder, type JobAnswers } from '../src/waiting/explain';
 import { waitingJobs } from '../src/waiting/jobs';
-import { actionsOf, mayPreempt } from '../src/waiting/preemption';
+import { actionsOf, askEvictions, evictionText, evicts, isPassing, mayPreempt, victimsOf } from '../src/waiting/preemption';
 import { type Change, type Outcome, changedCluster, remediesOf, serverTrial } from '../src/waiting/remedies';
 import { orderKeysText, ordinalText, queueTurnText, turnOf } from '../src/waiting/turn';
 import { type Verdict, verdictOf } from '../src/waiting/verdict';
@@ -32,7 +32,7 @@ function trials(starts: (change: Change) => boolean, placed = 4): { tried: Chang
 }
 
 describe('remedies', () => {
-  const remedies = async (starts: (change: Change) => boolean, verdict: Verdict = found, placed = 4) => (await remediesOf(gang, answers, verdict, research, ['allocate'], trials(starts, placed).trial)).changes;
+  const remedies = async (starts: (change: Change) => boolean, verdict: Verdict = found, placed = 4) => (await remediesOf(gang, answers, verdict, research, [], trials(starts, placed).trial)).changes;
 
   it('name everything that is needed: the limit, the share and the room on nodes', async () => {
     // As the example decides: neither a limit of 12 nor more room alone lets it start.
@@ -53,7 +53,7 @@ describe('remedies', () => {
   });
 
   it('keep facts, and tell when a state is too large to try changes', async () => {
-    const { facts, changes, isPartial } = await remediesOf(gang, answers, found, research, ['allocate'], async (change) => (change.minMember ? { starts: true, placed: 4 } : undefined));
+    const { facts, changes, isPartial } = await remediesOf(gang, answers, found, research, [], async (change) => (change.minMember ? { starts: true, placed: 4 } : undefined));
     expect(facts).toEqual(['It never fits as it is: queue research may hold at most 8 cores of cpu.']);
     expect([changes, isPartial]).toEqual([['A minMember of at most 4 would let it start.'], true]);
   });
@@ -63,7 +63,7 @@ describe('remedies', () => {
     const none: JobAnswers = { ...answers, together: undefined, placement: { blockers: [near] }, classes: [{ tasks: gang.waiting, admission: { permitted: true }, filter: { rejections: [near] } }] };
     const verdict = verdictOf(gang, none, research);
     const { tried, trial } = trials(({ requests }) => requests !== undefined);
-    expect((await remediesOf(gang, none, verdict, research, ['preempt'], trial))).toMatchObject({ facts: ['Preemption may help on 4 nodes.'], changes: ['It would start if each of its tasks asked for at most 2 cores of cpu.'] });
+    expect((await remediesOf(gang, none, verdict, research, undefined, trial))).toMatchObject({ facts: ['Preemption may help on 4 nodes.'], changes: ['It would start if each of its tasks asked for at most 2 cores of cpu.'] });
     expect(tried[0]).toEqual({ requests: { group: 0, requests: { items: { cpu: '2', memory: '1Gi' } } } });
   });
 
@@ -115,17 +115,51 @@ describe('trials', () => {
 });
 
 describe('preemption', () => {
+  const reason = noRoom.reason ?? {};
+
   it('needs an action that evicts', () => {
-    const reason = noRoom.reason ?? {};
     expect(actionsOf('actions: "enqueue, allocate, backfill"\npumice:\n  compatibility: corrected\n')).toEqual(['enqueue', 'allocate', 'backfill']);
-    expect([mayPreempt(reason, ['enqueue', 'allocate']), mayPreempt(reason, ['allocate', 'preempt']), mayPreempt(reason, ['reclaim'])]).toEqual([false, true, true]);
-    expect(mayPreempt({ ...reason, resolution: 'RESOLUTION_UNRESOLVABLE' }, ['preempt'])).toBe(false);
-    expect(mayPreempt({ ...reason, measurements: [cores('requested', 10), cores('capability', 8)] }, ['preempt'])).toBe(false);
+    expect([evicts(['enqueue', 'allocate']), evicts(['allocate', 'preempt']), evicts(['reclaim'])]).toEqual([false, true, true]);
+    expect(isPassing({ ...reason, resolution: 'RESOLUTION_UNRESOLVABLE' })).toBe(false);
+    expect(isPassing({ ...reason, measurements: [cores('requested', 10), cores('capability', 8)] })).toBe(false);
   });
 
-  it('follows its own rules in a policy without actions', () => {
+  it('helps where the server finds victims', () => {
+    const on = (node: string) => [{ action: 'reclaim', nodes: [node], tasks: ['x/etl-0'] }];
+    expect([mayPreempt(noRoom, []), mayPreempt(noRoom, on('node-1')), mayPreempt(noRoom, on('node-2'))]).toEqual([false, true, false]);
+    expect(evictionText({ action: 'reclaim', nodes: ['node-1', 'node-2'], tasks: ['a', 'b', 'c', 'd'] })).toBe('Preemption may help on 2 nodes: reclaim evicts 4 tasks on node-1 (a, b, c and 1 more) for one of its tasks.');
+  });
+
+  it('follows its own rules in a policy without actions', async () => {
     expect(actionsOf('apiVersion: kubescheduler.config.k8s.io/v1\n')).toBeUndefined();
-    expect(mayPreempt(noRoom.reason ?? {}, undefined)).toBe(true);
+    expect([evicts(undefined), mayPreempt(noRoom, undefined)]).toEqual([true, true]);
+    expect(await askEvictions(gang, answers.classes, undefined, { jobs: [], tasks: [], queues: [] }, { now: '' })).toBeUndefined();
+  });
+
+  const running = (name: string, owner: string, more: object = {}): StoredTask => ({ task: { name, job: owner, node: 'node-1', status: 'TASK_STATUS_RUNNING', ...more } });
+  const records = {
+    jobs: [status, { job: { name: 'x/notebook', queue: 'research' } }, { job: { name: 'x/etl', queue: 'batch' } }, { job: { name: 'x/kept', queue: 'keeps' } }],
+    queues: [research, { queue: { name: 'batch' } }, { queue: { name: 'keeps', reclaimable: false } }],
+    tasks: [running('x/notebook-0', 'x/notebook'), running('x/etl-0', 'x/etl'), running('x/etl-1', 'x/etl', { annotations: { 'volcano.sh/preemptable': 'false' } }), running('x/kept-0', 'x/kept'), running('x/lone', 'x/unknown'), running('x/gang-99', 'x/gang')],
+  };
+
+  it('takes victims of its queue, or of queues that give back', () => {
+    const names = (kind: 'VICTIM_KIND_PREEMPT' | 'VICTIM_KIND_RECLAIM') => [...victimsOf(gang, kind, records)].map(([node, own]) => [node, own.map(({ name }) => name)]);
+    expect(names('VICTIM_KIND_PREEMPT')).toEqual([['node-1', ['x/notebook-0']]]);
+    expect(names('VICTIM_KIND_RECLAIM')).toEqual([['node-1', ['x/etl-0']]]);
+  });
+
+  it('asks for victims by the actions of the policy', async () => {
+    const requests: { kind: string }[] = [];
+    vi.stubGlobal('fetch', async (_: string, init: RequestInit) => {
+      const request = JSON.parse(String(init.body));
+      requests.push(request);
+      return new Response(JSON.stringify({ result: { items: [request.kind === 'VICTIM_KIND_RECLAIM' ? { victims: [0], fitsAfter: 1, queueMayReclaim: true } : {}] } }));
+    });
+    expect(await askEvictions(gang, answers.classes, ['allocate'], records, { now: '' })).toEqual([]);
+    expect(requests).toEqual([]);
+    expect(await askEvictions(gang, answers.classes, ['preempt', 'reclaim'], records, { now: '' })).toEqual([{ action: 'reclaim', nodes: ['node-1'], tasks: ['x/etl-0'] }]);
+    expect(requests).toMatchObject([{ kind: 'VICTIM_KIND_PREEMPT' }, { kind: 'VICTIM_KIND_RECLAIM', groups: [{ preemptor: { name: 'x/gang-0' }, node: 'node-1', candidates: [{ name: 'x/etl-0' }] }] }]);
   });
 });
 

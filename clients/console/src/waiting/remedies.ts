@@ -6,9 +6,9 @@ import { decide } from '../decide';
 import type { AdmitItem, EvaluationRef, Job, JobStatus, Node, PlaceResult, Queue, QueueStatus, Reason, ResourceList, Task } from '../protocol';
 import { type JobAnswers, type PlaceRequest, admittedTasks, placeRequest } from './explain';
 import { type WaitingJob, sumOfRequests } from './jobs';
-import { mayPreempt } from './preemption';
+import { type Eviction, evictionText, mayPreempt } from './preemption';
 import { seatsOf } from './seats';
-import { type QuotaUsage, type Verdict, nearestNodes, quotaOf, quotasOf } from './verdict';
+import { type QuotaUsage, type Verdict, nearestNodes, neverFits, quotaOf, quotasOf } from './verdict';
 
 /** A change of the job, of its queue or of the cluster. */
 export interface Change {
@@ -47,10 +47,13 @@ const ADDED_NODE = 'pumice-console-added';
 /** Amount of a queue that bounds what it may be allocated, by plugin. */
 const SHARES: Record<string, 'guarantee' | 'deserved'> = { proportion: 'guarantee', capacity: 'deserved' };
 
-/** Remedies of a job that waits. `actions`: those of the policy; undefined: it has none, as a policy of kube-scheduler. */
-export async function remediesOf(job: WaitingJob, answers: JobAnswers, found: Verdict, queue: QueueStatus | undefined, actions: string[] | undefined, trial: Trial): Promise<Remedies> {
-  const remedies: Remedies = { facts: factsOf(job, answers, found, actions), changes: [], isPartial: false };
-  if (!['quota', 'gang', 'no node'].includes(found.code)) return remedies;
+/** Verdicts on what the queue and the nodes have. */
+const CAPACITY = ['quota', 'gang', 'no node'];
+
+/** Remedies of a job that waits. `evictions`: those that make room for its tasks; undefined: the policy has no actions, as one of kube-scheduler. */
+export async function remediesOf(job: WaitingJob, answers: JobAnswers, found: Verdict, queue: QueueStatus | undefined, evictions: Eviction[] | undefined, trial: Trial): Promise<Remedies> {
+  const remedies: Remedies = { facts: factsOf(job, answers, found, evictions), changes: [], isPartial: false };
+  if (!CAPACITY.includes(found.code)) return remedies;
   const ask = async (change: Change): Promise<Outcome> => {
     const outcome = await trial(change);
     if (!outcome) remedies.isPartial = true;
@@ -65,7 +68,7 @@ export async function remediesOf(job: WaitingJob, answers: JobAnswers, found: Ve
   if (least !== undefined) await add(`A minMember of at most ${least} would let it start.`, { minMember: least });
   for (const { text, change } of smallerRequests(job, answers, found)) if (await add(text, change)) break;
   const quotas = quotasOf(found);
-  if (quotas.some((quota) => quota.held > 0) && quotas.every((quota) => quota.requested <= quota.bound)) {
+  if (quotas.some((quota) => quota.held > 0) && !neverFits(found)) {
     await add(`It would start if the other jobs of queue ${job.queue} ended.`, { isAlone: true });
   }
   await addCapacity(job, answers, found, queue, ask, remedies);
@@ -93,16 +96,21 @@ function listText(texts: string[]): string {
   return texts.length < 2 ? texts.join('') : `${texts.slice(0, -1).join(', ')} and ${texts.at(-1)}`;
 }
 
-function factsOf(job: WaitingJob, answers: JobAnswers, found: Verdict, actions: string[] | undefined): string[] {
+function factsOf(job: WaitingJob, answers: JobAnswers, found: Verdict, evictions: Eviction[] | undefined): string[] {
   const facts = quotasOf(found)
     .filter((quota) => quota.requested > quota.bound)
     .map((quota) => `It never fits as it is: queue ${job.queue} may hold at most ${measurementText(quota.bound, quota.unit)} of ${quota.resource}.`);
-  const rejections = answers.classes.flatMap((own) => own.filter?.rejections ?? []);
-  const helps = rejections.filter(({ reason }) => reason && mayPreempt(reason, actions)).reduce((sum, one) => sum + (one.count ?? 0), 0);
-  if ((found.code === 'gang' || found.code === 'no node') && helps > 0) facts.push(`Preemption may help on ${countText(helps, 'node')}.`);
+  if (CAPACITY.includes(found.code) && !neverFits(found)) facts.push(...preemptionTexts(answers, found, evictions));
   if (found.code === 'gated') facts.push('Whoever set spec.schedulingGates has to remove them.');
   if (found.code === 'its turn') facts.push("If its scheduler does not place it in its next cycles, see the scheduler's log.");
   return facts;
+}
+
+function preemptionTexts(answers: JobAnswers, found: Verdict, evictions: Eviction[] | undefined): string[] {
+  if (evictions) return evictions.slice(0, 2).map(evictionText);
+  const helps = answers.classes.flatMap((own) => own.filter?.rejections ?? []).filter((one) => mayPreempt(one, undefined));
+  const nodes = helps.reduce((sum, one) => sum + (one.count ?? 0), 0);
+  return found.code !== 'quota' && nodes > 0 ? [`Preemption may help on ${countText(nodes, 'node')}.`] : [];
 }
 
 /** Smallest change of the minimum that the quota and the nodes allow. Undefined: there is none. */

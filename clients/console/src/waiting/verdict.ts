@@ -173,3 +173,8 @@ export function nearestNodes(rejections: Rejection[], most: number): NearestNode
   const lack = (own: NearestNode) => (own.requested > 0 ? (own.requested - own.idle) / own.requested : 0);
   return nodes.sort((one, other) => lack(one) - lack(other) || one.node.localeCompare(other.node)).slice(0, most);
 }
+
+/** True: the request is larger than all that the queue may hold, so neither an end of other jobs nor an eviction helps. */
+export function neverFits(found: Verdict): boolean {
+  return quotasOf(found).some((quota) => quota.requested > quota.bound);
+}
