@@ -199,7 +199,7 @@ export interface AdmitItem {
 
 export interface PlaceResult {
   placed?: boolean;
-  groups?: { allocated?: { names?: string[] }; pipelined?: { names?: string[] }; blockers?: Rejection[] }[];
+  groups?: { allocated?: { names?: string[] }; pipelined?: { names?: string[] }; blockers?: Rejection[]; problem?: Problem }[];
   blockers?: Rejection[];
   placedCount?: number;
 }

@@ -135,6 +135,8 @@ describe('verdict', () => {
   it('shows what the server cannot evaluate', () => {
     const broken = { ...answers, classes: [{ tasks: gang.waiting, admission: { problem: { message: 'not a quantity' } }, filter: undefined }] };
     expect(verdictOf(gang, broken, research)).toMatchObject({ code: 'request invalid', sentence: 'the server cannot evaluate it: not a quantity' });
+    const unplaced = { ...nothing, placement: { groups: [{ problem: { message: 'the tasks name no job' } }] } };
+    expect(verdictOf(gang, unplaced, research)).toMatchObject({ code: 'request invalid', sentence: 'the server cannot evaluate it: the tasks name no job' });
   });
 });
 

@@ -47,7 +47,8 @@ function gatedText({ gated, waiting, job }: WaitingJob): string {
 }
 
 function admissionVerdict(job: WaitingJob, answers: JobAnswers): Verdict | undefined {
-  const problem = [answers.admission, ...answers.classes.flatMap((own) => [own.admission, own.filter])].find((item) => item?.problem)?.problem;
+  const items = [answers.admission, ...answers.classes.flatMap((own) => [own.admission, own.filter]), ...(answers.placement?.groups ?? [])];
+  const problem = items.find((item) => item?.problem)?.problem;
   if (problem) return verdict('request invalid', `the server cannot evaluate it: ${problem.message ?? problem.reason ?? ''}`);
   if (rejects(answers.admission)) return quotaVerdict(job, 'it', answers.admission);
   const task = answers.classes.find((own) => rejects(own.admission))?.admission;
