@@ -99,6 +99,7 @@ async function walkViews(browser, server, files) {
   bound('first paint', await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime));
   const row = (name) => page.getByRole('row', { name: new RegExp(`^${name}`) }).innerText();
   check('queues: batch borrows 18 cores', (await row('batch')).includes('borrows 18 cores'), await row('batch'));
+  check('queues: no mark of a limit without a limit', (await page.getByRole('row', { name: /^batch/ }).locator('line.limit').count()) === 0 && (await page.getByRole('row', { name: /^research/ }).locator('line.limit').count()) === 1);
   await readable(page, 'queues');
   await picture(page, 'queues');
 
@@ -111,7 +112,12 @@ async function walkViews(browser, server, files) {
   const verdict = page.locator('.verdict');
   await verdict.waitFor();
   check('explain: the quota, the amounts', (await verdict.innerText()).includes('queue research has 6 of 8 cores of cpu left, and the gang of 10 tasks asks for 10 cores'), await verdict.innerText());
-  check('explain: what would help', (await page.getByLabel('What would help').innerText()).includes('minMember of at most 6'));
+  const help = page.getByLabel('What would help');
+  await help.getByText('The server has tried each change').waitFor();
+  check('explain: what lets it start', (await help.innerText()).includes('minMember of at most 4') && (await help.innerText()).includes('spec.guarantee of at least 12 cores of cpu and add nodes with room for 6 of its tasks'), await help.innerText());
+  check('explain: a policy without evictions', (await page.getByLabel('Why nodes reject it').innerText()).includes('cannot help'));
+  const turn = await page.getByLabel('Turn').innerText();
+  check('explain: its turn, counted as by the command', turn.includes('4th of 5; before it with waiting jobs: serving') && turn.includes('x/gang priority 10'), turn);
   check('explain: 4 of 10 find a node', (await page.getByLabel('Nodes for its tasks').innerText()).startsWith('4 of 10 waiting tasks find a node now'));
   check('explain: its command', await page.getByText('pumice explain job x/gang').isVisible());
   await readable(page, 'explain');
@@ -154,8 +160,16 @@ async function walkPolicy(page, server, { policy }) {
   await show(page, origin, '#/policy');
   await page.locator(DOCUMENT).waitFor();
   await page.getByText('The server would accept this document').waitFor();
+  const commands = page.getByLabel('Commands that print the same');
+  check('policy: before an edit, why nothing can be compared', (await page.getByText('Edit the document first').isVisible()) && !(await commands.innerText()).includes('policy diff'));
   await replaceDocument(page, policy.replace('backfill', 'backfil'));
   await page.locator('.findings li.error').waitFor();
+  check('policy: the command of a draft', (await commands.innerText()).includes('pumice policy diff default.yaml --state'), await commands.innerText());
+  await page.getByRole('link', { name: 'Decisions' }).click();
+  await page.getByRole('row', { name: /^Admit/ }).waitFor();
+  await page.getByRole('link', { name: 'Policy' }).click();
+  await page.locator('.findings li.error').waitFor();
+  check('policy: another view keeps the draft', await page.getByRole('button', { name: 'Discard changes' }).isVisible());
   check('policy: a finding at its line', (await page.locator('.findings li.error').innerText()).startsWith('line 2, column 10 ACTION_UNKNOWN'), await page.locator('.findings li.error').innerText());
   check('policy: a rejected document cannot be pushed', await page.getByRole('button', { name: 'Push …' }).isDisabled());
   bound('check of an edit', await timeOfCheck(page, policy));
@@ -165,6 +179,8 @@ async function walkPolicy(page, server, { policy }) {
   const change = page.getByRole('row', { name: /^x\/gang research/ });
   await change.waitFor();
   check('policy: what it would change for x/gang', /6 → no limit\s+3 → 1/.test(await change.innerText()), await change.innerText());
+  const impact = await page.getByLabel('What the document would change').innerText();
+  check('policy: whether a job would start', impact.includes('No waiting job would start under either policy') && impact.includes('no: 4 of 10 tasks find a node'), impact);
   await readable(page, 'policy');
   await picture(page, 'policy');
   server.run(['policy', 'push', '-'], `# a colleague\n${policy}`);

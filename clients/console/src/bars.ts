@@ -2,7 +2,7 @@
 
 /** What a part of a bar or a mark on it stands for. Each has its form in the style sheet. */
 export type BarPartKind = 'held' | 'reserved' | 'asked' | 'beyond' | 'idle';
-export type BarMarkKind = 'guarantee' | 'deserved' | 'limit';
+export type BarMarkKind = 'guarantee' | 'deserved' | 'limit' | 'may-hold';
 
 export interface BarPart {
   kind: BarPartKind;

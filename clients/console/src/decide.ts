@@ -3,7 +3,7 @@
 import type { EvaluationRef, Metadata } from './protocol';
 import { call } from './rpc';
 
-export type DecisionMethod = 'Admit' | 'Filter' | 'Order' | 'Place' | 'Score';
+export type DecisionMethod = 'Admit' | 'Filter' | 'Order' | 'Place' | 'Score' | 'SelectVictims';
 
 export interface Decision<Result> {
   result?: Result;

@@ -76,6 +76,9 @@ export interface Queue {
   priority?: number;
   state?: string;
   reclaimable?: boolean;
+  capability?: ResourceList;
+  deserved?: ResourceList;
+  guarantee?: ResourceList;
 }
 
 export interface QueueStatus {
@@ -134,6 +137,7 @@ export interface Task {
   subGroup?: string;
   creationTime?: string;
   requests?: ResourceList;
+  labels?: Record<string, string>;
   annotations?: Record<string, string>;
 }
 
@@ -195,7 +199,7 @@ export interface AdmitItem {
 
 export interface PlaceResult {
   placed?: boolean;
-  groups?: { allocated?: { names?: string[] }; pipelined?: { names?: string[] }; blockers?: Rejection[] }[];
+  groups?: { allocated?: { names?: string[] }; pipelined?: { names?: string[] }; blockers?: Rejection[]; problem?: Problem }[];
   blockers?: Rejection[];
   placedCount?: number;
 }
@@ -203,6 +207,8 @@ export interface PlaceResult {
 export interface Rank {
   name: string;
   keys?: { plugin: string; values?: Double[] }[];
+  /** For a job: whether it may evict others. */
+  state?: { starving?: boolean };
 }
 
 export interface OrderResult {
@@ -215,6 +221,8 @@ export interface Policy {
   version?: string;
   hash?: string;
   document?: string;
+  /** The document with defaults and repairs. */
+  effectiveDocument?: string;
   origin?: string;
   acceptTime?: string;
   active?: boolean;

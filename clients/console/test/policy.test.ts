@@ -1,8 +1,13 @@
 import { Text } from '@codemirror/state';
-import { describe, expect, it } from 'vitest';
-import { draftAfter, expectedVersion, isOvertaken } from '../src/policy/draft';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { clusterOf, isBeyondRequest, isTooLargeToTry } from '../src/copy';
+import { draftAfter, expectedVersion, isOvertaken, keepDraft, keptDraft } from '../src/policy/draft';
 import { placeFinding } from '../src/policy/editor';
-import { changeText, clusterOf, turnsOf } from '../src/policy/impact';
+import { changeText, impactOf, startText, startsText, turnsOf } from '../src/policy/impact';
+
+afterEach(() => {
+  vi.unstubAllGlobals();
+});
 
 it('copies what accepts nothing new as closed, and what is reserved as admitted', () => {
   const invalid = [{ message: 'not a quantity' }];
@@ -20,6 +25,52 @@ it('copies what accepts nothing new as closed, and what is reserved as admitted'
     jobs: [{ name: 'x/a' }, { name: 'x/b', phase: 'JOB_PHASE_INQUEUE' }, { name: 'x/c', phase: 'JOB_PHASE_RUNNING' }],
     tasks: [{ name: 'x/a-0' }],
     namespaces: [{ name: 'x' }],
+  });
+});
+
+it('copies no state that is too large', () => {
+  const cluster = { nodes: [{ name: 'a' }], queues: [], jobs: [], tasks: [], namespaces: [] };
+  const limits = (value: string) => [{ name: 'request_bytes', value }];
+  expect([isBeyondRequest(cluster, limits('10')), isBeyondRequest(cluster, limits('1000')), isBeyondRequest(cluster, undefined)]).toEqual([true, false, false]);
+  expect([isTooLargeToTry(cluster, undefined), isTooLargeToTry({ ...cluster, tasks: Array.from({ length: 20_000 }, () => ({})) }, undefined)]).toEqual([false, true]);
+});
+
+describe('impact', () => {
+  const task = (name: string, job: string) => ({ name, job, requests: { items: { cpu: '1' } } });
+  const cluster = {
+    nodes: [{ name: 'node-1' }], queues: [{ name: 'q' }], namespaces: [],
+    jobs: [{ name: 'x/a', queue: 'q', phase: 'JOB_PHASE_INQUEUE', minMember: 2 }, { name: 'x/b', queue: 'q', phase: 'JOB_PHASE_INQUEUE', minMember: 1 }],
+    tasks: [task('x/a-0', 'x/a'), task('x/a-1', 'x/a'), task('x/b-0', 'x/b')],
+  };
+
+  /** A server whose nodes take one task under the policy `old`, and `places` under another. */
+  function server(places: number): void {
+    vi.stubGlobal('fetch', async (path: string, init: RequestInit) => {
+      const request = JSON.parse(String(init.body));
+      const isOld = request.against.inline.policyDocument === 'old';
+      const method = path.split('/').at(-1);
+      const admits = { permitted: true, headroom: isOld ? '1' : '6' };
+      const placedCount = isOld ? 1 : places;
+      const placed = placedCount >= (request.job?.name === 'x/a' ? 2 : 1);
+      const result = method === 'Place' ? { placedCount, ...(placed ? { placed } : {}) } : method === 'Admit' ? { items: [admits, admits, admits, admits] } : method === 'Score' ? { items: [{}] } : {};
+      return new Response(JSON.stringify({ result }));
+    });
+  }
+
+  it('says that no other job starts, and how many tasks find a node', async () => {
+    server(1);
+    const impact = await impactOf(cluster, '2026-11-30T12:00:00Z', 'old', 'new');
+    expect(impact.starts).toEqual({ tried: 2, before: ['x/b'], after: ['x/b'] });
+    expect(startsText(impact)).toBe('The same 1 job would start under both policies (x/b).');
+    expect(impact.changedJobs.map(({ name, after }) => `${name} ${startText(after)}`)).toEqual(['x/a no: 1 of 2 tasks finds a node', 'x/b yes']);
+    expect(startsText({ ...impact, starts: { tried: 2, before: [], after: [] } })).toBe('No waiting job would start under either policy.');
+  });
+
+  it('names the jobs that would start, and those that would not', async () => {
+    server(2);
+    const impact = await impactOf(cluster, '2026-11-30T12:00:00Z', 'old', 'new');
+    expect(startsText(impact)).toBe('x/a would start.');
+    expect(startsText({ ...impact, jobs: 9, starts: { tried: 2, before: ['x/a'], after: [] } })).toBe('Of the 2 jobs that were tried, x/a would no longer start.');
   });
 });
 
@@ -45,6 +96,13 @@ describe('draft', () => {
     expect(draftAfter(draft, 'a: 1', 'a: 1', '5')).toBeUndefined();
     expect([expectedVersion(undefined, '5'), isOvertaken(undefined, '5')]).toEqual(['5', false]);
   });
+});
+
+it('keeps the draft of each policy with its base', () => {
+  keepDraft('default', { document: 'a: 2', base: '4' });
+  expect([keptDraft('default'), keptDraft('other')]).toEqual([{ document: 'a: 2', base: '4' }, undefined]);
+  keepDraft('default', undefined);
+  expect(keptDraft('default')).toBeUndefined();
 });
 
 it('shows one text where nothing changes', () => {

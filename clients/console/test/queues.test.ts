@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { placeParts } from '../src/bars';
 import type { QueueStatus } from '../src/protocol';
-import { accountOf, accountPlugins, accountResources, loansOf, queueAmounts, treeOf } from '../src/queues/tree';
+import { accountOf, accountPlugins, accountResources, loansOf, marksOf, queueAmounts, treeOf } from '../src/queues/tree';
 
 function queue(name: string, parent: string, held: number, deserved: number, reclaimable = true): QueueStatus {
   const amount = (value: number) => [{ resource: 'cpu', value: value * 1000 }];
@@ -53,4 +53,11 @@ describe('accounts', () => {
 it('cuts the parts of a bar at its end', () => {
   const parts = placeParts([{ kind: 'held', value: 6, text: '' }, { kind: 'beyond', value: 10, text: '' }], 12, 120);
   expect(parts.map(({ x, width }) => [x, width])).toEqual([[0, 60], [60, 60]]);
+});
+
+it('marks a limit only for a queue that has one', () => {
+  const own = { held: 26, reserved: 0, deserved: 8, guarantee: 0, capability: undefined, mayHold: 30 };
+  expect(marksOf(own, 40)).toEqual([{ kind: 'may-hold', value: 30 }, { kind: 'deserved', value: 8 }]);
+  expect(marksOf({ ...own, capability: 8, mayHold: 8 }, 40)).toEqual([{ kind: 'limit', value: 8 }, { kind: 'deserved', value: 8 }]);
+  expect(marksOf({ ...own, capability: 35 }, 32)).toEqual([{ kind: 'may-hold', value: 30 }, { kind: 'deserved', value: 8 }]);
 });

@@ -3,7 +3,7 @@ import type { AdmitItem, JobStatus, PlaceResult, QueueStatus, StoredTask } from 
 import { type JobAnswers, placeRequest } from '../src/waiting/explain';
 import { groupEqualTasks, sumOfRequests, waitingJobs } from '../src/waiting/jobs';
 import { minimumsOf, seatGroups, seatsOf } from '../src/waiting/seats';
-import { helpOf, nearestNodes, quotaOf, quotasOf, verdictOf } from '../src/waiting/verdict';
+import { nearestNodes, quotaOf, quotasOf, verdictOf } from '../src/waiting/verdict';
 
 // What a server with examples/queues answered about x/gang, shortened.
 const job: JobStatus = { job: { name: 'x/gang', queue: 'research', creationTime: '2026-11-20T10:02:00Z', phase: 'JOB_PHASE_INQUEUE', minMember: 10 } };
@@ -110,17 +110,12 @@ describe('verdict', () => {
   it('is the quota of the gang', () => {
     const found = verdictOf(gang, answers, research);
     expect(found.code).toBe('quota');
-    expect(found.sentence).toBe('queue research has 6 of 8 cores of cpu left, and the gang of 10 tasks asks for 10 cores; the queue admits 6 of its tasks now');
-    expect(helpOf(gang, answers, found)).toEqual([
-      'It never fits: queue research may hold at most 8 cores of cpu. Raise its limit to at least 12 cores of cpu.',
-      'The queue would let it start with a minMember of at most 6.',
-    ]);
+    expect(found.sentence).toBe('queue research has 6 of 8 cores of cpu left, and the gang of 10 tasks asks for 10 cores; the queue admits 6 of its tasks now, and nodes have room for 4 of them');
   });
 
   it('is the gang, where the quota admits it', () => {
     const found = verdictOf(gang, { ...answers, together: undefined }, research);
     expect(found).toMatchObject({ code: 'gang', sentence: '10 tasks must start together, and only 4 find a node; the next finds none (4 nodes: insufficient cpu)' });
-    expect(helpOf(gang, { ...answers, together: undefined }, found)[0]).toBe('6 tasks fewer in minMember would let it start.');
   });
 
   it('is the nodes, where none takes a task', () => {
@@ -140,6 +135,8 @@ describe('verdict', () => {
   it('shows what the server cannot evaluate', () => {
     const broken = { ...answers, classes: [{ tasks: gang.waiting, admission: { problem: { message: 'not a quantity' } }, filter: undefined }] };
     expect(verdictOf(gang, broken, research)).toMatchObject({ code: 'request invalid', sentence: 'the server cannot evaluate it: not a quantity' });
+    const unplaced = { ...nothing, placement: { groups: [{ problem: { message: 'the tasks name no job' } }] } };
+    expect(verdictOf(gang, unplaced, research)).toMatchObject({ code: 'request invalid', sentence: 'the server cannot evaluate it: the tasks name no job' });
   });
 });
 
@@ -185,7 +182,7 @@ it('asks for one task where the job has no minimum', () => {
 });
 
 it('reads the amounts of a quota', () => {
-  expect(quotaOf(together.reasons?.[0] ?? {})).toEqual({ resource: 'cpu', unit: 'cores', requested: 10, held: 2, left: 6, ceiling: 8, bound: 8, isDeserved: true });
+  expect(quotaOf(together.reasons?.[0] ?? {})).toEqual({ resource: 'cpu', unit: 'cores', requested: 10, held: 2, reserved: 0, left: 6, ceiling: 8, bound: 8, isDeserved: true });
   expect(quotaOf({ measurements: [] })).toBeUndefined();
   expect([quotasOf({ code: 'quota', sentence: '', reasons: together.reasons ?? [] }).length, quotasOf({ code: 'gang', sentence: '', reasons: together.reasons ?? [] }).length]).toEqual([1, 0]);
 });

@@ -20,3 +20,17 @@ export function expectedVersion(draft: Draft | undefined, active: string): strin
 export function isOvertaken(draft: Draft | undefined, active: string): boolean {
   return draft !== undefined && draft.base !== active;
 }
+
+/** Drafts by policy, in the memory of the page: they outlive the view. */
+const drafts = new Map<string, Draft>();
+
+/** Draft of a policy. Undefined: nothing was typed since the last push. */
+export function keptDraft(policy: string): Draft | undefined {
+  return drafts.get(policy);
+}
+
+/** Keeps the draft of a policy. Undefined: it is pushed or discarded. */
+export function keepDraft(policy: string, draft: Draft | undefined): void {
+  if (draft) drafts.set(policy, draft);
+  else drafts.delete(policy);
+}

@@ -1,57 +1,11 @@
 /** What another policy would decide differently about the jobs and tasks that wait. The server decides under both documents. */
 
-import { toNumber } from '../amounts';
+import { countText, toNumber } from '../amounts';
+import type { ClusterRecords } from '../copy';
 import { decide } from '../decide';
-import type { AdmitItem, EvaluationRef, Job, JobStatus, NodeStatus, OrderResult, QueueStatus, Reservation, ScoreItem, StoredTask, Task } from '../protocol';
-import { list } from '../rpc';
-import { groupEqualTasks, isPending, isWaiting } from '../waiting/jobs';
-
-/** Records of the server, as an inline cluster has them. */
-export interface ClusterRecords {
-  nodes: object[];
-  queues: object[];
-  jobs: Job[];
-  tasks: Task[];
-  namespaces: object[];
-}
-
-/** Rows of the lists of the server. */
-export interface ListedRecords {
-  nodes: NodeStatus[];
-  queues: QueueStatus[];
-  jobs: JobStatus[];
-  tasks: StoredTask[];
-  namespaces: { namespace: object }[];
-  reservations: Reservation[];
-}
-
-export async function readCluster(): Promise<ClusterRecords> {
-  const [nodes, queues, jobs, tasks, namespaces, reservations] = await Promise.all([
-    list<NodeStatus>('StateService/ListNodes', 'nodes'),
-    list<QueueStatus>('StateService/ListQueues', 'queues'),
-    list<JobStatus>('StateService/ListJobs', 'jobs'),
-    list<StoredTask>('StateService/ListTasks', 'tasks'),
-    list<{ namespace: object }>('StateService/ListNamespaces', 'namespaces'),
-    list<Reservation>('StateService/ListReservations', 'reservations'),
-  ]);
-  return clusterOf({ nodes, queues, jobs, tasks, namespaces, reservations });
-}
-
-/**
- * Records that a copy of the state is made of, as `pumice policy diff --state` makes it. A node or queue whose newest record was
- * rejected accepts nothing new, so it is copied as cordoned or closed. A waiting job with a reservation is copied as admitted.
- */
-export function clusterOf({ nodes, queues, jobs, tasks, namespaces, reservations }: ListedRecords): ClusterRecords {
-  const reserved = new Set(reservations.map((own) => own.job));
-  return {
-    nodes: nodes.map(({ node, invalid }) => (invalid?.length ? { ...node, unschedulable: true } : node)),
-    // The server makes a queue `root` by itself.
-    queues: queues.filter(({ source }) => source).map(({ queue, invalid }) => (invalid?.length ? { ...queue, state: 'QUEUE_STATE_CLOSED' } : queue)),
-    jobs: jobs.map(({ job }) => (isPending(job) && reserved.has(job.name) ? { ...job, phase: 'JOB_PHASE_INQUEUE' } : job)),
-    tasks: tasks.map((stored) => stored.task),
-    namespaces: namespaces.map((status) => status.namespace),
-  };
-}
+import type { AdmitItem, EvaluationRef, Job, OrderResult, PlaceResult, ScoreItem, Task } from '../protocol';
+import { placeRequest } from '../waiting/explain';
+import { type WaitingJob, groupEqualTasks, isPending, isWaiting, waitingJobs } from '../waiting/jobs';
 
 /** Decision of one policy about a job that waits. */
 export interface JobDecision {
@@ -62,6 +16,15 @@ export interface JobDecision {
   admitted: number | undefined;
   /** Turn among the jobs that wait, from 1. */
   turn: number;
+  /** Start of the job alone, on the nodes as they are. Undefined: not tried. */
+  start?: JobStart;
+}
+
+export interface JobStart {
+  starts: boolean;
+  /** Waiting tasks that find a node, and all of them. */
+  placed: number;
+  tasks: number;
 }
 
 /** Decision of one policy about equal tasks. */
@@ -83,9 +46,20 @@ export interface Changed<Decision> {
 export interface PolicyImpact {
   jobs: number;
   tasks: number;
+  starts: StartImpact;
   changedJobs: Changed<JobDecision>[];
   changedTasks: Changed<TaskDecision>[];
 }
+
+/** Jobs that were placed under both policies, and those that start under each. */
+export interface StartImpact {
+  tried: number;
+  before: string[];
+  after: string[];
+}
+
+/** Most jobs that are placed, each alone. Each costs two calls with the whole cluster. */
+const JOBS_PLACED = 50;
 
 /** Decides about everything that waits under both documents at the same time, and returns what differs. */
 export async function impactOf(cluster: ClusterRecords, now: string, before: string, after: string): Promise<PolicyImpact> {
@@ -94,19 +68,50 @@ export async function impactOf(cluster: ClusterRecords, now: string, before: str
   for (const task of tasks) if (task.job && !first.has(task.job)) first.set(task.job, task);
   const jobs = cluster.jobs.filter((job) => first.has(job.name));
   const classes = groupEqualTasks(tasks);
-  const decideUnder = async (policyDocument: string) => {
+  const decideUnder = async (policyDocument: string): Promise<Decided> => {
     const against = { now, inline: { cluster, policyDocument } };
     const ofJobs = jobs.length > 0 ? await decideJobs(against, jobs, first) : [];
-    return { ofJobs, ofTasks: classes.length > 0 ? await decideTasks(against, classes) : [] };
+    return { against, ofJobs, ofTasks: classes.length > 0 ? await decideTasks(against, classes) : [] };
   };
   // One after the other: each question carries the whole cluster.
   const [old, fresh] = [await decideUnder(before), await decideUnder(after)];
+  const starts = await decideStarts(cluster, jobs, old, fresh);
   return {
     jobs: jobs.length,
     tasks: tasks.length,
+    starts,
     changedJobs: changes(jobs.map((job) => ({ name: job.name, queue: job.queue ?? '', count: 1, isEnqueued: !isPending(job) })), old.ofJobs, fresh.ofJobs),
     changedTasks: changes(classes.map((own) => ({ name: own[0]?.name ?? '', queue: '', count: own.length, isEnqueued: true })), old.ofTasks, fresh.ofTasks),
   };
+}
+
+/** Decisions of one policy. */
+interface Decided {
+  against: EvaluationRef;
+  ofJobs: JobDecision[];
+  ofTasks: TaskDecision[];
+}
+
+/** Places jobs under both policies, each alone, and adds the results to their decisions. Jobs that are decided differently come first. */
+async function decideStarts(cluster: ClusterRecords, jobs: Job[], old: Decided, fresh: Decided): Promise<StartImpact> {
+  const waiting = new Map(waitingJobs(cluster.jobs.map((job) => ({ job })), cluster.tasks.map((task) => ({ task }))).map((own) => [own.name, own]));
+  const subjects = jobs.flatMap(({ name }, at) => {
+    const [job, before, after] = [waiting.get(name), old.ofJobs[at], fresh.ofJobs[at]];
+    return job && before && after && job.waiting.length > 0 ? [{ job, before, after, differs: JSON.stringify(before) !== JSON.stringify(after) }] : [];
+  });
+  const tried = subjects.sort((one, other) => Number(other.differs) - Number(one.differs)).slice(0, JOBS_PLACED);
+  for (const { job, before, after } of tried) {
+    before.start = await startOf(job, before, old.against);
+    after.start = await startOf(job, after, fresh.against);
+  }
+  const started = (side: 'before' | 'after') => tried.filter((own) => own[side].start?.starts).map(({ job }) => job.name);
+  return { tried: tried.length, before: started('before'), after: started('after') };
+}
+
+async function startOf(job: WaitingJob, { enqueued }: JobDecision, against: EvaluationRef): Promise<JobStart> {
+  const placement = (await decide<PlaceResult>('Place', against, placeRequest(job, groupEqualTasks(job.waiting)))).result;
+  const placed = placement?.placedCount ?? 0;
+  return { starts: enqueued && Boolean(placement?.placed) && placed > 0, placed, tasks: job.waiting.length };
 }
 
 function changes<Decision>(subjects: Omit<Changed<Decision>, 'before' | 'after'>[], before: Decision[], after: Decision[]): Changed<Decision>[] {
@@ -157,4 +162,22 @@ async function decideTasks(against: EvaluationRef, classes: Task[][]): Promise<T
 /** `6 → no limit`, or one text if both are equal. */
 export function changeText(before: string, after: string): string {
   return before === after ? before : `${before} → ${after}`;
+}
+
+/** `yes`, or how many tasks of a job find a node. */
+export function startText({ start }: JobDecision): string {
+  if (!start) return 'not tried';
+  return start.starts ? 'yes' : `no: ${start.placed} of ${countText(start.tasks, 'task')} ${start.placed === 1 ? 'finds' : 'find'} a node`;
+}
+
+/** Sentences on the jobs that would start. */
+export function startsText({ jobs, starts: { tried, before, after } }: PolicyImpact): string {
+  const [more, fewer] = [after.filter((name) => !before.includes(name)), before.filter((name) => !after.includes(name))];
+  const who = tried < jobs ? `Of the ${countText(tried, 'job')} that were tried, ` : '';
+  const named = (names: string[]) => `${names.slice(0, 5).join(', ')}${names.length > 5 ? ` and ${names.length - 5} more` : ''}`;
+  const same = after.length === 0 ? 'no waiting job would start under either policy' : `the same ${countText(after.length, 'job')} would start under both policies (${named(after)})`;
+  const changes = [...(more.length > 0 ? [`${named(more)} would start`] : []), ...(fewer.length > 0 ? [`${named(fewer)} would no longer start`] : [])];
+  const text = `${who}${changes.length > 0 ? changes.join('; ') : same}.`;
+  // The name of a job keeps its case.
+  return who || changes.length > 0 ? text : `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
 }

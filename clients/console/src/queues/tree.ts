@@ -1,6 +1,7 @@
 /** The tree of queues, and the amounts of one resource in the accounts of one plugin. */
 
 import { amountsOf } from '../amounts';
+import type { BarMark } from '../bars';
 import { groupBy } from '../lists';
 import type { Account, QueueStatus } from '../protocol';
 
@@ -61,7 +62,7 @@ export function accountOf(status: QueueStatus, plugin: string): Account | undefi
 /** What a queue has of one resource. An absent limit is unlimited. */
 export interface QueueAmounts {
   held: number;
-  /** Admitted and not yet held. */
+  /** Reserved for admitted jobs, which do not hold it yet. */
   reserved: number;
   deserved: number;
   guarantee: number;
@@ -80,6 +81,18 @@ export function queueAmounts(account: Account | undefined, resource: string): Qu
     capability: of('capability'),
     mayHold: of('realCapability'),
   };
+}
+
+/** Marks on the bar of a queue, as far as they are on it. A queue without a limit of its own has no mark of one; what it may hold has its own mark. */
+export function marksOf(own: QueueAmounts, most: number): BarMark[] {
+  const { capability, mayHold } = own;
+  const marks: BarMark[] = [
+    { kind: 'limit', value: capability ?? 0 },
+    { kind: 'may-hold', value: mayHold === capability ? 0 : (mayHold ?? 0) },
+    { kind: 'guarantee', value: own.guarantee },
+    { kind: 'deserved', value: own.deserved },
+  ];
+  return marks.filter((mark) => mark.value > 0 && mark.value <= most);
 }
 
 /** What a queue lends to others or borrows from them. Neither: both are 0. */

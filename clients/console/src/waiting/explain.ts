@@ -1,7 +1,7 @@
 /** What the server answers about a job that waits. Every decision is the server's: the console only arranges the answers. */
 
 import { type Decision, decide } from '../decide';
-import type { AdmitItem, EvaluationRef, FilterItem, NotEvaluated, OrderResult, PlaceResult, Task } from '../protocol';
+import type { AdmitItem, EvaluationRef, FilterItem, Job, NotEvaluated, OrderResult, PlaceResult, Task } from '../protocol';
 import { type WaitingJob, groupEqualTasks, sumOfRequests } from './jobs';
 
 /** Answers about one class of equal tasks. */
@@ -80,8 +80,16 @@ function gangAsTask(job: WaitingJob): Task {
   return { job: job.name, requests: sumOfRequests(tasks), ...(annotations ? { annotations } : {}) };
 }
 
+/** Request of Place, as far as the console states it. */
+export interface PlaceRequest {
+  job?: Partial<Job>;
+  groups: object[];
+  minAvailable?: number;
+  effect: 'PLACE_EFFECT_PREVIEW';
+}
+
 /** Request to place waiting tasks without effect. The minimums of the job, its roles and its groups apply; without them one task starts it. */
-export function placeRequest(job: WaitingJob, groups: Task[][]): object {
+export function placeRequest(job: WaitingJob, groups: Task[][]): PlaceRequest {
   const hasMinimum = (job.job?.job.minMember ?? 0) > 0;
   return {
     ...(job.job ? { job: { name: job.name } } : {}),
@@ -98,10 +106,9 @@ function placedGroup(tasks: Task[]): object {
   return { names: tasks.slice(0, NAMES).map((task) => task.name) };
 }
 
-/** The order of queues and of jobs that wait. */
+/** The order of all queues, and of the jobs that wait. */
 export async function askOrder(jobs: WaitingJob[], against: EvaluationRef): Promise<OrderResult> {
   const names = jobs.filter((job) => job.job && job.queue).map((job) => job.name);
   if (names.length === 0) return {};
-  const queues = [...new Set(jobs.map((job) => job.queue).filter((queue) => queue !== ''))];
-  return (await decide<OrderResult>('Order', against, { queues: { names: queues }, jobs: { names } })).result ?? {};
+  return (await decide<OrderResult>('Order', against, { queues: {}, jobs: { names } })).result ?? {};
 }

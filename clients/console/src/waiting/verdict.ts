@@ -47,7 +47,8 @@ function gatedText({ gated, waiting, job }: WaitingJob): string {
 }
 
 function admissionVerdict(job: WaitingJob, answers: JobAnswers): Verdict | undefined {
-  const problem = [answers.admission, ...answers.classes.flatMap((own) => [own.admission, own.filter])].find((item) => item?.problem)?.problem;
+  const items = [answers.admission, ...answers.classes.flatMap((own) => [own.admission, own.filter]), ...(answers.placement?.groups ?? [])];
+  const problem = items.find((item) => item?.problem)?.problem;
   if (problem) return verdict('request invalid', `the server cannot evaluate it: ${problem.message ?? problem.reason ?? ''}`);
   if (rejects(answers.admission)) return quotaVerdict(job, 'it', answers.admission);
   const task = answers.classes.find((own) => rejects(own.admission))?.admission;
@@ -55,7 +56,9 @@ function admissionVerdict(job: WaitingJob, answers: JobAnswers): Verdict | undef
   if (rejects(answers.together)) {
     const most = answers.classes.reduce((sum, own) => sum + admittedTasks(own), 0);
     const part = quotaVerdict(job, `the gang of ${countText(job.needed, 'task')}`, answers.together);
-    return { ...part, sentence: `${part.sentence}; the queue admits ${most} of its tasks now` };
+    const placed = answers.placement?.placedCount ?? most;
+    const room = placed < most ? `, and nodes have room for ${placed} of them` : '';
+    return { ...part, sentence: `${part.sentence}; the queue admits ${most} of its tasks now${room}` };
   }
   return undefined;
 }
@@ -112,6 +115,8 @@ export interface QuotaUsage {
   requested: number;
   /** What the queue holds or has reserved without the request. */
   held: number;
+  /** What of it is reserved for admitted jobs, which do not hold it yet. */
+  reserved: number;
   left: number;
   /** The limit that the request would pass. */
   ceiling: number;
@@ -123,7 +128,7 @@ export interface QuotaUsage {
 /** Amounts that a reason compared. Undefined: it does not compare with a quota. */
 export function quotaOf(reason: Reason): QuotaUsage | undefined {
   const named = (name: string): Measurement | undefined => reason.measurements?.find((one) => one.name === name);
-  const [requested, total, capability, deserved] = ['requested', 'total', 'capability', 'deserved'].map(named);
+  const [requested, total, capability, deserved, allocated] = ['requested', 'total', 'capability', 'deserved', 'allocated'].map(named);
   if (!requested || !total || !capability) return undefined;
   const ceiling = toNumber((deserved ?? capability).value);
   const held = toNumber(total.value) - toNumber(requested.value);
@@ -132,6 +137,7 @@ export function quotaOf(reason: Reason): QuotaUsage | undefined {
     unit: requested.unit,
     requested: toNumber(requested.value),
     held,
+    reserved: allocated ? Math.max(0, held - toNumber(allocated.value)) : 0,
     left: Math.max(0, ceiling - held),
     ceiling,
     bound: toNumber(capability.value),
@@ -169,25 +175,7 @@ export function nearestNodes(rejections: Rejection[], most: number): NearestNode
   return nodes.sort((one, other) => lack(one) - lack(other) || one.node.localeCompare(other.node)).slice(0, most);
 }
 
-/** Changes that would help, from the amounts of the answers, the most useful first. */
-export function helpOf(job: WaitingJob, answers: JobAnswers, found: Verdict): string[] {
-  const hints: string[] = [];
-  const amount = (value: number, quota: QuotaUsage) => `${measurementText(value, quota.unit)} of ${quota.resource}`;
-  for (const quota of quotasOf(found)) {
-    const missing = quota.held + quota.requested - quota.ceiling;
-    if (quota.requested > quota.bound) hints.push(`It never fits: queue ${job.queue} may hold at most ${amount(quota.bound, quota)}. Raise its limit to at least ${amount(quota.held + quota.requested, quota)}.`);
-    else hints.push(`It fits once jobs of queue ${job.queue} release ${amount(missing, quota)}, or with a ${quota.isDeserved ? 'deserved share' : 'limit'} that is ${measurementText(missing, quota.unit)} larger.`);
-  }
-  const admits = answers.classes.reduce((sum, own) => sum + admittedTasks(own), 0);
-  if (found.code === 'quota' && job.needed > 1 && admits > 0) hints.push(`The queue would let it start with a minMember of at most ${job.started.length + admits}.`);
-  const placed = answers.placement?.placedCount ?? 0;
-  if (found.code === 'gang' && placed < job.needed) hints.push(`${countText(job.needed - placed, 'task')} fewer in minMember would let it start.`);
-  const rejections = answers.classes.flatMap((own) => own.filter?.rejections ?? []);
-  const helps = rejections.filter((one) => one.reason?.resolution === 'RESOLUTION_UNSCHEDULABLE').reduce((sum, one) => sum + (one.count ?? 0), 0);
-  if (found.code !== 'quota' && helps > 0) hints.push(`Preemption may help on ${countText(helps, 'node')}.`);
-  const near = nearestNodes(rejections, 1)[0];
-  if (found.code === 'no node' && near && near.idle > 0) hints.push(`Asking for at most ${measurementText(near.idle, near.unit)} of ${near.resource}, a task would fit on ${near.node}.`);
-  if (found.code === 'gated') hints.push('Whoever set spec.schedulingGates has to remove them.');
-  if (found.code === 'its turn') hints.push("If its scheduler does not place it in its next cycles, see the scheduler's log.");
-  return hints;
+/** True: the request is larger than all that the queue may hold, so neither an end of other jobs nor an eviction helps. */
+export function neverFits(found: Verdict): boolean {
+  return quotasOf(found).some((quota) => quota.requested > quota.bound);
 }
