@@ -2976,7 +2976,10 @@ type OrderKey struct {
 	// for each level below the root, saturated (0 or 1) and share/weight.
 	// priority: −priority. gang: 1 for a job that is ready, otherwise 0. sla:
 	// seconds and nanoseconds of the deadline, infinite for a job without one. tdm:
-	// 1 for a job that is preemptable, otherwise 0.
+	// 1 for a job that is preemptable, otherwise 0. task-topology, of a task: 1 for a
+	// task outside of buckets, otherwise 0, −(waiting tasks of the bucket), number of
+	// the bucket, −(place in the task order), −priority of the role; none for a task
+	// whose job has no topology. Only keys of tasks of one job can be compared.
 	Values        []float64 `protobuf:"fixed64,2,rep,packed,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

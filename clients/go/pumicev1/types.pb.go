@@ -728,6 +728,8 @@ type Node struct {
 	Taints []*Taint `protobuf:"bytes,12,rep,name=taints,proto3" json:"taints,omitempty"`
 	// status.images.
 	Images []*NodeImage `protobuf:"bytes,13,rep,name=images,proto3" json:"images,omitempty"`
+	// Measured load of the node, for the plugin usage. Absent: not measured.
+	Load *NodeLoad `protobuf:"bytes,14,opt,name=load,proto3" json:"load,omitempty"`
 	// Devices that tasks may share, such as GPUs. Absent: none are reported.
 	Devices *NodeDevices `protobuf:"bytes,40,opt,name=devices,proto3" json:"devices,omitempty"`
 	// Kubernetes node as JSON. The server derives the record from it. Only `name`
@@ -859,6 +861,13 @@ func (x *Node) GetImages() []*NodeImage {
 	return nil
 }
 
+func (x *Node) GetLoad() *NodeLoad {
+	if x != nil {
+		return x.Load
+	}
+	return nil
+}
+
 func (x *Node) GetDevices() *NodeDevices {
 	if x != nil {
 		return x.Devices
@@ -869,6 +878,80 @@ func (x *Node) GetDevices() *NodeDevices {
 func (x *Node) GetObject() []byte {
 	if x != nil {
 		return x.Object
+	}
+	return nil
+}
+
+// Measured load of a node: averages over the last 10 minutes, as Volcano collects
+// them from a metrics service.
+type NodeLoad struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Time of the measurement. Absent: unknown, which is too old for every plugin.
+	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// Load of the CPUs in percent of the node, for example 62.5. A finite number.
+	CpuPercent float64 `protobuf:"fixed64,2,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"`
+	// Load of the memory in percent of the node. A finite number.
+	MemoryPercent float64 `protobuf:"fixed64,3,opt,name=memory_percent,json=memoryPercent,proto3" json:"memory_percent,omitempty"`
+	// status.capacity, of which cpu and memory are read. Absent: `allocatable`.
+	Capacity      *ResourceList `protobuf:"bytes,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeLoad) Reset() {
+	*x = NodeLoad{}
+	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeLoad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeLoad) ProtoMessage() {}
+
+func (x *NodeLoad) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeLoad.ProtoReflect.Descriptor instead.
+func (*NodeLoad) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *NodeLoad) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *NodeLoad) GetCpuPercent() float64 {
+	if x != nil {
+		return x.CpuPercent
+	}
+	return 0
+}
+
+func (x *NodeLoad) GetMemoryPercent() float64 {
+	if x != nil {
+		return x.MemoryPercent
+	}
+	return 0
+}
+
+func (x *NodeLoad) GetCapacity() *ResourceList {
+	if x != nil {
+		return x.Capacity
 	}
 	return nil
 }
@@ -888,7 +971,7 @@ type NodeDevices struct {
 
 func (x *NodeDevices) Reset() {
 	*x = NodeDevices{}
-	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	mi := &file_pumice_v1_types_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +983,7 @@ func (x *NodeDevices) String() string {
 func (*NodeDevices) ProtoMessage() {}
 
 func (x *NodeDevices) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[2]
+	mi := &file_pumice_v1_types_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +996,7 @@ func (x *NodeDevices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDevices.ProtoReflect.Descriptor instead.
 func (*NodeDevices) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{2}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *NodeDevices) GetModel() string {
@@ -960,7 +1043,7 @@ type DeviceRequest struct {
 
 func (x *DeviceRequest) Reset() {
 	*x = DeviceRequest{}
-	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	mi := &file_pumice_v1_types_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1055,7 @@ func (x *DeviceRequest) String() string {
 func (*DeviceRequest) ProtoMessage() {}
 
 func (x *DeviceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[3]
+	mi := &file_pumice_v1_types_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1068,7 @@ func (x *DeviceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceRequest.ProtoReflect.Descriptor instead.
 func (*DeviceRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DeviceRequest) GetCount() uint32 {
@@ -1038,7 +1121,7 @@ type Taint struct {
 
 func (x *Taint) Reset() {
 	*x = Taint{}
-	mi := &file_pumice_v1_types_proto_msgTypes[4]
+	mi := &file_pumice_v1_types_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1133,7 @@ func (x *Taint) String() string {
 func (*Taint) ProtoMessage() {}
 
 func (x *Taint) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[4]
+	mi := &file_pumice_v1_types_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1146,7 @@ func (x *Taint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taint.ProtoReflect.Descriptor instead.
 func (*Taint) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Taint) GetKey() string {
@@ -1100,7 +1183,7 @@ type NodeImage struct {
 
 func (x *NodeImage) Reset() {
 	*x = NodeImage{}
-	mi := &file_pumice_v1_types_proto_msgTypes[5]
+	mi := &file_pumice_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1195,7 @@ func (x *NodeImage) String() string {
 func (*NodeImage) ProtoMessage() {}
 
 func (x *NodeImage) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[5]
+	mi := &file_pumice_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1208,7 @@ func (x *NodeImage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeImage.ProtoReflect.Descriptor instead.
 func (*NodeImage) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NodeImage) GetNames() []string {
@@ -1183,7 +1266,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	mi := &file_pumice_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1278,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[6]
+	mi := &file_pumice_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1291,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Queue) GetName() string {
@@ -1323,7 +1406,7 @@ type QueueAffinity struct {
 
 func (x *QueueAffinity) Reset() {
 	*x = QueueAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	mi := &file_pumice_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1418,7 @@ func (x *QueueAffinity) String() string {
 func (*QueueAffinity) ProtoMessage() {}
 
 func (x *QueueAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[7]
+	mi := &file_pumice_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1431,7 @@ func (x *QueueAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueAffinity.ProtoReflect.Descriptor instead.
 func (*QueueAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *QueueAffinity) GetNodeGroupAffinity() *NodeGroupLists {
@@ -1379,7 +1462,7 @@ type NodeGroupLists struct {
 
 func (x *NodeGroupLists) Reset() {
 	*x = NodeGroupLists{}
-	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	mi := &file_pumice_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1474,7 @@ func (x *NodeGroupLists) String() string {
 func (*NodeGroupLists) ProtoMessage() {}
 
 func (x *NodeGroupLists) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[8]
+	mi := &file_pumice_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1487,7 @@ func (x *NodeGroupLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeGroupLists.ProtoReflect.Descriptor instead.
 func (*NodeGroupLists) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NodeGroupLists) GetRequired() []string {
@@ -1470,7 +1553,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	mi := &file_pumice_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1565,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[9]
+	mi := &file_pumice_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1578,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Job) GetName() string {
@@ -1612,7 +1695,7 @@ type SubGroupPolicy struct {
 
 func (x *SubGroupPolicy) Reset() {
 	*x = SubGroupPolicy{}
-	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +1707,7 @@ func (x *SubGroupPolicy) String() string {
 func (*SubGroupPolicy) ProtoMessage() {}
 
 func (x *SubGroupPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[10]
+	mi := &file_pumice_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1720,7 @@ func (x *SubGroupPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubGroupPolicy.ProtoReflect.Descriptor instead.
 func (*SubGroupPolicy) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{10}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SubGroupPolicy) GetName() string {
@@ -1694,7 +1777,7 @@ type PriorityClass struct {
 
 func (x *PriorityClass) Reset() {
 	*x = PriorityClass{}
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1789,7 @@ func (x *PriorityClass) String() string {
 func (*PriorityClass) ProtoMessage() {}
 
 func (x *PriorityClass) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[11]
+	mi := &file_pumice_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1802,7 @@ func (x *PriorityClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriorityClass.ProtoReflect.Descriptor instead.
 func (*PriorityClass) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PriorityClass) GetName() string {
@@ -1847,13 +1930,21 @@ type Task struct {
 	// Running with the label or annotation "volcano.sh/cooldown-time", which the
 	// plugin cdp compares with it. Absent: unknown.
 	ScheduledTime *timestamppb.Timestamp `protobuf:"bytes,46,opt,name=scheduled_time,json=scheduledTime,proto3" json:"scheduled_time,omitempty"`
+	// status.startTime of a running pod, in whole seconds. The plugin usage
+	// estimates the load of a pod that the last measurement of its node may not
+	// include yet. Absent: unknown.
+	StartTime *timestamppb.Timestamp `protobuf:"bytes,47,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	// True: only the label "volcano.sh/task-spec" has the role, and no annotation.
+	// Under `compatibility: upstream` the buckets of task-topology then leave the
+	// task out, as in Volcano. The server does not derive it from `object`.
+	RoleFromLabel bool `protobuf:"varint,48,opt,name=role_from_label,json=roleFromLabel,proto3" json:"role_from_label,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +1956,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[12]
+	mi := &file_pumice_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +1969,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Task) GetName() string {
@@ -2091,6 +2182,20 @@ func (x *Task) GetScheduledTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Task) GetStartTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartTime
+	}
+	return nil
+}
+
+func (x *Task) GetRoleFromLabel() bool {
+	if x != nil {
+		return x.RoleFromLabel
+	}
+	return false
+}
+
 // Constraints of a pod on nodes and on other pods.
 type PodConstraints struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2124,7 +2229,7 @@ type PodConstraints struct {
 
 func (x *PodConstraints) Reset() {
 	*x = PodConstraints{}
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2241,7 @@ func (x *PodConstraints) String() string {
 func (*PodConstraints) ProtoMessage() {}
 
 func (x *PodConstraints) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[13]
+	mi := &file_pumice_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2254,7 @@ func (x *PodConstraints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodConstraints.ProtoReflect.Descriptor instead.
 func (*PodConstraints) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PodConstraints) GetNodeSelector() map[string]string {
@@ -2231,7 +2336,7 @@ type Affinity struct {
 
 func (x *Affinity) Reset() {
 	*x = Affinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2348,7 @@ func (x *Affinity) String() string {
 func (*Affinity) ProtoMessage() {}
 
 func (x *Affinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[14]
+	mi := &file_pumice_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2361,7 @@ func (x *Affinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
 func (*Affinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Affinity) GetNodeAffinity() *NodeAffinity {
@@ -2293,7 +2398,7 @@ type NodeAffinity struct {
 
 func (x *NodeAffinity) Reset() {
 	*x = NodeAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2305,7 +2410,7 @@ func (x *NodeAffinity) String() string {
 func (*NodeAffinity) ProtoMessage() {}
 
 func (x *NodeAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[15]
+	mi := &file_pumice_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2318,7 +2423,7 @@ func (x *NodeAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAffinity.ProtoReflect.Descriptor instead.
 func (*NodeAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeAffinity) GetRequired() *NodeSelector {
@@ -2346,7 +2451,7 @@ type NodeSelector struct {
 
 func (x *NodeSelector) Reset() {
 	*x = NodeSelector{}
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2463,7 @@ func (x *NodeSelector) String() string {
 func (*NodeSelector) ProtoMessage() {}
 
 func (x *NodeSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[16]
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2476,7 @@ func (x *NodeSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSelector.ProtoReflect.Descriptor instead.
 func (*NodeSelector) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NodeSelector) GetTerms() []*NodeSelectorTerm {
@@ -2395,7 +2500,7 @@ type NodeSelectorTerm struct {
 
 func (x *NodeSelectorTerm) Reset() {
 	*x = NodeSelectorTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +2512,7 @@ func (x *NodeSelectorTerm) String() string {
 func (*NodeSelectorTerm) ProtoMessage() {}
 
 func (x *NodeSelectorTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +2525,7 @@ func (x *NodeSelectorTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSelectorTerm.ProtoReflect.Descriptor instead.
 func (*NodeSelectorTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NodeSelectorTerm) GetMatchExpressions() []*SelectorRequirement {
@@ -2453,7 +2558,7 @@ type SelectorRequirement struct {
 
 func (x *SelectorRequirement) Reset() {
 	*x = SelectorRequirement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2465,7 +2570,7 @@ func (x *SelectorRequirement) String() string {
 func (*SelectorRequirement) ProtoMessage() {}
 
 func (x *SelectorRequirement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2478,7 +2583,7 @@ func (x *SelectorRequirement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectorRequirement.ProtoReflect.Descriptor instead.
 func (*SelectorRequirement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SelectorRequirement) GetKey() string {
@@ -2515,7 +2620,7 @@ type PreferredNodeTerm struct {
 
 func (x *PreferredNodeTerm) Reset() {
 	*x = PreferredNodeTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2632,7 @@ func (x *PreferredNodeTerm) String() string {
 func (*PreferredNodeTerm) ProtoMessage() {}
 
 func (x *PreferredNodeTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2645,7 @@ func (x *PreferredNodeTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreferredNodeTerm.ProtoReflect.Descriptor instead.
 func (*PreferredNodeTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PreferredNodeTerm) GetWeight() int32 {
@@ -2570,7 +2675,7 @@ type PodAffinity struct {
 
 func (x *PodAffinity) Reset() {
 	*x = PodAffinity{}
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2687,7 @@ func (x *PodAffinity) String() string {
 func (*PodAffinity) ProtoMessage() {}
 
 func (x *PodAffinity) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2700,7 @@ func (x *PodAffinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAffinity.ProtoReflect.Descriptor instead.
 func (*PodAffinity) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PodAffinity) GetRequired() []*PodAffinityTerm {
@@ -2631,7 +2736,7 @@ type PodAffinityTerm struct {
 
 func (x *PodAffinityTerm) Reset() {
 	*x = PodAffinityTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2643,7 +2748,7 @@ func (x *PodAffinityTerm) String() string {
 func (*PodAffinityTerm) ProtoMessage() {}
 
 func (x *PodAffinityTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2656,7 +2761,7 @@ func (x *PodAffinityTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAffinityTerm.ProtoReflect.Descriptor instead.
 func (*PodAffinityTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PodAffinityTerm) GetLabelSelector() *LabelSelector {
@@ -2700,7 +2805,7 @@ type WeightedPodAffinityTerm struct {
 
 func (x *WeightedPodAffinityTerm) Reset() {
 	*x = WeightedPodAffinityTerm{}
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +2817,7 @@ func (x *WeightedPodAffinityTerm) String() string {
 func (*WeightedPodAffinityTerm) ProtoMessage() {}
 
 func (x *WeightedPodAffinityTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +2830,7 @@ func (x *WeightedPodAffinityTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WeightedPodAffinityTerm.ProtoReflect.Descriptor instead.
 func (*WeightedPodAffinityTerm) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WeightedPodAffinityTerm) GetWeight() int32 {
@@ -2755,7 +2860,7 @@ type LabelSelector struct {
 
 func (x *LabelSelector) Reset() {
 	*x = LabelSelector{}
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2767,7 +2872,7 @@ func (x *LabelSelector) String() string {
 func (*LabelSelector) ProtoMessage() {}
 
 func (x *LabelSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[23]
+	mi := &file_pumice_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2780,7 +2885,7 @@ func (x *LabelSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelSelector.ProtoReflect.Descriptor instead.
 func (*LabelSelector) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LabelSelector) GetMatchLabels() map[string]string {
@@ -2814,7 +2919,7 @@ type Toleration struct {
 
 func (x *Toleration) Reset() {
 	*x = Toleration{}
-	mi := &file_pumice_v1_types_proto_msgTypes[24]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +2931,7 @@ func (x *Toleration) String() string {
 func (*Toleration) ProtoMessage() {}
 
 func (x *Toleration) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[24]
+	mi := &file_pumice_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +2944,7 @@ func (x *Toleration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Toleration.ProtoReflect.Descriptor instead.
 func (*Toleration) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Toleration) GetKey() string {
@@ -2885,7 +2990,7 @@ type HostPort struct {
 
 func (x *HostPort) Reset() {
 	*x = HostPort{}
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2897,7 +3002,7 @@ func (x *HostPort) String() string {
 func (*HostPort) ProtoMessage() {}
 
 func (x *HostPort) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[25]
+	mi := &file_pumice_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2910,7 +3015,7 @@ func (x *HostPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostPort.ProtoReflect.Descriptor instead.
 func (*HostPort) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HostPort) GetProtocol() string {
@@ -2964,7 +3069,7 @@ type TopologySpreadConstraint struct {
 
 func (x *TopologySpreadConstraint) Reset() {
 	*x = TopologySpreadConstraint{}
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2976,7 +3081,7 @@ func (x *TopologySpreadConstraint) String() string {
 func (*TopologySpreadConstraint) ProtoMessage() {}
 
 func (x *TopologySpreadConstraint) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[26]
+	mi := &file_pumice_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2989,7 +3094,7 @@ func (x *TopologySpreadConstraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologySpreadConstraint.ProtoReflect.Descriptor instead.
 func (*TopologySpreadConstraint) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TopologySpreadConstraint) GetMaxSkew() int32 {
@@ -3083,7 +3188,7 @@ type Cluster struct {
 
 func (x *Cluster) Reset() {
 	*x = Cluster{}
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3200,7 @@ func (x *Cluster) String() string {
 func (*Cluster) ProtoMessage() {}
 
 func (x *Cluster) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[27]
+	mi := &file_pumice_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3213,7 @@ func (x *Cluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cluster.ProtoReflect.Descriptor instead.
 func (*Cluster) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Cluster) GetNodes() []*Node {
@@ -3176,13 +3281,15 @@ type Namespace struct {
 	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// PodDisruptionBudgets of the namespace, for the plugin pdb. At most 256.
 	DisruptionBudgets []*DisruptionBudget `protobuf:"bytes,3,rep,name=disruption_budgets,json=disruptionBudgets,proto3" json:"disruption_budgets,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// ResourceQuotas of the namespace, for the plugin resourcequota. At most 256.
+	ResourceQuotas []*ResourceQuota `protobuf:"bytes,4,rep,name=resource_quotas,json=resourceQuotas,proto3" json:"resource_quotas,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3194,7 +3301,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[28]
+	mi := &file_pumice_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3207,7 +3314,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Namespace) GetName() string {
@@ -3231,6 +3338,80 @@ func (x *Namespace) GetDisruptionBudgets() []*DisruptionBudget {
 	return nil
 }
 
+func (x *Namespace) GetResourceQuotas() []*ResourceQuota {
+	if x != nil {
+		return x.ResourceQuotas
+	}
+	return nil
+}
+
+// A ResourceQuota (v1).
+type ResourceQuota struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name, without the namespace.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// status.hard: limits by the names that the quota uses, for example
+	// "requests.cpu": "8" or "count/pods": "20". A name that is absent is not
+	// limited.
+	Hard *ResourceList `protobuf:"bytes,2,opt,name=hard,proto3" json:"hard,omitempty"`
+	// status.used: amounts that the pods of the namespace use. A name that is
+	// absent is 0.
+	Used          *ResourceList `protobuf:"bytes,3,opt,name=used,proto3" json:"used,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResourceQuota) Reset() {
+	*x = ResourceQuota{}
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResourceQuota) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResourceQuota) ProtoMessage() {}
+
+func (x *ResourceQuota) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResourceQuota.ProtoReflect.Descriptor instead.
+func (*ResourceQuota) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ResourceQuota) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ResourceQuota) GetHard() *ResourceList {
+	if x != nil {
+		return x.Hard
+	}
+	return nil
+}
+
+func (x *ResourceQuota) GetUsed() *ResourceList {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
 // A PodDisruptionBudget (policy).
 type DisruptionBudget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3249,7 +3430,7 @@ type DisruptionBudget struct {
 
 func (x *DisruptionBudget) Reset() {
 	*x = DisruptionBudget{}
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3261,7 +3442,7 @@ func (x *DisruptionBudget) String() string {
 func (*DisruptionBudget) ProtoMessage() {}
 
 func (x *DisruptionBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[29]
+	mi := &file_pumice_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3274,7 +3455,7 @@ func (x *DisruptionBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisruptionBudget.ProtoReflect.Descriptor instead.
 func (*DisruptionBudget) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DisruptionBudget) GetName() string {
@@ -3318,7 +3499,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3511,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[30]
+	mi := &file_pumice_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3524,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Revision) GetEpoch() uint64 {
@@ -3376,7 +3557,7 @@ type SourcePosition struct {
 
 func (x *SourcePosition) Reset() {
 	*x = SourcePosition{}
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3388,7 +3569,7 @@ func (x *SourcePosition) String() string {
 func (*SourcePosition) ProtoMessage() {}
 
 func (x *SourcePosition) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[31]
+	mi := &file_pumice_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3401,7 +3582,7 @@ func (x *SourcePosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcePosition.ProtoReflect.Descriptor instead.
 func (*SourcePosition) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SourcePosition) GetSource() string {
@@ -3441,7 +3622,7 @@ type NodeTableVersion struct {
 
 func (x *NodeTableVersion) Reset() {
 	*x = NodeTableVersion{}
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3453,7 +3634,7 @@ func (x *NodeTableVersion) String() string {
 func (*NodeTableVersion) ProtoMessage() {}
 
 func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[32]
+	mi := &file_pumice_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3466,7 +3647,7 @@ func (x *NodeTableVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeTableVersion.ProtoReflect.Descriptor instead.
 func (*NodeTableVersion) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *NodeTableVersion) GetEpoch() uint64 {
@@ -3507,7 +3688,7 @@ type NodeSet struct {
 
 func (x *NodeSet) Reset() {
 	*x = NodeSet{}
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3519,7 +3700,7 @@ func (x *NodeSet) String() string {
 func (*NodeSet) ProtoMessage() {}
 
 func (x *NodeSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[33]
+	mi := &file_pumice_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3532,7 +3713,7 @@ func (x *NodeSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSet.ProtoReflect.Descriptor instead.
 func (*NodeSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NodeSet) GetNames() []string {
@@ -3584,7 +3765,7 @@ type EvaluationRef struct {
 
 func (x *EvaluationRef) Reset() {
 	*x = EvaluationRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3596,7 +3777,7 @@ func (x *EvaluationRef) String() string {
 func (*EvaluationRef) ProtoMessage() {}
 
 func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[34]
+	mi := &file_pumice_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3609,7 +3790,7 @@ func (x *EvaluationRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluationRef.ProtoReflect.Descriptor instead.
 func (*EvaluationRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *EvaluationRef) GetTarget() isEvaluationRef_Target {
@@ -3714,7 +3895,7 @@ type LatestRef struct {
 
 func (x *LatestRef) Reset() {
 	*x = LatestRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3726,7 +3907,7 @@ func (x *LatestRef) String() string {
 func (*LatestRef) ProtoMessage() {}
 
 func (x *LatestRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[35]
+	mi := &file_pumice_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3739,7 +3920,7 @@ func (x *LatestRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatestRef.ProtoReflect.Descriptor instead.
 func (*LatestRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LatestRef) GetPolicy() string {
@@ -3795,7 +3976,7 @@ type InlineSnapshot struct {
 
 func (x *InlineSnapshot) Reset() {
 	*x = InlineSnapshot{}
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3807,7 +3988,7 @@ func (x *InlineSnapshot) String() string {
 func (*InlineSnapshot) ProtoMessage() {}
 
 func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[36]
+	mi := &file_pumice_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3820,7 +4001,7 @@ func (x *InlineSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineSnapshot.ProtoReflect.Descriptor instead.
 func (*InlineSnapshot) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *InlineSnapshot) GetCluster() *Cluster {
@@ -3872,7 +4053,7 @@ type SessionRef struct {
 
 func (x *SessionRef) Reset() {
 	*x = SessionRef{}
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3884,7 +4065,7 @@ func (x *SessionRef) String() string {
 func (*SessionRef) ProtoMessage() {}
 
 func (x *SessionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[37]
+	mi := &file_pumice_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3897,7 +4078,7 @@ func (x *SessionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRef.ProtoReflect.Descriptor instead.
 func (*SessionRef) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SessionRef) GetId() string {
@@ -3946,7 +4127,7 @@ type SessionChange struct {
 
 func (x *SessionChange) Reset() {
 	*x = SessionChange{}
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3958,7 +4139,7 @@ func (x *SessionChange) String() string {
 func (*SessionChange) ProtoMessage() {}
 
 func (x *SessionChange) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[38]
+	mi := &file_pumice_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3971,7 +4152,7 @@ func (x *SessionChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionChange.ProtoReflect.Descriptor instead.
 func (*SessionChange) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SessionChange) GetChange() isSessionChange_Change {
@@ -4165,7 +4346,7 @@ type TaskPlacement struct {
 
 func (x *TaskPlacement) Reset() {
 	*x = TaskPlacement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4177,7 +4358,7 @@ func (x *TaskPlacement) String() string {
 func (*TaskPlacement) ProtoMessage() {}
 
 func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[39]
+	mi := &file_pumice_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4190,7 +4371,7 @@ func (x *TaskPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPlacement.ProtoReflect.Descriptor instead.
 func (*TaskPlacement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TaskPlacement) GetTask() string {
@@ -4256,7 +4437,7 @@ type ResponseMetadata struct {
 
 func (x *ResponseMetadata) Reset() {
 	*x = ResponseMetadata{}
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4268,7 +4449,7 @@ func (x *ResponseMetadata) String() string {
 func (*ResponseMetadata) ProtoMessage() {}
 
 func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[40]
+	mi := &file_pumice_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4281,7 +4462,7 @@ func (x *ResponseMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseMetadata.ProtoReflect.Descriptor instead.
 func (*ResponseMetadata) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ResponseMetadata) GetDecisionId() string {
@@ -4373,7 +4554,7 @@ type NotEvaluated struct {
 
 func (x *NotEvaluated) Reset() {
 	*x = NotEvaluated{}
-	mi := &file_pumice_v1_types_proto_msgTypes[41]
+	mi := &file_pumice_v1_types_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4385,7 +4566,7 @@ func (x *NotEvaluated) String() string {
 func (*NotEvaluated) ProtoMessage() {}
 
 func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[41]
+	mi := &file_pumice_v1_types_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4398,7 +4579,7 @@ func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotEvaluated.ProtoReflect.Descriptor instead.
 func (*NotEvaluated) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *NotEvaluated) GetSubject() string {
@@ -4445,7 +4626,7 @@ type SessionEffects struct {
 
 func (x *SessionEffects) Reset() {
 	*x = SessionEffects{}
-	mi := &file_pumice_v1_types_proto_msgTypes[42]
+	mi := &file_pumice_v1_types_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4457,7 +4638,7 @@ func (x *SessionEffects) String() string {
 func (*SessionEffects) ProtoMessage() {}
 
 func (x *SessionEffects) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[42]
+	mi := &file_pumice_v1_types_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4470,7 +4651,7 @@ func (x *SessionEffects) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEffects.ProtoReflect.Descriptor instead.
 func (*SessionEffects) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SessionEffects) GetAppliedThrough() uint64 {
@@ -4510,7 +4691,7 @@ type Invalidation struct {
 
 func (x *Invalidation) Reset() {
 	*x = Invalidation{}
-	mi := &file_pumice_v1_types_proto_msgTypes[43]
+	mi := &file_pumice_v1_types_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4522,7 +4703,7 @@ func (x *Invalidation) String() string {
 func (*Invalidation) ProtoMessage() {}
 
 func (x *Invalidation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[43]
+	mi := &file_pumice_v1_types_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4535,7 +4716,7 @@ func (x *Invalidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invalidation.ProtoReflect.Descriptor instead.
 func (*Invalidation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{43}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Invalidation) GetScope() InvalidationScope {
@@ -4573,7 +4754,7 @@ type Amount struct {
 
 func (x *Amount) Reset() {
 	*x = Amount{}
-	mi := &file_pumice_v1_types_proto_msgTypes[44]
+	mi := &file_pumice_v1_types_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4585,7 +4766,7 @@ func (x *Amount) String() string {
 func (*Amount) ProtoMessage() {}
 
 func (x *Amount) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[44]
+	mi := &file_pumice_v1_types_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4598,7 +4779,7 @@ func (x *Amount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amount.ProtoReflect.Descriptor instead.
 func (*Amount) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{44}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Amount) GetResource() string {
@@ -4636,7 +4817,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_pumice_v1_types_proto_msgTypes[45]
+	mi := &file_pumice_v1_types_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4648,7 +4829,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[45]
+	mi := &file_pumice_v1_types_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4661,7 +4842,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{45}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Reason) GetPlugin() string {
@@ -4722,7 +4903,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[46]
+	mi := &file_pumice_v1_types_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4734,7 +4915,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[46]
+	mi := &file_pumice_v1_types_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4747,7 +4928,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{46}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Measurement) GetName() string {
@@ -4788,7 +4969,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_pumice_v1_types_proto_msgTypes[47]
+	mi := &file_pumice_v1_types_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4800,7 +4981,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[47]
+	mi := &file_pumice_v1_types_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4813,7 +4994,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{47}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Problem) GetCode() int32 {
@@ -4854,7 +5035,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"ItemsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbd\x06\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x123\n" +
@@ -4869,13 +5050,20 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	" \x03(\tR\x11unevaluatedFields\x12?\n" +
 	"\rcreation_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fcreationTime\x12(\n" +
 	"\x06taints\x18\f \x03(\v2\x10.pumice.v1.TaintR\x06taints\x12,\n" +
-	"\x06images\x18\r \x03(\v2\x14.pumice.v1.NodeImageR\x06images\x120\n" +
+	"\x06images\x18\r \x03(\v2\x14.pumice.v1.NodeImageR\x06images\x12'\n" +
+	"\x04load\x18\x0e \x01(\v2\x13.pumice.v1.NodeLoadR\x04load\x120\n" +
 	"\adevices\x18( \x01(\v2\x16.pumice.v1.NodeDevicesR\adevices\x12\x16\n" +
 	"\x06object\x18) \x01(\fR\x06object\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
-	"\x06_ready\"X\n" +
+	"\x06_ready\"\xb7\x01\n" +
+	"\bNodeLoad\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1f\n" +
+	"\vcpu_percent\x18\x02 \x01(\x01R\n" +
+	"cpuPercent\x12%\n" +
+	"\x0ememory_percent\x18\x03 \x01(\x01R\rmemoryPercent\x123\n" +
+	"\bcapacity\x18\x04 \x01(\v2\x17.pumice.v1.ResourceListR\bcapacity\"X\n" +
 	"\vNodeDevices\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12\x1d\n" +
@@ -4961,7 +5149,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value\x12%\n" +
 	"\x0eglobal_default\x18\x03 \x01(\bR\rglobalDefault\x12H\n" +
-	"\x11preemption_policy\x18\x04 \x01(\x0e2\x1b.pumice.v1.PreemptionPolicyR\x10preemptionPolicy\"\x84\f\n" +
+	"\x11preemption_policy\x18\x04 \x01(\x0e2\x1b.pumice.v1.PreemptionPolicyR\x10preemptionPolicy\"\xe7\f\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x10\n" +
@@ -4994,7 +5182,10 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x12container_requests\x18, \x01(\v2\x17.pumice.v1.ResourceListR\x11containerRequests\x12\x1d\n" +
 	"\n" +
 	"owner_kind\x18- \x01(\tR\townerKind\x12A\n" +
-	"\x0escheduled_time\x18. \x01(\v2\x1a.google.protobuf.TimestampR\rscheduledTime\x1a>\n" +
+	"\x0escheduled_time\x18. \x01(\v2\x1a.google.protobuf.TimestampR\rscheduledTime\x129\n" +
+	"\n" +
+	"start_time\x18/ \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x12&\n" +
+	"\x0frole_from_label\x180 \x01(\bR\rroleFromLabel\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -5086,14 +5277,19 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"namespaces\x12\x18\n" +
 	"\aobjects\x18\x14 \x03(\fR\aobjects\x120\n" +
 	"\tpod_rules\x18\x15 \x01(\x0e2\x13.pumice.v1.PodRulesR\bpodRules\x12C\n" +
-	"\x10priority_classes\x18\x16 \x03(\v2\x18.pumice.v1.PriorityClassR\x0fpriorityClasses\"\xe0\x01\n" +
+	"\x10priority_classes\x18\x16 \x03(\v2\x18.pumice.v1.PriorityClassR\x0fpriorityClasses\"\xa3\x02\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x128\n" +
 	"\x06labels\x18\x02 \x03(\v2 .pumice.v1.Namespace.LabelsEntryR\x06labels\x12J\n" +
-	"\x12disruption_budgets\x18\x03 \x03(\v2\x1b.pumice.v1.DisruptionBudgetR\x11disruptionBudgets\x1a9\n" +
+	"\x12disruption_budgets\x18\x03 \x03(\v2\x1b.pumice.v1.DisruptionBudgetR\x11disruptionBudgets\x12A\n" +
+	"\x0fresource_quotas\x18\x04 \x03(\v2\x18.pumice.v1.ResourceQuotaR\x0eresourceQuotas\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
+	"\rResourceQuota\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
+	"\x04hard\x18\x02 \x01(\v2\x17.pumice.v1.ResourceListR\x04hard\x12+\n" +
+	"\x04used\x18\x03 \x01(\v2\x17.pumice.v1.ResourceListR\x04used\"\xb4\x01\n" +
 	"\x10DisruptionBudget\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\bselector\x18\x02 \x01(\v2\x18.pumice.v1.LabelSelectorR\bselector\x12/\n" +
@@ -5293,7 +5489,7 @@ func file_pumice_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_pumice_v1_types_proto_goTypes = []any{
 	(QueueState)(0),                  // 0: pumice.v1.QueueState
 	(PreemptionPolicy)(0),            // 1: pumice.v1.PreemptionPolicy
@@ -5307,171 +5503,180 @@ var file_pumice_v1_types_proto_goTypes = []any{
 	(Durability)(0),                  // 9: pumice.v1.Durability
 	(*ResourceList)(nil),             // 10: pumice.v1.ResourceList
 	(*Node)(nil),                     // 11: pumice.v1.Node
-	(*NodeDevices)(nil),              // 12: pumice.v1.NodeDevices
-	(*DeviceRequest)(nil),            // 13: pumice.v1.DeviceRequest
-	(*Taint)(nil),                    // 14: pumice.v1.Taint
-	(*NodeImage)(nil),                // 15: pumice.v1.NodeImage
-	(*Queue)(nil),                    // 16: pumice.v1.Queue
-	(*QueueAffinity)(nil),            // 17: pumice.v1.QueueAffinity
-	(*NodeGroupLists)(nil),           // 18: pumice.v1.NodeGroupLists
-	(*Job)(nil),                      // 19: pumice.v1.Job
-	(*SubGroupPolicy)(nil),           // 20: pumice.v1.SubGroupPolicy
-	(*PriorityClass)(nil),            // 21: pumice.v1.PriorityClass
-	(*Task)(nil),                     // 22: pumice.v1.Task
-	(*PodConstraints)(nil),           // 23: pumice.v1.PodConstraints
-	(*Affinity)(nil),                 // 24: pumice.v1.Affinity
-	(*NodeAffinity)(nil),             // 25: pumice.v1.NodeAffinity
-	(*NodeSelector)(nil),             // 26: pumice.v1.NodeSelector
-	(*NodeSelectorTerm)(nil),         // 27: pumice.v1.NodeSelectorTerm
-	(*SelectorRequirement)(nil),      // 28: pumice.v1.SelectorRequirement
-	(*PreferredNodeTerm)(nil),        // 29: pumice.v1.PreferredNodeTerm
-	(*PodAffinity)(nil),              // 30: pumice.v1.PodAffinity
-	(*PodAffinityTerm)(nil),          // 31: pumice.v1.PodAffinityTerm
-	(*WeightedPodAffinityTerm)(nil),  // 32: pumice.v1.WeightedPodAffinityTerm
-	(*LabelSelector)(nil),            // 33: pumice.v1.LabelSelector
-	(*Toleration)(nil),               // 34: pumice.v1.Toleration
-	(*HostPort)(nil),                 // 35: pumice.v1.HostPort
-	(*TopologySpreadConstraint)(nil), // 36: pumice.v1.TopologySpreadConstraint
-	(*Cluster)(nil),                  // 37: pumice.v1.Cluster
-	(*Namespace)(nil),                // 38: pumice.v1.Namespace
-	(*DisruptionBudget)(nil),         // 39: pumice.v1.DisruptionBudget
-	(*Revision)(nil),                 // 40: pumice.v1.Revision
-	(*SourcePosition)(nil),           // 41: pumice.v1.SourcePosition
-	(*NodeTableVersion)(nil),         // 42: pumice.v1.NodeTableVersion
-	(*NodeSet)(nil),                  // 43: pumice.v1.NodeSet
-	(*EvaluationRef)(nil),            // 44: pumice.v1.EvaluationRef
-	(*LatestRef)(nil),                // 45: pumice.v1.LatestRef
-	(*InlineSnapshot)(nil),           // 46: pumice.v1.InlineSnapshot
-	(*SessionRef)(nil),               // 47: pumice.v1.SessionRef
-	(*SessionChange)(nil),            // 48: pumice.v1.SessionChange
-	(*TaskPlacement)(nil),            // 49: pumice.v1.TaskPlacement
-	(*ResponseMetadata)(nil),         // 50: pumice.v1.ResponseMetadata
-	(*NotEvaluated)(nil),             // 51: pumice.v1.NotEvaluated
-	(*SessionEffects)(nil),           // 52: pumice.v1.SessionEffects
-	(*Invalidation)(nil),             // 53: pumice.v1.Invalidation
-	(*Amount)(nil),                   // 54: pumice.v1.Amount
-	(*Reason)(nil),                   // 55: pumice.v1.Reason
-	(*Measurement)(nil),              // 56: pumice.v1.Measurement
-	(*Problem)(nil),                  // 57: pumice.v1.Problem
-	nil,                              // 58: pumice.v1.ResourceList.ItemsEntry
-	nil,                              // 59: pumice.v1.Node.LabelsEntry
-	nil,                              // 60: pumice.v1.Queue.AnnotationsEntry
-	nil,                              // 61: pumice.v1.Job.AnnotationsEntry
-	nil,                              // 62: pumice.v1.Job.MinTaskMemberEntry
-	nil,                              // 63: pumice.v1.Task.AnnotationsEntry
-	nil,                              // 64: pumice.v1.Task.LabelsEntry
-	nil,                              // 65: pumice.v1.PodConstraints.NodeSelectorEntry
-	nil,                              // 66: pumice.v1.LabelSelector.MatchLabelsEntry
-	nil,                              // 67: pumice.v1.Namespace.LabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 68: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 69: google.protobuf.Duration
+	(*NodeLoad)(nil),                 // 12: pumice.v1.NodeLoad
+	(*NodeDevices)(nil),              // 13: pumice.v1.NodeDevices
+	(*DeviceRequest)(nil),            // 14: pumice.v1.DeviceRequest
+	(*Taint)(nil),                    // 15: pumice.v1.Taint
+	(*NodeImage)(nil),                // 16: pumice.v1.NodeImage
+	(*Queue)(nil),                    // 17: pumice.v1.Queue
+	(*QueueAffinity)(nil),            // 18: pumice.v1.QueueAffinity
+	(*NodeGroupLists)(nil),           // 19: pumice.v1.NodeGroupLists
+	(*Job)(nil),                      // 20: pumice.v1.Job
+	(*SubGroupPolicy)(nil),           // 21: pumice.v1.SubGroupPolicy
+	(*PriorityClass)(nil),            // 22: pumice.v1.PriorityClass
+	(*Task)(nil),                     // 23: pumice.v1.Task
+	(*PodConstraints)(nil),           // 24: pumice.v1.PodConstraints
+	(*Affinity)(nil),                 // 25: pumice.v1.Affinity
+	(*NodeAffinity)(nil),             // 26: pumice.v1.NodeAffinity
+	(*NodeSelector)(nil),             // 27: pumice.v1.NodeSelector
+	(*NodeSelectorTerm)(nil),         // 28: pumice.v1.NodeSelectorTerm
+	(*SelectorRequirement)(nil),      // 29: pumice.v1.SelectorRequirement
+	(*PreferredNodeTerm)(nil),        // 30: pumice.v1.PreferredNodeTerm
+	(*PodAffinity)(nil),              // 31: pumice.v1.PodAffinity
+	(*PodAffinityTerm)(nil),          // 32: pumice.v1.PodAffinityTerm
+	(*WeightedPodAffinityTerm)(nil),  // 33: pumice.v1.WeightedPodAffinityTerm
+	(*LabelSelector)(nil),            // 34: pumice.v1.LabelSelector
+	(*Toleration)(nil),               // 35: pumice.v1.Toleration
+	(*HostPort)(nil),                 // 36: pumice.v1.HostPort
+	(*TopologySpreadConstraint)(nil), // 37: pumice.v1.TopologySpreadConstraint
+	(*Cluster)(nil),                  // 38: pumice.v1.Cluster
+	(*Namespace)(nil),                // 39: pumice.v1.Namespace
+	(*ResourceQuota)(nil),            // 40: pumice.v1.ResourceQuota
+	(*DisruptionBudget)(nil),         // 41: pumice.v1.DisruptionBudget
+	(*Revision)(nil),                 // 42: pumice.v1.Revision
+	(*SourcePosition)(nil),           // 43: pumice.v1.SourcePosition
+	(*NodeTableVersion)(nil),         // 44: pumice.v1.NodeTableVersion
+	(*NodeSet)(nil),                  // 45: pumice.v1.NodeSet
+	(*EvaluationRef)(nil),            // 46: pumice.v1.EvaluationRef
+	(*LatestRef)(nil),                // 47: pumice.v1.LatestRef
+	(*InlineSnapshot)(nil),           // 48: pumice.v1.InlineSnapshot
+	(*SessionRef)(nil),               // 49: pumice.v1.SessionRef
+	(*SessionChange)(nil),            // 50: pumice.v1.SessionChange
+	(*TaskPlacement)(nil),            // 51: pumice.v1.TaskPlacement
+	(*ResponseMetadata)(nil),         // 52: pumice.v1.ResponseMetadata
+	(*NotEvaluated)(nil),             // 53: pumice.v1.NotEvaluated
+	(*SessionEffects)(nil),           // 54: pumice.v1.SessionEffects
+	(*Invalidation)(nil),             // 55: pumice.v1.Invalidation
+	(*Amount)(nil),                   // 56: pumice.v1.Amount
+	(*Reason)(nil),                   // 57: pumice.v1.Reason
+	(*Measurement)(nil),              // 58: pumice.v1.Measurement
+	(*Problem)(nil),                  // 59: pumice.v1.Problem
+	nil,                              // 60: pumice.v1.ResourceList.ItemsEntry
+	nil,                              // 61: pumice.v1.Node.LabelsEntry
+	nil,                              // 62: pumice.v1.Queue.AnnotationsEntry
+	nil,                              // 63: pumice.v1.Job.AnnotationsEntry
+	nil,                              // 64: pumice.v1.Job.MinTaskMemberEntry
+	nil,                              // 65: pumice.v1.Task.AnnotationsEntry
+	nil,                              // 66: pumice.v1.Task.LabelsEntry
+	nil,                              // 67: pumice.v1.PodConstraints.NodeSelectorEntry
+	nil,                              // 68: pumice.v1.LabelSelector.MatchLabelsEntry
+	nil,                              // 69: pumice.v1.Namespace.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 70: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 71: google.protobuf.Duration
 }
 var file_pumice_v1_types_proto_depIdxs = []int32{
-	58,  // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
-	59,  // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
+	60,  // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
+	61,  // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
 	10,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
 	10,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
 	10,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
 	10,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	68,  // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
-	14,  // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
-	15,  // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
-	12,  // 9: pumice.v1.Node.devices:type_name -> pumice.v1.NodeDevices
-	68,  // 10: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	60,  // 11: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
-	0,   // 12: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
-	10,  // 13: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
-	10,  // 14: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
-	10,  // 15: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
-	17,  // 16: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
-	18,  // 17: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
-	18,  // 18: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
-	68,  // 19: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
-	2,   // 20: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
-	10,  // 21: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	61,  // 22: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
-	62,  // 23: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
-	20,  // 24: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
-	33,  // 25: pumice.v1.SubGroupPolicy.label_selector:type_name -> pumice.v1.LabelSelector
-	1,   // 26: pumice.v1.PriorityClass.preemption_policy:type_name -> pumice.v1.PreemptionPolicy
-	4,   // 27: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	63,  // 28: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
-	10,  // 29: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
-	10,  // 30: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
-	10,  // 31: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
-	10,  // 32: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	68,  // 33: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
-	64,  // 34: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
-	23,  // 35: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
-	10,  // 36: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
-	10,  // 37: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
-	3,   // 38: pumice.v1.Task.pod_rules:type_name -> pumice.v1.PodRules
-	1,   // 39: pumice.v1.Task.preemption_policy:type_name -> pumice.v1.PreemptionPolicy
-	10,  // 40: pumice.v1.Task.container_requests:type_name -> pumice.v1.ResourceList
-	68,  // 41: pumice.v1.Task.scheduled_time:type_name -> google.protobuf.Timestamp
-	65,  // 42: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
-	24,  // 43: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
-	34,  // 44: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
-	35,  // 45: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
-	36,  // 46: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
-	33,  // 47: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
-	13,  // 48: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
-	25,  // 49: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
-	30,  // 50: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
-	30,  // 51: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
-	26,  // 52: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
-	29,  // 53: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
-	27,  // 54: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
-	28,  // 55: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	28,  // 56: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
-	27,  // 57: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
-	31,  // 58: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
-	32,  // 59: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
-	33,  // 60: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
-	33,  // 61: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
-	31,  // 62: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
-	66,  // 63: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
-	28,  // 64: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	33,  // 65: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
-	11,  // 66: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	16,  // 67: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	19,  // 68: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	22,  // 69: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	38,  // 70: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
-	3,   // 71: pumice.v1.Cluster.pod_rules:type_name -> pumice.v1.PodRules
-	21,  // 72: pumice.v1.Cluster.priority_classes:type_name -> pumice.v1.PriorityClass
-	67,  // 73: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
-	39,  // 74: pumice.v1.Namespace.disruption_budgets:type_name -> pumice.v1.DisruptionBudget
-	33,  // 75: pumice.v1.DisruptionBudget.selector:type_name -> pumice.v1.LabelSelector
-	45,  // 76: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	47,  // 77: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	46,  // 78: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	42,  // 79: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	68,  // 80: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
-	40,  // 81: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	41,  // 82: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	69,  // 83: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	37,  // 84: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	48,  // 85: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	49,  // 86: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	49,  // 87: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	40,  // 88: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	42,  // 89: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	52,  // 90: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	57,  // 91: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	51,  // 92: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	68,  // 93: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
-	53,  // 94: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	57,  // 95: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	6,   // 96: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	43,  // 97: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	8,   // 98: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	56,  // 99: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	100, // [100:100] is the sub-list for method output_type
-	100, // [100:100] is the sub-list for method input_type
-	100, // [100:100] is the sub-list for extension type_name
-	100, // [100:100] is the sub-list for extension extendee
-	0,   // [0:100] is the sub-list for field type_name
+	70,  // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
+	15,  // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
+	16,  // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
+	12,  // 9: pumice.v1.Node.load:type_name -> pumice.v1.NodeLoad
+	13,  // 10: pumice.v1.Node.devices:type_name -> pumice.v1.NodeDevices
+	70,  // 11: pumice.v1.NodeLoad.time:type_name -> google.protobuf.Timestamp
+	10,  // 12: pumice.v1.NodeLoad.capacity:type_name -> pumice.v1.ResourceList
+	70,  // 13: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	62,  // 14: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	0,   // 15: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
+	10,  // 16: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
+	10,  // 17: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
+	10,  // 18: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
+	18,  // 19: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
+	19,  // 20: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
+	19,  // 21: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
+	70,  // 22: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	2,   // 23: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
+	10,  // 24: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
+	63,  // 25: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	64,  // 26: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
+	21,  // 27: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
+	34,  // 28: pumice.v1.SubGroupPolicy.label_selector:type_name -> pumice.v1.LabelSelector
+	1,   // 29: pumice.v1.PriorityClass.preemption_policy:type_name -> pumice.v1.PreemptionPolicy
+	4,   // 30: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
+	65,  // 31: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	10,  // 32: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
+	10,  // 33: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
+	10,  // 34: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
+	10,  // 35: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
+	70,  // 36: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	66,  // 37: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
+	24,  // 38: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
+	10,  // 39: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
+	10,  // 40: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
+	3,   // 41: pumice.v1.Task.pod_rules:type_name -> pumice.v1.PodRules
+	1,   // 42: pumice.v1.Task.preemption_policy:type_name -> pumice.v1.PreemptionPolicy
+	10,  // 43: pumice.v1.Task.container_requests:type_name -> pumice.v1.ResourceList
+	70,  // 44: pumice.v1.Task.scheduled_time:type_name -> google.protobuf.Timestamp
+	70,  // 45: pumice.v1.Task.start_time:type_name -> google.protobuf.Timestamp
+	67,  // 46: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
+	25,  // 47: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
+	35,  // 48: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
+	36,  // 49: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
+	37,  // 50: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
+	34,  // 51: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
+	14,  // 52: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
+	26,  // 53: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
+	31,  // 54: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
+	31,  // 55: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
+	27,  // 56: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
+	30,  // 57: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
+	28,  // 58: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
+	29,  // 59: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	29,  // 60: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
+	28,  // 61: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
+	32,  // 62: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
+	33,  // 63: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
+	34,  // 64: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
+	34,  // 65: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
+	32,  // 66: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
+	68,  // 67: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
+	29,  // 68: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	34,  // 69: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
+	11,  // 70: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	17,  // 71: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	20,  // 72: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	23,  // 73: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	39,  // 74: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
+	3,   // 75: pumice.v1.Cluster.pod_rules:type_name -> pumice.v1.PodRules
+	22,  // 76: pumice.v1.Cluster.priority_classes:type_name -> pumice.v1.PriorityClass
+	69,  // 77: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
+	41,  // 78: pumice.v1.Namespace.disruption_budgets:type_name -> pumice.v1.DisruptionBudget
+	40,  // 79: pumice.v1.Namespace.resource_quotas:type_name -> pumice.v1.ResourceQuota
+	10,  // 80: pumice.v1.ResourceQuota.hard:type_name -> pumice.v1.ResourceList
+	10,  // 81: pumice.v1.ResourceQuota.used:type_name -> pumice.v1.ResourceList
+	34,  // 82: pumice.v1.DisruptionBudget.selector:type_name -> pumice.v1.LabelSelector
+	47,  // 83: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	49,  // 84: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	48,  // 85: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	44,  // 86: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	70,  // 87: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
+	42,  // 88: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	43,  // 89: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	71,  // 90: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	38,  // 91: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	50,  // 92: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	51,  // 93: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	51,  // 94: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	42,  // 95: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	44,  // 96: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	54,  // 97: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	59,  // 98: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	53,  // 99: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	70,  // 100: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
+	55,  // 101: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	59,  // 102: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	6,   // 103: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	45,  // 104: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	8,   // 105: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	58,  // 106: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	107, // [107:107] is the sub-list for method output_type
+	107, // [107:107] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }
@@ -5480,16 +5685,16 @@ func file_pumice_v1_types_proto_init() {
 		return
 	}
 	file_pumice_v1_types_proto_msgTypes[1].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[6].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[9].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[7].OneofWrappers = []any{}
 	file_pumice_v1_types_proto_msgTypes[10].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[26].OneofWrappers = []any{}
-	file_pumice_v1_types_proto_msgTypes[34].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[11].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[27].OneofWrappers = []any{}
+	file_pumice_v1_types_proto_msgTypes[36].OneofWrappers = []any{
 		(*EvaluationRef_Latest)(nil),
 		(*EvaluationRef_Session)(nil),
 		(*EvaluationRef_Inline)(nil),
 	}
-	file_pumice_v1_types_proto_msgTypes[38].OneofWrappers = []any{
+	file_pumice_v1_types_proto_msgTypes[40].OneofWrappers = []any{
 		(*SessionChange_Allocate)(nil),
 		(*SessionChange_Pipeline)(nil),
 		(*SessionChange_Evict)(nil),
@@ -5507,7 +5712,7 @@ func file_pumice_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_types_proto_rawDesc), len(file_pumice_v1_types_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   58,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
