@@ -143,7 +143,7 @@ fn by_gates(context: NeedContext<'_>, job: &JobRecord, tasks: &[&TaskRecord], op
         Err(problem) => (QuotaAmounts::default(), Some(problem)),
     };
     let is_card_job = sorted.cards || declared.has_cards();
-    let mut reported = declared;
+    let mut reported = on_nodes(context.cards, &declared);
     if let (Some(given), false) = (&job.min_resources, complete) {
         add_unnamed(context.cards, given, &mut reported);
     }
@@ -158,6 +158,24 @@ fn by_gates(context: NeedContext<'_>, job: &JobRecord, tasks: &[&TaskRecord], op
     minimum.problem = problem.map(|problem| problem.to_string()).or(minimum.problem);
     (minimum.min, minimum.finished) = (Arc::new(min), sorted.finished);
     minimum
+}
+
+/// Amounts of a job's annotation by the cards of each choice that some node has, as tasks count them; a choice of which no node
+/// has a card stays.
+fn on_nodes(cards: &ClusterCards, declared: &QuotaAmounts) -> QuotaAmounts {
+    let mut amounts = QuotaAmounts::new(declared.cpu, declared.memory);
+    for (name, amount) in declared.cards() {
+        let known: Vec<&str> = name
+            .split(CARD_SEPARATOR)
+            .filter(|card| cards.resource(card).is_some())
+            .collect();
+        if known.is_empty() {
+            amounts.add_card(name, amount);
+        } else {
+            amounts.add_card(&Arc::from(known.join("|")), amount);
+        }
+    }
+    amounts
 }
 
 /// Cpu and memory: of the tasks, or what `minResources` says, less what is needed no more, or not yet.
