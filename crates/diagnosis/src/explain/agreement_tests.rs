@@ -58,7 +58,7 @@ fn roles_are_served_in_the_order_of_tasks_and_each_remedy_helps() {
         let report = asked.job("x/m").await;
         assert!(!asked.place(&names).await.placed);
         assert_eq!(report.verdict.code, VerdictCode::Gang, "{:?}", report.verdict);
-        let said = "it starts with 2 tasks of role worker, and only 0 of them find a place in the order of its tasks";
+        let said = "it starts with 2 tasks of role worker, and none of them finds a place in the order of its tasks";
         assert!(report.verdict.summary.contains(said), "{}", report.verdict.summary);
         let hints = hints(&report);
         assert!(

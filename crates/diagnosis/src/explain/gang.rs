@@ -25,10 +25,13 @@ pub(super) fn shortage(input: VerdictInput<'_>, gang: &GangReport) -> VerdictPar
     let short = gang.short_members.first().filter(|_| enough);
     let sentence = match short {
         Some(short) => format!(
-            "it starts with {}, and only {} of them {} a place in the order of its tasks: {found}",
+            "it starts with {}, and {} a place in the order of its tasks: {found}",
             phrases::members(short, short.needed),
-            count(short.found),
-            if short.found == 1 { "finds" } else { "find" },
+            match short.found {
+                0 => "none of them finds".to_owned(),
+                1 => "only 1 of them finds".to_owned(),
+                several => format!("only {} of them find", count(several)),
+            },
         ),
         None if gang.placeable_later > gang.placeable => format!(
             "{} must start together{}, and there is room for only {} even when what is being released is gone",
@@ -105,9 +108,9 @@ fn of_short_members(attempted: &WaitingJob, job: &pb::Job, short: &ShortMembers)
         ..pb::Cluster::default()
     };
     let trial = HintTrial::StartsInOrder(Box::new(attempted.clone()), records);
-    let number = count(short.needed);
+    let tasks = count_of(short.needed, "task");
     let sooner = Hint::tried(
-        format!("with a higher priority of {number} tasks of role {role} it would start: they would be served first"),
+        format!("with a higher priority of {tasks} of role {role} it would start: they would be served first"),
         trial,
     );
     vec![sooner, fewer]

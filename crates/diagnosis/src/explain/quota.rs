@@ -150,6 +150,12 @@ fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str
         let bound = output::with_unit(quota.bound, &quota.unit);
         return format!("it never fits: queue {queue} may hold at most {bound} of {resource}");
     }
+    if quota.is_deserved && quota.requested > quota.ceiling && quota.total <= quota.bound {
+        let missing = output::with_unit(quota.requested - quota.ceiling, &quota.unit);
+        return format!(
+            "it fits when queue {queue} deserves at least {missing} of {resource} more, by its weight or because other queues ask for less"
+        );
+    }
     if quota.is_deserved {
         let missing = output::with_unit(quota.missing, &quota.unit);
         // A queue deserves at most what it may hold.

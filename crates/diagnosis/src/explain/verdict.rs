@@ -418,7 +418,8 @@ fn no_node_fits(input: VerdictInput<'_>, class: &TaskClassReport) -> VerdictPart
     }
     let shown: Vec<String> = class.rejections.iter().take(3).map(phrases::node_rejection).collect();
     let nodes = count_of(class.nodes, "node");
-    let sentence = format!("0 of {nodes} take {who} ({asked}): {}", shown.join("; "));
+    let take = if class.nodes == 1 { "takes" } else { "take" };
+    let sentence = format!("0 of {nodes} {take} {who} ({asked}): {}", shown.join("; "));
     let known = input.rooms.resource_names();
     let never_fits = class.beyond_every_node.iter().map(|beyond| {
         let meant = unknown_name::nearest(&beyond.resource, &known).filter(|_| beyond.allocatable <= 0.0);

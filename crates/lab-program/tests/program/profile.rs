@@ -19,7 +19,8 @@ fn a_load_takes_files_of_tls_from_a_profile() {
         .unwrap();
     assert!(
         bench.status.success() && !out(&bench).contains("not known"),
-        "{}",
+        "{}{}",
+        out(&bench),
         err(&bench)
     );
 }

@@ -81,6 +81,12 @@ impl LoadSpec {
         connections: &[ClientConnection],
         metrics: &MetricsAddress,
     ) -> Result<LoadResult, CommandError> {
+        // Without a warm-up the page is asked for first: a short run would end before its answer.
+        let early = if self.warm_up.is_zero() {
+            Some(MetricsPage::fetch(metrics).await)
+        } else {
+            None
+        };
         let start = Instant::now();
         let begin = start + self.warm_up;
         let warm = self.rate.map_or(0, |rate| call_count(rate, self.warm_up));
@@ -119,8 +125,7 @@ impl LoadSpec {
                 pace.release_due_calls(self.callers);
             }
         });
-        let before = metrics_at_start(begin, metrics.clone());
-        let before = tokio::spawn(before);
+        let before = tokio::spawn(metrics_at_start(early, begin, metrics.clone()));
         let mut tally = CallStats::new()?;
         let interrupted = shared.join_callers(callers, &mut tally).await?;
         shared.progress.finish_and_clear();
@@ -152,8 +157,15 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().max(1)
 }
 
-/// Metrics of the server at the start of the measurement.
-async fn metrics_at_start(begin: Instant, metrics: MetricsAddress) -> Result<MetricsPage, String> {
+/// Metrics of the server at the start of the measurement, unless they are there already.
+async fn metrics_at_start(
+    early: Option<Result<MetricsPage, String>>,
+    begin: Instant,
+    metrics: MetricsAddress,
+) -> Result<MetricsPage, String> {
+    if let Some(page) = early {
+        return page;
+    }
     tokio::time::sleep_until(begin).await;
     MetricsPage::fetch(&metrics).await
 }
