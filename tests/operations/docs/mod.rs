@@ -6,6 +6,7 @@ mod complete;
 mod facts;
 mod guarantees;
 mod links;
+mod pending_pods;
 mod plugin_pictures;
 mod upgrades;
 

@@ -74,6 +74,15 @@ impl LoadSpec {
         }
     }
 
+    /// Metrics before a load without a warm-up: a short one would end before their answer.
+    async fn early_metrics(self, metrics: &MetricsAddress) -> Option<Result<MetricsPage, String>> {
+        if self.warm_up.is_zero() {
+            Some(MetricsPage::fetch(metrics).await)
+        } else {
+            None
+        }
+    }
+
     /// Runs the load against a server.
     pub(super) async fn run(
         self,
@@ -81,12 +90,7 @@ impl LoadSpec {
         connections: &[ClientConnection],
         metrics: &MetricsAddress,
     ) -> Result<LoadResult, CommandError> {
-        // Without a warm-up the page is asked for first: a short run would end before its answer.
-        let early = if self.warm_up.is_zero() {
-            Some(MetricsPage::fetch(metrics).await)
-        } else {
-            None
-        };
+        let early = self.early_metrics(metrics).await;
         let start = Instant::now();
         let begin = start + self.warm_up;
         let warm = self.rate.map_or(0, |rate| call_count(rate, self.warm_up));
