@@ -160,8 +160,6 @@ mod tests {
     use crate::plugin::{EvictionOrder, VictimKind};
     use crate::plugin_state::{PluginStates, TaskTransition};
 
-    const BOTH: [Compatibility; 2] = [Compatibility::UPSTREAM, Compatibility::Corrected];
-
     fn labelled(app: &str) -> LabelSelector {
         LabelSelector {
             match_labels: [("app".into(), app.into())].into(),
@@ -233,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_budget_lets_the_first_candidates_go() {
-        for compatibility in BOTH {
+        for compatibility in Compatibility::KINDS {
             let allowed = |allowed| without_session(vec![budget("x", Some(labelled("a")), allowed)], compatibility);
             assert_eq!(allowed(1), ["a0", "b"]);
             assert_eq!(allowed(2), ["a0", "a1", "b"]);

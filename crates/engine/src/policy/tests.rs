@@ -381,7 +381,7 @@ fn strict_decoding_truncates_floats_and_locates_errors() {
     let int = |key: &str, compatibility, report: &mut DiagnosticReport| {
         all.get(key).unwrap().decode_int(compatibility, report)
     };
-    for compatibility in [Compatibility::UPSTREAM, Compatibility::Corrected] {
+    for compatibility in Compatibility::KINDS {
         assert_eq!(int("a", compatibility, &mut report), Some(2));
         assert_eq!(int("b", compatibility, &mut report), Some(0));
         assert_eq!(int("c", compatibility, &mut report), Some(0));

@@ -18,7 +18,7 @@ type ExpectedDiagnostics<'a> = (&'a str, &'a [(&'a str, &'a str)]);
 
 fn check(plugin: &str, rows: &[ExpectedDiagnostics<'_>]) {
     for (arguments, expected) in rows {
-        for compatibility in [Compatibility::UPSTREAM, Compatibility::Corrected] {
+        for compatibility in Compatibility::KINDS {
             let report = diagnostic_report(plugin, arguments, false, compatibility);
             let prefix = "tiers[0].plugins[0].arguments";
             let found: Vec<(&str, &str)> = report

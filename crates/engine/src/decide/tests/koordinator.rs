@@ -69,7 +69,7 @@ fn a_score_out_of_range_rejects_the_task() {
     let cluster_state = cluster_state(resources, vec![node("a", half.clone()), node("b", half)]);
     let arguments = "{resources: {cpu: {type: LeastAllocated, weight: 3}, memory: {type: MostAllocated, weight: -2}}}";
     let request = ResourceAmounts::from_iter([(ResourceId::CPU, 1_000), (ResourceId::MEMORY, 1 << 20)]);
-    for compatibility in [Compatibility::UPSTREAM, Compatibility::Corrected] {
+    for compatibility in Compatibility::KINDS {
         let problem = ask(
             &cluster_state,
             &tier(arguments, compatibility),
@@ -189,7 +189,7 @@ fn likely_mistakes_warn_and_fail_under_strict() {
         (scarce("{resources: ['nvidia.com/*']}"), ErrorCode::ArgumentResource),
     ] {
         let document = format!("actions: allocate\ntiers:\n- plugins: [{{name: {plugin}, arguments: {arguments}}}]\n");
-        for compatibility in [Compatibility::UPSTREAM, Compatibility::Corrected] {
+        for compatibility in Compatibility::KINDS {
             let mut options = CompileOptions {
                 compatibility,
                 ..CompileOptions::default()
@@ -308,7 +308,7 @@ proptest! {
         let plugins = "{name: NodeResourcesFitPlus, arguments: {resources: {cpu: {type: MostAllocated, weight: 1}, \
                        nvidia.com/gpu: {type: MostAllocated, weight: 2}, ephemeral-storage: {type: LeastAllocated, weight: 3}}}}, \
                        {name: ScarceResourceAvoidance, arguments: {resources: [nvidia.com/gpu, ephemeral-storage]}}";
-        for compatibility in [Compatibility::UPSTREAM, Compatibility::Corrected] {
+        for compatibility in Compatibility::KINDS {
             let policy = policy(plugins, compatibility).policy;
             let sheet = ask(&cluster_state, &policy, task(amounts(asked), &[])).unwrap();
             for (i, (allocatable, pods)) in nodes.iter().enumerate() {

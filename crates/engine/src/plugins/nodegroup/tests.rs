@@ -26,7 +26,7 @@ fn a_required_anti_affinity_holds_always() {
     let both = affinity(lists(&["a"], &[]), lists(&["b"], &["b"]));
     assert!(permits(&both, "b", Compatibility::UPSTREAM));
     assert!(!permits(&both, "b", Compatibility::Corrected));
-    for compatibility in [Compatibility::UPSTREAM, Compatibility::Corrected] {
+    for compatibility in Compatibility::KINDS {
         assert!(permits(&both, "a", compatibility) && !permits(&both, "c", compatibility));
     }
 }

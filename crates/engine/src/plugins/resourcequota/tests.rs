@@ -3,12 +3,11 @@
 use super::super::queue_accounts::testing::cluster::{
     amounts, cluster_state, job, put_job, put_task, reservation, task,
 };
-use super::super::queue_accounts::testing::histories::{HistoryNumbers, change};
+use super::super::queue_accounts::testing::histories::assert_follows;
 use super::*;
-use crate::model::{JobPhase, NamespaceRecord, StateDiff, TaskStatus};
-use crate::plugin_state::{PlacementEvent, PluginStateChange};
+use crate::model::{JobPhase, NamespaceRecord, TaskStatus};
+use crate::plugin_state::PlacementEvent;
 
-const BOTH: [Compatibility; 2] = [Compatibility::UPSTREAM, Compatibility::Corrected];
 /// Billionths of one.
 const ONE: i128 = 1_000_000_000;
 
@@ -74,7 +73,7 @@ impl AdmissionBench {
 
 #[test]
 fn a_job_may_use_what_quotas_leave() {
-    for compatibility in BOTH {
+    for compatibility in Compatibility::KINDS {
         let bench = AdmissionBench::new(state(&[("cpu", 4)], &[("cpu", 1)]), compatibility);
         assert!(bench.permits(&cores("ns/x", 3)) && bench.permits(&cores("other/x", 9)));
         let message = "resource quota a insufficient for cpu: requested: 4, used: 1, pending: 0, limited: 4";
@@ -152,7 +151,7 @@ fn corrected_counts_enqueued_jobs_until_their_pods_exist() {
 
 #[test]
 fn a_reservation_counts() {
-    for compatibility in BOTH {
+    for compatibility in Compatibility::KINDS {
         let mut state = state(&[("cpu", 4)], &[]);
         put_job(&mut state, cores("ns/x", 3));
         state.put_reservation(reservation("ns/x", "q", 3000));
@@ -163,7 +162,7 @@ fn a_reservation_counts() {
 
 #[test]
 fn a_job_that_is_enqueued_for_good_counts_once_and_leaves_when_it_waits_again() {
-    for compatibility in BOTH {
+    for compatibility in Compatibility::KINDS {
         let mut bench = AdmissionBench::new(state(&[("cpu", 4)], &[]), compatibility);
         let mut own = cores("ns/x", 3);
         bench.enqueue(&own);
@@ -183,21 +182,9 @@ fn a_job_that_is_enqueued_for_good_counts_once_and_leaves_when_it_waits_again() 
 
 #[test]
 fn a_state_that_followed_equals_a_rebuild() {
-    for compatibility in BOTH {
-        for seed in 0..40 {
-            let mut numbers = HistoryNumbers(seed);
-            let mut state = cluster_state(&[(8000, 4000, 4000)]);
-            let mut followed = PendingMinimums::of(&state, compatibility);
-            for _ in 0..60 {
-                let old = state.clone();
-                change(&mut state, &mut numbers);
-                if let Some((_, stored)) = old.jobs().iter().next() {
-                    followed.enqueue_tentatively(&old, &stored.record);
-                }
-                let step = StateDiff { old: &old, new: &state };
-                followed.apply(&PluginStateChange::Step(step)).unwrap();
-                assert_eq!(followed, PendingMinimums::of(&state, compatibility), "seed {seed}");
-            }
+    assert_follows(PendingMinimums::of, |old, _, followed| {
+        if let Some((_, stored)) = old.jobs().iter().next() {
+            followed.enqueue_tentatively(old, &stored.record);
         }
-    }
+    });
 }

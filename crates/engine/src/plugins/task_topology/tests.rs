@@ -3,14 +3,12 @@
 use super::super::queue_accounts::testing::cluster::{
     amounts, cluster_state, job, put_job, put_queue, put_task, queue, task,
 };
-use super::super::queue_accounts::testing::histories::{HistoryNumbers, change};
+use super::super::queue_accounts::testing::histories::assert_follows;
 use super::*;
 use crate::decide::{self, Parallelism, PlaceGroup, PlaceQuery, PluginStateOrigin};
-use crate::model::{CHUNK_SIZE, GangMember, JobPhase, JobRecord, StateDiff, TaskStatus, TextMap};
-use crate::plugin_state::{PlacementEvent, PluginStateChange, PluginStates, TaskTransition};
+use crate::model::{CHUNK_SIZE, GangMember, JobPhase, JobRecord, TaskStatus, TextMap};
+use crate::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use crate::policy::{CompileOptions, Policy, compile as compile_policy};
-
-const BOTH: [Compatibility; 2] = [Compatibility::UPSTREAM, Compatibility::Corrected];
 
 fn policy(arguments: &str, compatibility: Compatibility) -> Arc<Policy> {
     let name = compatibility.name();
@@ -111,7 +109,7 @@ fn unallocate(state: &ClusterState, states: &mut PluginStates, name: &str, node:
 fn roles_that_belong_together_share_buckets_and_those_apart_do_not() {
     let annotations = [("affinity", "ps,worker"), ("anti-affinity", "ps")];
     let state = state(&annotations, &["ps0", "ps1", "worker0", "worker1", "worker2", "other0"]);
-    for compatibility in BOTH {
+    for compatibility in Compatibility::KINDS {
         let policy = policy("{}", compatibility);
         let states = policy.compute_plugin_states(&state);
         let keys = keys(
@@ -161,7 +159,7 @@ fn an_order_of_roles_decides_inside_of_a_bucket() {
 #[test]
 fn nodes_with_tasks_of_the_bucket_come_first() {
     let state = state(&[("affinity", "ps,worker")], &["ps0", "worker0"]);
-    for compatibility in BOTH {
+    for compatibility in Compatibility::KINDS {
         let policy = policy("{task-topology.weight: 2}", compatibility);
         let mut states = policy.compute_plugin_states(&state);
         allocate(&state, &mut states, "ps0", "n01");
@@ -197,7 +195,7 @@ fn a_bucket_that_does_not_fit_counts_what_fits() {
     let mut held = pod("x0", TaskStatus::Running);
     held.requests = amounts(6000, 0, -1);
     put_task(&mut state, held);
-    for compatibility in BOTH {
+    for compatibility in Compatibility::KINDS {
         let policy = policy("{}", compatibility);
         let states = policy.compute_plugin_states(&state);
         assert_eq!(scores(&policy, &state, &states, "w0"), [50.0, 100.0]);
@@ -265,32 +263,20 @@ fn place_scores_each_task_by_its_own_bucket() {
 
 #[test]
 fn a_state_that_followed_equals_a_rebuild() {
-    for compatibility in BOTH {
-        for seed in 0..40 {
-            let mut numbers = HistoryNumbers(seed);
-            let mut state = cluster_state(&[(8000, 4000, 4000)]);
-            let mut followed = TopologyJobs::of(&state, compatibility);
-            for _ in 0..60 {
-                let old = state.clone();
-                change(&mut state, &mut numbers);
-                let jobs: Vec<JobRecord> = state.jobs().iter().map(|(_, stored)| stored.record.clone()).collect();
-                for mut record in jobs {
-                    record.annotations = [(affinities::AFFINITY.into(), "a;b".into())].into();
-                    put_job(&mut state, record);
-                }
-                let tasks: Vec<TaskRecord> = state.tasks().iter().map(|(_, stored)| stored.record.clone()).collect();
-                for (number, mut record) in tasks.into_iter().enumerate() {
-                    record.gang = GangMember {
-                        role: ["a", "b"][number % 2].into(),
-                        ..GangMember::default()
-                    }
-                    .into_field();
-                    put_task(&mut state, record);
-                }
-                let step = StateDiff { old: &old, new: &state };
-                followed.apply(&PluginStateChange::Step(step)).unwrap();
-                assert_eq!(followed, TopologyJobs::of(&state, compatibility), "seed {seed}");
-            }
+    assert_follows(TopologyJobs::of, |_, state, _| {
+        let jobs: Vec<JobRecord> = state.jobs().iter().map(|(_, stored)| stored.record.clone()).collect();
+        for mut record in jobs {
+            record.annotations = [(affinities::AFFINITY.into(), "a;b".into())].into();
+            put_job(state, record);
         }
-    }
+        let tasks: Vec<TaskRecord> = state.tasks().iter().map(|(_, stored)| stored.record.clone()).collect();
+        for (number, mut record) in tasks.into_iter().enumerate() {
+            record.gang = GangMember {
+                role: ["a", "b"][number % 2].into(),
+                ..GangMember::default()
+            }
+            .into_field();
+            put_task(state, record);
+        }
+    });
 }

@@ -122,7 +122,7 @@ fn arguments_of_another_type_reject_the_document() {
         );
         compile_policy(&document, &CompileOptions::default()).is_ok()
     };
-    for compatibility in [Compatibility::UPSTREAM, Compatibility::Corrected] {
+    for compatibility in Compatibility::KINDS {
         assert!(accepts(WINDOW, compatibility));
         for arguments in [
             "{tdm.revocable-zone.rz1: 10}",

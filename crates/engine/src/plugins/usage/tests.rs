@@ -1,9 +1,9 @@
 //! Verdicts and scores, with values of the reference's recorded decisions, and the state over random histories.
 
 use super::super::queue_accounts::testing::cluster::{amounts, cluster_state, put_task, task};
-use super::super::queue_accounts::testing::histories::{HistoryNumbers, change};
+use super::super::queue_accounts::testing::histories::assert_follows;
 use super::*;
-use crate::model::{CHUNK_SIZE, GangMember, NodeLoad, StateDiff, TaskRecord, TaskStatus};
+use crate::model::{CHUNK_SIZE, GangMember, NodeLoad, TaskRecord, TaskStatus};
 use crate::plugin_state::{PlacementEvent, PluginStateChange, PluginStates, TaskTransition};
 use crate::policy::{CompileOptions, CompiledPolicy, compile as compile_policy};
 
@@ -11,7 +11,6 @@ use crate::policy::{CompileOptions, CompiledPolicy, compile as compile_policy};
 const NOON: i64 = 1_795_348_800;
 /// GiB in bytes.
 const GIB: i64 = 1 << 30;
-const BOTH: [Compatibility; 2] = [Compatibility::UPSTREAM, Compatibility::Corrected];
 
 fn compiled(arguments: &str, more: &str, compatibility: Compatibility) -> CompiledPolicy {
     let name = compatibility.name();
@@ -79,7 +78,7 @@ fn of(arguments: &str, state: &ClusterState, compatibility: Compatibility) -> (S
 
 #[test]
 fn a_load_above_the_threshold_rejects_and_a_low_one_scores() {
-    for compatibility in BOTH {
+    for compatibility in Compatibility::KINDS {
         let of = |arguments, load| of(arguments, &state(load), compatibility);
         assert_eq!(of("{}", Some((10, 50.0, 50.0))), (String::new(), 250.0));
         assert_eq!(of("{}", Some((10, 80.0, 80.0))).0, "");
@@ -97,7 +96,7 @@ fn a_load_above_the_threshold_rejects_and_a_low_one_scores() {
 
 #[test]
 fn a_measurement_counts_for_five_minutes() {
-    for compatibility in BOTH {
+    for compatibility in Compatibility::KINDS {
         let aged = |age| of("{}", &state(Some((age, 90.0, 0.0))), compatibility);
         assert_eq!([300, -1000].map(|age| aged(age).0), ["NodeCpuLoad", "NodeCpuLoad"]);
         assert_eq!(aged(301), (String::new(), 0.0));
@@ -127,7 +126,7 @@ fn placed(name: &str, status: TaskStatus, age: Option<i64>) -> TaskRecord {
 fn tasks_that_are_not_measured_are_estimated_by_their_requests() {
     // Without estimates 500: 2 cores of 8 are 17.5 % at a ratio of 0.7, which is half of the score.
     let estimated = 500.0 - 17.5 * 2.5;
-    for compatibility in BOTH {
+    for compatibility in Compatibility::KINDS {
         let is_corrected = compatibility == Compatibility::Corrected;
         for (status, age, counts) in [
             (TaskStatus::Bound, None, true),
@@ -175,7 +174,7 @@ fn estimates_follow_limits_and_the_risk_of_the_node() {
 
 #[test]
 fn events_of_a_session_add_and_take_back_estimates() {
-    for compatibility in BOTH {
+    for compatibility in Compatibility::KINDS {
         let compiled = compiled("{}", "", compatibility);
         let mut state = state(Some((0, 0.0, 0.0)));
         put_task(&mut state, placed("ns/old", TaskStatus::Running, Some(1000)));
@@ -248,23 +247,11 @@ fn arguments_that_cannot_be_used_keep_the_default() {
 
 #[test]
 fn a_state_that_followed_equals_a_rebuild() {
-    for compatibility in BOTH {
-        for seed in 0..40 {
-            let mut numbers = HistoryNumbers(seed);
-            let mut state = cluster_state(&[(8000, 4000, 4000)]);
-            let mut followed = ShadowTasks::of(&state, compatibility);
-            for _ in 0..60 {
-                let old = state.clone();
-                change(&mut state, &mut numbers);
-                if let Some((_, stored)) = old.tasks().iter().next() {
-                    let moved = TaskTransition::new(&stored.record, &stored.record, "");
-                    let events = [PlacementEvent::Allocate(moved)];
-                    followed.apply(&PluginStateChange::Events(&old, &events)).unwrap();
-                }
-                let step = StateDiff { old: &old, new: &state };
-                followed.apply(&PluginStateChange::Step(step)).unwrap();
-                assert_eq!(followed, ShadowTasks::of(&state, compatibility), "seed {seed}");
-            }
+    assert_follows(ShadowTasks::of, |old, _, followed| {
+        if let Some((_, stored)) = old.tasks().iter().next() {
+            let moved = TaskTransition::new(&stored.record, &stored.record, "");
+            let events = [PlacementEvent::Allocate(moved)];
+            followed.apply(&PluginStateChange::Events(old, &events)).unwrap();
         }
-    }
+    });
 }

@@ -1,14 +1,19 @@
 //! Random changes of a cluster state.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::cluster::{DISK, GPU, amounts, job, put_job, put_node, put_queue, put_task, queue, reservation, task};
+use super::cluster::{
+    DISK, GPU, amounts, cluster_state, job, put_job, put_node, put_queue, put_task, queue, reservation, task,
+};
 use super::plain::{Plain, of};
 use crate::model::{
-    ClusterState, JobPhase, JobRecord, QueueState, ResourceAmounts, ResourceId, ResourceVector, TaskRecord, TaskStatus,
+    ClusterState, JobPhase, JobRecord, QueueState, ResourceAmounts, ResourceId, ResourceVector, StateDiff, TaskRecord,
+    TaskStatus,
 };
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, TaskTransition};
+use crate::policy::Compatibility;
 
 /// Sequence of numbers that looks random and is the same in every run.
 #[derive(Debug)]
@@ -179,5 +184,28 @@ pub(crate) fn assert_near(what: &str, model: &Plain, own: &ResourceVector) {
             (model - own).abs() <= 1e-9 * model.abs().max(1.0),
             "{what} {id:?}: {model} and {own}"
         );
+    }
+}
+
+/// Checks over random histories that a plugin state that follows each step equals one computed from the new cluster state.
+/// `compute` computes it; `between` may change the new cluster state, and the followed state before the step.
+pub(crate) fn assert_follows<S: PluginState + PartialEq + Debug>(
+    compute: impl Fn(&ClusterState, Compatibility) -> S,
+    between: impl Fn(&ClusterState, &mut ClusterState, &mut S),
+) {
+    for compatibility in Compatibility::KINDS {
+        for seed in 0..40 {
+            let mut numbers = HistoryNumbers(seed);
+            let mut state = cluster_state(&[(8000, 4000, 4000)]);
+            let mut followed = compute(&state, compatibility);
+            for _ in 0..60 {
+                let old = state.clone();
+                change(&mut state, &mut numbers);
+                between(&old, &mut state, &mut followed);
+                let step = StateDiff { old: &old, new: &state };
+                followed.apply(&PluginStateChange::Step(step)).unwrap();
+                assert_eq!(followed, compute(&state, compatibility), "seed {seed}");
+            }
+        }
     }
 }
