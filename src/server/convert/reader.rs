@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use super::wire::Wire;
 use crate::limits::EdgeLimits;
-use pumice_engine::actions::PREEMPTABLE;
 use pumice_engine::model::{
-    ErrorCode, JobRecord, LabelKinds, Problem, ResourceId, ResourceNaming, TextMap, TooManyResourcesError,
+    ErrorCode, JobRecord, LabelKinds, PREEMPTABLE, Problem, ResourceId, ResourceNaming, TextMap, TooManyResourcesError,
 };
 use pumice_engine::plugin::{EVERY_LABEL, PluginDef};
 use pumice_engine::policy::{Compatibility, Release};

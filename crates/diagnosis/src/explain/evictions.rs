@@ -9,7 +9,7 @@ use super::target::ResolvedTarget;
 use super::task_classes::{EqualTasks, query_task};
 use pumice_console::CommandError;
 use pumice_console::pinned_client::{KnownRecords, PinnedClient};
-use pumice_engine::model::{PREEMPTABLE, parse_go_bool};
+use pumice_engine::model::{PREEMPTABLE, permits_eviction};
 use pumice_protocol::v1 as pb;
 
 /// Most nodes that are asked about for one class of tasks.
@@ -131,11 +131,8 @@ impl<'k> RunningTasks<'k> {
 
 /// False if the pod forbids its eviction.
 fn is_preemptable(task: &pb::Task) -> bool {
-    let own = task
-        .annotations
-        .get(PREEMPTABLE)
-        .or_else(|| task.labels.get(PREEMPTABLE));
-    own.is_none_or(|word| parse_go_bool(word) == Some(true))
+    let [annotation, label] = [&task.annotations, &task.labels].map(|texts| texts.get(PREEMPTABLE).map(String::as_str));
+    permits_eviction(annotation, label)
 }
 
 /// Evictions of one kind that make room for a task on some of these nodes.

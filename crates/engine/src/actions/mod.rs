@@ -32,7 +32,6 @@ pub use self::claims::CycleClaims;
 pub use self::closing_phase::closing_phase;
 use self::session::ActionSession;
 use crate::cycle::SchedulingCycle;
-pub use crate::model::PREEMPTABLE;
 use crate::model::{ClusterState, Problem};
 use crate::plugin::DecisionTime;
 use crate::plugin_state::PluginStates;

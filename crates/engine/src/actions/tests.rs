@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{CycleAction, CycleEvent, CycleReport, PREEMPTABLE, run_cycle};
+use super::{CycleAction, CycleEvent, CycleReport, run_cycle};
 use crate::model::{
-    ClusterState, GangMember, GangMinimums, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts,
-    ResourceId, SortedTable, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, TextMap,
+    ClusterState, GangMember, GangMinimums, JobPhase, JobRecord, NodeRecord, NodeSlot, PREEMPTABLE, QueueRecord,
+    ResourceAmounts, ResourceId, SortedTable, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus, TextMap,
 };
 use crate::policy::{CompileOptions, compile};
 

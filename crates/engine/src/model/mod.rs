@@ -81,7 +81,7 @@ pub use pod_identity::PodIdentity;
 pub use pod_sum_delta::{PodSum, PodSumDelta};
 pub use pods::{PodClass, PodIndex, TopologyDomains};
 pub use port_counts::PortCounts;
-pub use preemptable::{PREEMPTABLE, parse_go_bool};
+pub use preemptable::{PREEMPTABLE, parse_go_bool, permits_eviction};
 pub use priority_classes::{PriorityClassRecord, PriorityClasses};
 pub use problem::Problem;
 pub use pumice_kernels::columns::IntegerColumn;

@@ -16,11 +16,21 @@ pub fn parse_go_bool(text: &str) -> Option<bool> {
     }
 }
 
+/// True if a task with these values of [`PREEMPTABLE`] may be evicted. An invalid value forbids the eviction; an absent value
+/// permits it.
+pub fn permits_eviction(annotation: Option<&str>, label: Option<&str>) -> bool {
+    annotation
+        .or(label)
+        .is_none_or(|word| parse_go_bool(word) == Some(true))
+}
+
 impl TaskRecord {
-    /// True if the task may be evicted. An invalid value of [`PREEMPTABLE`] forbids the eviction; an absent value permits it.
+    /// True if the task may be evicted.
     pub(crate) fn is_preemptable(&self) -> bool {
-        let own = find_text(&self.annotations, PREEMPTABLE).or_else(|| find_text(&self.labels, PREEMPTABLE));
-        own.is_none_or(|word| parse_go_bool(word) == Some(true))
+        permits_eviction(
+            find_text(&self.annotations, PREEMPTABLE),
+            find_text(&self.labels, PREEMPTABLE),
+        )
     }
 }
 

@@ -9,7 +9,7 @@ use super::pod::{Pod, ResourceQuantities};
 use super::total::SummableAmounts;
 use crate::names::REVOCABLE_ZONE;
 use pumice_engine::model::resource_name::{ResourceKind, amount};
-use pumice_engine::model::{PREEMPTABLE, parse_go_bool};
+use pumice_engine::model::{PREEMPTABLE, parse_go_bool, permits_eviction};
 use pumice_protocol::v1 as pb;
 
 /// Annotation that overrides a pod's priority.
@@ -205,15 +205,14 @@ fn priority(pod: &Pod) -> i32 {
 
 /// True if the annotation, or else the label, is a true value, or if neither exists.
 fn preemptable(pod: &Pod) -> bool {
-    let value = pod.annotations.get(PREEMPTABLE).or_else(|| pod.labels.get(PREEMPTABLE));
-    value.is_none_or(|value| parse_go_bool(value) == Some(true))
+    let [annotation, label] = [&pod.annotations, &pod.labels].map(|texts| texts.get(PREEMPTABLE).map(String::as_str));
+    permits_eviction(annotation, label)
 }
 
 fn revocable_zone(pod: &Pod) -> &'static str {
-    let preemptable = || pod.annotations.get(PREEMPTABLE).and_then(|value| parse_go_bool(value));
     let revocable = match pod.annotations.get(REVOCABLE_ZONE) {
         Some(zone) => zone == "*",
-        None => preemptable() == Some(true),
+        None => pod.annotations.get(PREEMPTABLE).and_then(|word| parse_go_bool(word)) == Some(true),
     };
     if revocable { "*" } else { "" }
 }
