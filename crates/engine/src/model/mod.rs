@@ -90,6 +90,7 @@ use pumice_kernels::mask;
 pub use pumice_kernels::mask::{CHUNK_SIZE, NodeMask};
 pub use records::{
     JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, TaskFields, TaskRecord, TaskShape, TaskStatus,
+    namespace_of,
 };
 pub use reservation::{NamedAmounts, Reservation};
 pub use resource_table::{NameEra, ResourceNaming, ResourceTable, TooManyResourcesError};

@@ -385,6 +385,11 @@ impl TaskRecord {
     }
 }
 
+/// Namespace of a task or job: for example `ml` of `ml/bert-0`; empty of a name without one.
+pub fn namespace_of(name: &str) -> &str {
+    name.split_once('/').map_or("", |(namespace, _)| namespace)
+}
+
 impl Deref for TaskRecord {
     type Target = TaskShape;
 

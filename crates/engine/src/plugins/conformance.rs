@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{Problem, TaskRecord};
+use crate::model::{Problem, TaskRecord, namespace_of};
 use crate::plugin::{Plugin, PluginContext, PluginDef, PluginHooks, VictimQuery};
 use crate::policy::{Compatibility, DiagnosticReport, PluginArguments, ReleaseRules};
 
@@ -35,8 +35,7 @@ fn compile(
 }
 
 fn is_critical(task: &TaskRecord) -> bool {
-    let namespace = task.name.split_once('/').map_or("", |(namespace, _)| namespace);
-    CRITICAL_CLASSES.contains(&task.priority_class()) || namespace == SYSTEM_NAMESPACE
+    CRITICAL_CLASSES.contains(&task.priority_class()) || namespace_of(&task.name) == SYSTEM_NAMESPACE
 }
 
 impl Plugin for Conformance {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::slices::{NodeSlice, SliceDevice};
 use crate::object::fields::{FieldError, get, list, namespaced, required_text, text};
 use crate::object::kind::ObjectKind;
+use pumice_engine::model::namespace_of;
 use pumice_engine::model::quantity::Quantity;
 use pumice_protocol::v1 as pb;
 
@@ -87,7 +88,7 @@ pub(crate) fn pod_claims(object: &Value) -> ClaimReadResult<PodClaims> {
         return Ok(PodClaims::default());
     }
     let pod = namespaced(object)?;
-    let namespace = pod.split_once('/').map_or("", |(namespace, _)| namespace);
+    let namespace = namespace_of(&pod);
     let mut generated = BTreeMap::new();
     for status in list(object, "status.resourceClaimStatuses")? {
         let field = |name| item_text(status, "status.resourceClaimStatuses", name);

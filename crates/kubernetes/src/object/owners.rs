@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::constraints::label_selector;
 use super::fields::{FieldError, boolean, get, list, namespaced, text, texts};
 use super::kind::ObjectKind;
+use pumice_engine::model::namespace_of;
 use pumice_protocol::v1 as pb;
 
 type OwnerLabels = BTreeMap<String, String>;
@@ -217,10 +218,6 @@ fn list_unknown(task: &mut pb::Task) {
     if !task.unevaluated_fields.iter().any(|name| name == OWNER_SELECTOR) {
         task.unevaluated_fields.push(OWNER_SELECTOR.to_owned());
     }
-}
-
-fn namespace_of(name: &str) -> &str {
-    name.split_once('/').map_or("", |(namespace, _)| namespace)
 }
 
 /// Selector of the pods that Services and a workload select.

@@ -11,6 +11,7 @@ use super::fields::{FieldError, get, list, namespaced, text, texts, time};
 use super::{constraints, devices};
 use crate::derive::{self, Pod, PodError, RequestDerivation};
 use crate::names::{COOLDOWN, GROUP_NAME};
+use pumice_engine::model::namespace_of;
 use pumice_engine::model::resource_name::AmountError;
 use pumice_engine::policy::{PodRules, Release};
 use pumice_protocol::v1 as pb;
@@ -182,7 +183,7 @@ fn default_requests(container: &Value) -> Option<Map<String, Value>> {
 
 /// Job of a pod: Volcano's annotations come before the group of `scheduling.k8s.io`.
 fn job(pod: &str, annotations: &BTreeMap<String, String>, own_group: &str) -> String {
-    let namespace = pod.split_once('/').map_or("", |(namespace, _)| namespace);
+    let namespace = namespace_of(pod);
     let group = GROUP_ANNOTATIONS.iter().find_map(|key| {
         annotations
             .get(*key)

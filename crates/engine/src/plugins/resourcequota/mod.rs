@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use pending::PendingMinimums;
 
-use crate::model::{ClusterState, ExactQuantities, JobRecord, NamespaceQuota, Problem};
+use crate::model::{ClusterState, ExactQuantities, JobRecord, NamespaceQuota, Problem, namespace_of};
 use crate::plugin::{
     AbsentInput, AdmitOpinion, Measurement, Plugin, PluginContext, PluginDef, PluginHooks, QuotaPlugin, Reason,
     Resolution,
@@ -46,11 +46,6 @@ fn compile(
 ) -> Arc<dyn Plugin> {
     arguments.warn_unknown(report, NAME, &[], |_| false);
     Arc::new(NamespaceQuotaGuard { compatibility })
-}
-
-/// Namespace of a job.
-fn namespace_of(job: &str) -> &str {
-    job.split_once('/').map_or("", |(namespace, _)| namespace)
 }
 
 /// Name under which amounts are compared. Under `corrected` a quota on `requests.cpu` limits `cpu`, as in Kubernetes; the

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::job_tallies::JobTallies;
-use super::{compared_name, namespace_of};
+use super::compared_name;
 use crate::held_bytes::held_bytes;
 use crate::model::resource_name::{AmountUnit, ResourceKind};
-use crate::model::{ClusterState, ExactQuantities, JobPhase, JobRecord, Problem, SortedTable, StateDiff};
+use crate::model::{ClusterState, ExactQuantities, JobPhase, JobRecord, Problem, SortedTable, StateDiff, namespace_of};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 use crate::policy::Compatibility;
 
