@@ -10,6 +10,11 @@ pub struct DecisionTime {
 }
 
 impl DecisionTime {
+    /// Nanoseconds since a time in seconds since 1970; negative: it is later.
+    pub fn nanos_since(self, start: i64) -> i128 {
+        (i128::from(self.seconds) - i128::from(start)) * 1_000_000_000
+    }
+
     /// Seconds since 1970 on a clock of the scheduler's time zone.
     pub fn local_seconds(self) -> i64 {
         self.seconds.saturating_add(self.utc_offset.into())

@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use super::go_duration::parse_go_duration;
 use crate::model::{Problem, TaskRecord, TaskStatus, find_text};
-use crate::plugin::{Plugin, PluginContext, PluginDef, PluginHooks, TimeEffect, VictimQuery};
+use crate::plugin::{DecisionTime, Plugin, PluginContext, PluginDef, PluginHooks, TimeEffect, VictimQuery};
 use crate::policy::{Compatibility, DecisionKind, DiagnosticReport, PluginArguments};
 
 /// Label of a task with its cooldown time, such as `10m`, or its annotation if the label is missing.
 const COOLDOWN: &str = "volcano.sh/cooldown-time";
-
-const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
 /// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -47,9 +45,9 @@ fn cooldown(task: &TaskRecord) -> Option<i64> {
 }
 
 impl CooldownProtection {
-    /// True if a task is in its cooldown time at `now`, in seconds since 1970. Of a running task whose time is unknown the
+    /// True if a task is in its cooldown time. Of a running task whose time is unknown the
     /// reference does not know a cooldown.
-    fn is_protected(&self, task: &TaskRecord, now: i64) -> bool {
+    fn is_protected(&self, task: &TaskRecord, now: DecisionTime) -> bool {
         let Some(cooldown) = cooldown(task) else {
             return false;
         };
@@ -57,8 +55,7 @@ impl CooldownProtection {
             let is_running = cooldown > 0 && task.status == TaskStatus::Running;
             return is_running && self.compatibility == Compatibility::Corrected;
         };
-        let since = (i128::from(now) - i128::from(scheduled)) * NANOS_PER_SECOND;
-        i128::from(cooldown) > since
+        i128::from(cooldown) > now.nanos_since(scheduled)
     }
 }
 
@@ -75,7 +72,7 @@ impl Plugin for CooldownProtection {
         if query.kind.is_of_gangs() && self.compatibility.is_upstream() {
             return Ok(None);
         }
-        let spares = |task: &&TaskRecord| context.now.is_some_and(|now| self.is_protected(task, now.seconds));
+        let spares = |task: &&TaskRecord| context.now.is_some_and(|now| self.is_protected(task, now));
         Ok(Some(query.candidates.iter().map(|task| !spares(task)).collect()))
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::arguments::UsageArguments;
 use crate::held_bytes::held_bytes;
-use crate::model::{ClusterState, NodeLoad, NodeRecord, Problem, ResourceAmounts, ResourceId, SortedTable, StateDiff};
-use crate::model::{TaskRecord, TaskStatus};
+use crate::model::{
+    ClusterState, NodeLoad, NodeRecord, Problem, ResourceAmounts, ResourceId, SortedTable, StateDiff, TaskRecord,
+    TaskStatus,
+};
 use crate::plugin::DecisionTime;
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange, TaskTransition};
 use crate::policy::Compatibility;
-
-const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
 /// CPU in thousandths of a core, and memory in bytes.
 pub(super) type LoadPair = [f64; 2];
@@ -72,7 +72,7 @@ held_bytes! { ShadowEvent { task; placed, returns } }
 enum ShadowStart {
     /// No measurement includes it: it does not run yet.
     NotStarted,
-    /// It started at this second since 1970.
+    /// Start of the task, in seconds since 1970.
     At(i64),
 }
 
@@ -156,7 +156,8 @@ impl<'a> EstimateSum<'a> {
         let load = demand.load(self.arguments, if is_risky { self.arguments.risk_factor } else { 1.0 });
         self.withdraw(task);
         self.of_tasks.insert(task, Some(load));
-        self.sum = [0, 1].map(|at| self.sum.get(at).unwrap_or(&0.0) + load.get(at).unwrap_or(&0.0));
+        let ([own_cpu, own_memory], [cpu, memory]) = (self.sum, load);
+        self.sum = [own_cpu + cpu, own_memory + memory];
     }
 
     fn withdraw(&mut self, task: &'a str) {
@@ -225,10 +226,7 @@ impl ShadowTasks {
         };
         let is_young = |start: &ShadowStart| match start {
             ShadowStart::NotStarted => true,
-            ShadowStart::At(start) => {
-                let age = (i128::from(now.seconds) - i128::from(*start)) * NANOS_PER_SECOND;
-                age < i128::from(arguments.interval)
-            }
+            ShadowStart::At(start) => now.nanos_since(*start) < i128::from(arguments.interval),
         };
         for (name, _) in own.tasks.iter().filter(|(_, start)| is_young(start)) {
             if let Some(stored) = cluster_state.tasks().get(name) {
