@@ -99,8 +99,10 @@ impl NamespaceQuotaGuard {
     fn exceeded(&self, context: PluginContext<'_>, job: &JobRecord) -> Vec<(Reason, Vec<Measurement>)> {
         let stored = context.cluster_state.namespaces().get(namespace_of(&job.name));
         let quotas = stored.map_or(&[][..], |stored| &stored.record.resource_quotas);
-        let minimum = pending::minimum(context.cluster_state, job, self.compatibility);
-        let Some(minimum) = minimum.filter(|_| !quotas.is_empty()) else {
+        if quotas.is_empty() {
+            return Vec::new();
+        }
+        let Some(minimum) = pending::minimum(context.cluster_state, job, self.compatibility) else {
             return Vec::new();
         };
         let state: Option<&PendingMinimums> = context.plugin_states.get(NAME);

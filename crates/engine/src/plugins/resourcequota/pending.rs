@@ -155,7 +155,9 @@ impl PendingMinimums {
         let waits = is_corrected && job.phase == JobPhase::Inqueue;
         let has_pods = is_corrected && self.tallies.get(name).is_some();
         let counts = (waits || cluster_state.reservations().contains(name)) && !has_pods;
-        minimum(cluster_state, job, self.compatibility).filter(|_| counts)
+        counts
+            .then(|| minimum(cluster_state, job, self.compatibility))
+            .flatten()
     }
 
     /// Counts a job again.
