@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::amounts::QuotaAmounts;
+use super::amounts::{CARD_SEPARATOR, QuotaAmounts};
 use super::node_kinds::{NodeKinds, card_set};
 use super::task_request::TaskRequest;
 use crate::cards::{CARD_NAME_ANNOTATION, NodeCards};
@@ -136,6 +136,12 @@ impl ClusterCards {
     pub fn resource(&self, card: &str) -> Option<(ResourceId, &Arc<str>)> {
         let stands = self.resources_by_card.get(card)?;
         stands.first_key_value().map(|(name, (id, _))| (*id, name))
+    }
+
+    /// The cards of a choice, such as `A|B`, that some node has, with their resources.
+    pub(super) fn of_choice<'n>(&self, choice: &'n str) -> impl Iterator<Item = (&'n str, ResourceId)> {
+        let cards = choice.split(CARD_SEPARATOR);
+        cards.filter_map(|card| self.resource(card).map(|(id, _)| (card, id)))
     }
 
     /// True if no node has any.

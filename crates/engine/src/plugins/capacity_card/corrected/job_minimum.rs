@@ -12,7 +12,7 @@ use super::matching::{merged, set_off};
 use super::task_need::{NeedContext, TaskNeed, holds_resources};
 use crate::held_bytes::held_bytes;
 use crate::model::{JobRecord, ResourceAmounts, ResourceId, TaskRecord, TaskStatus};
-use crate::plugins::capacity_card::{CARD_SEPARATOR, ClusterCards, QuotaAmounts, REQUEST, annotations, cards_milli};
+use crate::plugins::capacity_card::{ClusterCards, QuotaAmounts, REQUEST, annotations, cards_milli};
 use crate::policy::Compatibility;
 
 /// The least that a job needs.
@@ -165,10 +165,7 @@ fn by_gates(context: NeedContext<'_>, job: &JobRecord, tasks: &[&TaskRecord], op
 fn on_nodes(cards: &ClusterCards, declared: &QuotaAmounts) -> QuotaAmounts {
     let mut amounts = QuotaAmounts::new(declared.cpu, declared.memory);
     for (name, amount) in declared.cards() {
-        let known: Vec<&str> = name
-            .split(CARD_SEPARATOR)
-            .filter(|card| cards.resource(card).is_some())
-            .collect();
+        let known: Vec<&str> = cards.of_choice(name).map(|(card, _)| card).collect();
         if known.is_empty() {
             amounts.add_card(name, amount);
         } else {
@@ -256,16 +253,15 @@ fn own_counts(context: NeedContext<'_>, task: &TaskRecord, need: &TaskNeed) -> Q
 /// Cards' resources of `minResources` that the annotation does not cover. A card in it that no node has may be of any of
 /// them: then nothing is counted as another card.
 fn add_unnamed(cards: &ClusterCards, given: &ResourceAmounts, min: &mut QuotaAmounts) {
-    let unknown = |name: &str| name.split(CARD_SEPARATOR).all(|card| cards.resource(card).is_none());
+    let unknown = |name: &str| cards.of_choice(name).next().is_none();
     if min.cards().any(|(name, amount)| amount > 0 && unknown(name)) {
         return;
     }
     for (id, amount) in given.iter() {
         let kinds = cards.cards_of_resource(id);
-        let covered = min.cards().any(|(name, _)| {
-            let mut of_choice = name.split(CARD_SEPARATOR);
-            of_choice.any(|card| cards.resource(card).is_some_and(|(own, _)| own == id))
-        });
+        let covered = min
+            .cards()
+            .any(|(name, _)| cards.of_choice(name).any(|(_, own)| own == id));
         if kinds.is_empty() || covered || amount <= 0 {
             continue;
         }

@@ -11,7 +11,7 @@ use super::state::CapacityState;
 use super::task_need::TaskNeed;
 use crate::model::{ClusterState, JobRecord, Problem, TaskRecord};
 use crate::plugins::capacity_card::{
-    CARD_SEPARATOR, CardRequestError, CardVotes, QuotaAmounts, QuotaRejection, QuotaVerdict, rejection,
+    CardRequestError, CardVotes, QuotaAmounts, QuotaRejection, QuotaVerdict, rejection,
 };
 
 impl CardVotes for CapacityState {
@@ -204,10 +204,7 @@ impl CapacityState {
         if self.cards.is_empty() {
             return None;
         }
-        let known = |name: &str| {
-            let mut cards = name.split(CARD_SEPARATOR);
-            cards.any(|card| self.cards.resource(card).is_some())
-        };
+        let known = |name: &str| self.cards.of_choice(name).next().is_some();
         let mut wanted = amounts.cards().filter(|(_, amount)| *amount > 0);
         let (name, _) = wanted.find(|(name, _)| !known(name) && !short(name))?;
         Some(CardRequestError::UnknownCard { card: name.to_string() })
