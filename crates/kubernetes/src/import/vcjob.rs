@@ -250,16 +250,12 @@ fn pod_group(job: &Value, roles: &[JobRole<'_>], name: &str, phase: Option<&str>
 fn pods(job: &Value, roles: &[JobRole<'_>]) -> Result<Vec<DerivedPod>, FieldError> {
     let name = required_text(job, "metadata.name")?;
     let namespace = text(job, "metadata.namespace")?;
-    let defaults = ["schedulerName", "priorityClassName"]
-        .map(|field| text(job, &format!("spec.{field}")).map(|value| (field, value)));
-    let [scheduler, class] = defaults;
-    let defaults = [scheduler?, class?];
-    let own = |key: &&str| {
-        Some((
-            (*key).to_owned(),
-            job.get("metadata")?.get("annotations")?.get(*key)?.clone(),
-        ))
-    };
+    let defaults = [
+        ("schedulerName", text(job, "spec.schedulerName")?),
+        ("priorityClassName", text(job, "spec.priorityClassName")?),
+    ];
+    let annotations = get(job, "metadata.annotations");
+    let own = |key: &&str| Some(((*key).to_owned(), annotations?.get(*key)?.clone()));
     let inherited: Map<String, Value> = INHERITED_ANNOTATIONS.iter().filter_map(own).collect();
     let mut pods = Vec::new();
     for role in roles {
