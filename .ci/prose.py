@@ -301,8 +301,7 @@ def passages(names: list[str]) -> dict[str, list[Passage]]:
             continue
         text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
         if suffix == ".md":
-            kind = "pages"
-            found[kind] += paragraphs(name, list(enumerate(text.split("\n"), 1)))
+            found["pages"] += paragraphs(name, list(enumerate(text.split("\n"), 1)))
         elif suffix == ".proto":
             found["protocol"] += [passage for passage, _ in comments(name, text, ("//",))]
         elif name.startswith("src/") or re.match(r"crates/[^/]+/src/", name):

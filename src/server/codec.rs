@@ -1,5 +1,5 @@
-//! Messages of all calls, which are protobuf or JSON on the wire, and the codec that hands their bytes to tonic. A request is weighed before it is decoded, because a
-//! few bytes on the wire can stand for a record of hundreds of bytes in memory.
+//! Messages of all calls, which are protobuf or JSON on the wire, and the codec that hands their bytes to tonic. A request is
+//! weighed before it is decoded, because a few bytes on the wire can stand for a record of hundreds of bytes in memory.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
@@ -127,7 +127,7 @@ impl MessageFormat {
     /// Response in this format.
     ///
     /// # Errors
-    /// As JSON it is larger than `response_bytes`.
+    /// The response as JSON is larger than `response_bytes`.
     pub(super) fn write<M: Message + 'static>(self, response: M) -> RpcResult<EncodedResponse> {
         let Some(JsonCall(method)) = self.json else {
             return Ok(Box::new(response));

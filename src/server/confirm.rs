@@ -116,7 +116,7 @@ impl ServerContext {
         effects: Option<pb::SessionEffects>,
     ) -> pb::AdmitResponse {
         let policy = &done.policy;
-        // Who asked for nothing learns that nothing is stored.
+        // A request without items stores nothing: its response has no durability.
         let durability = (!done.items.is_empty()).then(|| convert::durability(done.durability));
         pb::AdmitResponse {
             metadata: Some(pb::ResponseMetadata {

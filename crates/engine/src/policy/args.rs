@@ -24,7 +24,7 @@ pub struct PluginArguments {
 }
 
 impl PluginArguments {
-    /// The same arguments in a document with these settings of its section `metrics`.
+    /// Copy of these arguments for a document whose section `metrics` has these settings.
     pub(super) fn beside(&self, metrics: &BTreeMap<String, String>) -> Self {
         Self {
             metrics: metrics.clone(),
