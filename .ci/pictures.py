@@ -95,10 +95,10 @@ def arrows(uses: dict[str, set[str]]) -> list[tuple[str, str]]:
 
 
 BOXES = {
-    "lab-program": Box(16, 12, 236, 62, "program", ("pumice-lab", "lab-program: bench, top, tune,", "reproduce, bound")),
+    "lab-program": Box(16, 12, 236, 62, "program", ("pumice-lab", "lab-program: bench, tune,", "reproduce, bound")),
     "pumice": Box(296, 12, 488, 62, "program", ("pumice: command line and service (root package)", "src/cli · server · access, audit, tls · app, config, telemetry", "gRPC, JSON and extenders, limits, roles")),
     "lab": Box(16, 102, 102, 62, "tool", ("lab", "experiments,", "bounds")),
-    "measurement": Box(128, 102, 130, 62, "tool", ("measurement", "bench, top")),
+    "measurement": Box(128, 102, 130, 62, "tool", ("measurement", "bench")),
     "simulation": Box(268, 102, 124, 62, "tool", ("simulation", "simulate, demo,", "policy test")),
     "diagnosis": Box(402, 102, 106, 62, "tool", ("diagnosis", "explain,", "capacity")),
     "kubernetes-store": Box(518, 102, 150, 62, "state", ("kubernetes-store", "the log in", "ConfigMaps")),
