@@ -150,21 +150,27 @@ fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str
         let bound = output::with_unit(quota.bound, &quota.unit);
         return format!("it never fits: queue {queue} may hold at most {bound} of {resource}");
     }
-    if quota.is_deserved && quota.requested > quota.ceiling && quota.total <= quota.bound {
-        let missing = output::with_unit(quota.requested - quota.ceiling, &quota.unit);
-        return format!(
-            "it fits when queue {queue} deserves at least {missing} of {resource} more, by its weight or because other queues ask for less"
-        );
-    }
     if quota.is_deserved {
-        let missing = output::with_unit(quota.missing, &quota.unit);
+        // Without a job of the queue it would still ask for more than the queue deserves.
+        let deserves_too_little = quota.requested > quota.ceiling;
         // A queue deserves at most what it may hold.
-        let more = if quota.total > quota.bound {
-            ""
-        } else {
-            ", or it deserves more, by its weight or because other queues ask for less"
+        let jobs_must_end = quota.total > quota.bound;
+        let shown = |amount: f64| output::with_unit(amount, &quota.unit);
+        let (lacking, missing) = (shown(quota.requested - quota.ceiling), shown(quota.missing));
+        return match (deserves_too_little, jobs_must_end) {
+            (true, true) => format!(
+                "it fits when jobs of queue {queue} end and the queue deserves at least {lacking} of {resource} more, by its weight or because other queues ask for less"
+            ),
+            (true, false) => format!(
+                "it fits when queue {queue} deserves at least {lacking} of {resource} more, by its weight or because other queues ask for less"
+            ),
+            (false, true) => {
+                format!("it fits when {missing} of {resource} more are left: jobs of queue {queue} end")
+            }
+            (false, false) => format!(
+                "it fits when {missing} of {resource} more are left: jobs of queue {queue} end, or it deserves more, by its weight or because other queues ask for less"
+            ),
         };
-        return format!("it fits when {missing} of {resource} more are left: jobs of queue {queue} end{more}");
     }
     if quota.requested > quota.ceiling && quota.ceiling <= 0.0 && quota.unit == "cards" {
         return format!(

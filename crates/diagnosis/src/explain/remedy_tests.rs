@@ -298,6 +298,50 @@ fn a_queue_that_holds_all_that_it_may_hold_needs_a_larger_capability() {
 }
 
 #[test]
+fn a_request_above_both_limits_of_a_queue_is_told_what_each_needs() {
+    run(async {
+        let running = |name: &str, cores: &str| pb::Task {
+            status: pb::TaskStatus::Running.into(),
+            node: "n1".to_owned(),
+            ..task(&format!("{name}-0"), name, &[("cpu", cores)])
+        };
+        let cluster = pb::Cluster {
+            nodes: vec![node("n1", &[("cpu", "10")])],
+            queues: vec![
+                pb::Queue {
+                    capability: Some(amounts(&[("cpu", "5")])),
+                    ..queue("q")
+                },
+                pb::Queue {
+                    weight: Some(4),
+                    ..queue("big")
+                },
+            ],
+            jobs: vec![
+                job("x/k", 1),
+                job("x/held", 1),
+                pb::Job {
+                    queue: "big".to_owned(),
+                    ..job("x/big", 1)
+                },
+            ],
+            tasks: vec![
+                task("x/k-0", "x/k", &[("cpu", "3")]),
+                running("x/held", "4"),
+                running("x/big", "6"),
+                task("x/big-1", "x/big", &[("cpu", "20")]),
+            ],
+            ..pb::Cluster::default()
+        };
+        let asked = ExplainedServer::start(policy("enqueue, allocate", "proportion"), cluster).await;
+        let report = asked.job("x/k").await;
+        assert_eq!(report.verdict.code, VerdictCode::Quota, "{:?}", report.verdict);
+        let remedy = "it fits when jobs of queue q end and the queue deserves at least 1 core of cpu more";
+        assert!(hints(&report).contains(remedy), "{}", hints(&report));
+    });
+}
+
+#[test]
 fn a_capability_that_binds_is_raised_as_far_as_it_helps() {
     run(async {
         let cluster = |guarantee: &str| pb::Cluster {
