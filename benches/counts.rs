@@ -28,7 +28,7 @@ use fixtures::{paths, whole_call};
 
 const NODES: u32 = 10_000;
 /// Paths whose instructions are counted.
-const PATHS: [&str; 44] = [
+const PATHS: [&str; 48] = [
     "score",
     "score_best16",
     "filter",
@@ -44,6 +44,10 @@ const PATHS: [&str; 44] = [
     "score_fit_plus",
     "score_scarce",
     "filter_cards",
+    "score_usage",
+    "filter_usage",
+    "filter_tdm",
+    "filter_group_limits",
     "proportion_task",
     "proportion_weight",
     "proportion_total",
