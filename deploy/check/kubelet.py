@@ -5,6 +5,7 @@ ConfigMap is a folder of links to a folder that is swapped as a whole, an empty 
 0777, and a claim belongs to the pod's `fsGroup`.
 """
 
+import base64
 import json
 import os
 import shutil
@@ -13,9 +14,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Protocol
 
-from cluster import ControlPlane
-from tools import Object
+from image import BuiltImage
+from tools import Object, until
 
 HERE = Path(__file__).resolve().parent
 
@@ -38,10 +40,17 @@ def write_config_map(folder: Path, data: dict[str, str]) -> None:
         shutil.rmtree(folder / old)
 
 
+class ObjectSource(Protocol):
+    """The part of an API server that a kubelet reads."""
+
+    def get(self, version: str, kind: str, name: str, namespace: str = ...) -> Object:
+        """An object."""
+
+
 class PodRun:
     """A pod that runs here."""
 
-    def __init__(self, cluster: ControlPlane, namespace: str, spec: Object, folder: Path, claims: Path) -> None:
+    def __init__(self, cluster: ObjectSource, namespace: str, spec: Object, folder: Path, claims: Path) -> None:
         self.cluster, self.namespace, self.spec, self.folder = cluster, namespace, spec, folder
         self.security = spec.get("securityContext", {})
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -59,6 +68,13 @@ class PodRun:
             folder.mkdir(parents=True)
             folder.chmod(0o755)
             write_config_map(folder, self.config_map(volume["configMap"]["name"]))
+        elif "secret" in volume:
+            folder.mkdir(parents=True)
+            secret = self.cluster.get("v1", "Secret", volume["secret"]["secretName"], self.namespace)
+            for name, text in secret["data"].items():
+                (folder / name).write_bytes(base64.b64decode(text))
+                os.chown(folder / name, 0, self.security["fsGroup"])
+                (folder / name).chmod(volume["secret"].get("defaultMode", 0o644))
         elif "emptyDir" in volume:
             folder.mkdir(parents=True)
             folder.chmod(0o777)
@@ -141,7 +157,7 @@ class PodRun:
         ports = {port.get("name"): port["containerPort"] for port in container.get("ports", [])}
         if "httpGet" in probe:
             port, path = probe["httpGet"]["port"], probe["httpGet"]["path"]
-            arguments = ["http", str(ports.get(port, port)), path]
+            arguments = [probe["httpGet"].get("scheme", "HTTP").lower(), str(ports.get(port, port)), path]
         else:
             arguments = ["grpc", str(probe["grpc"]["port"]), probe["grpc"].get("service") or ""]
         return self.inside(sys.executable, HERE / "probe.py", *arguments).returncode == 0
@@ -160,3 +176,11 @@ class PodRun:
         for program in [*self.running.values(), self.pause]:
             program.kill()
             program.wait()
+
+
+def start_server(pod: PodRun, container: Object, image: BuiltImage) -> None:
+    """Starts the server's container, and waits for the probes that it has."""
+    pod.start(container, image.root, image.entrypoint)
+    for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+        if name in container:
+            until(f"{name}: {pod.log('pumice')}", lambda name=name: pod.probe(container, container[name]))  # type: ignore[misc]

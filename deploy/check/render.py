@@ -4,10 +4,13 @@ from pathlib import Path
 
 import yaml
 
-from tools import DEPLOY, Object, documents, find, render_chart
+from tools import DEPLOY, PLAIN, Object, documents, find, render_chart
 
 STANDALONE = DEPLOY / "kustomize" / "standalone"
+INSECURE = DEPLOY / "kustomize" / "insecure"
 MONITORING = DEPLOY / "kustomize" / "monitoring"
+# Nobody makes a certificate for plain manifests: its Secret has to be there.
+SECRET = ("--set", "tls.secretName=pumice-tls")
 # Labels and annotations that speak of Helm, or of what kustomize does itself.
 OF_HELM = {"helm.sh/chart", "app.kubernetes.io/managed-by", "helm.sh/resource-policy", "checksum/settings"}
 
@@ -32,12 +35,17 @@ def written(objects: list[Object]) -> str:
 
 def rendered() -> dict[Path, str]:
     """Content of each file that follows the chart."""
-    policy = STANDALONE / "policy.yaml"
-    objects = render_chart("--set-file", f"policy.document={policy}")
-    every = render_chart("--set", "serviceMonitor.enabled=true", "--set", "prometheusRule.enabled=true")
+    policy = ["--set-file", f"policy.document={STANDALONE / 'policy.yaml'}"]
+    objects = render_chart(*policy, connect=SECRET)
+    monitoring = ["--set", "serviceMonitor.enabled=true", "--set", "prometheusRule.enabled=true"]
+    every = render_chart(*monitoring, connect=SECRET)
+    settings = find(objects, "ConfigMap", "pumice-settings")["data"]
+    plain = find(render_chart(*policy, connect=PLAIN), "ConfigMap", "pumice-settings")["data"]
     return {
         STANDALONE / "objects.yaml": written([item for item in objects if item["kind"] != "ConfigMap"]),
-        STANDALONE / "pumice.yaml": find(objects, "ConfigMap", "pumice-settings")["data"]["pumice.yaml"],
+        STANDALONE / "pumice.yaml": settings["pumice.yaml"],
+        STANDALONE / "identities.yaml": settings["identities.yaml"],
+        INSECURE / "pumice.yaml": plain["pumice.yaml"],
         MONITORING / "objects.yaml": written([item for item in every if item["apiVersion"].startswith("monitoring.")]),
     }
 

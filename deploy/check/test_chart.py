@@ -1,5 +1,6 @@
 """The Helm chart: what it renders, what it refuses, and what a real API server says of it."""
 
+import base64
 import json
 import os
 import subprocess
@@ -14,7 +15,9 @@ from tools import (
     DEPLOY,
     EXAMPLE_POLICY,
     KUBE_VERSION,
+    PLAIN,
     ROOT,
+    SELF_SIGNED,
     Object,
     containers,
     documents,
@@ -40,7 +43,7 @@ EVERYTHING = [
 ]  # fmt: skip
 FEWEST = [
     "--set", "persistence.enabled=false", "--set", "networkPolicy.enabled=false",
-    "--set", "serviceAccount.create=false",
+    "--set", "serviceAccount.create=false", "--set", "tls.selfSigned=false", *PLAIN,
 ]  # fmt: skip
 # Values of several servers.
 SHARED = ["--set", "replicas=3", "--set", "store.kind=kubernetes", "--set", "store.namespace=pumice-log"]
@@ -59,7 +62,7 @@ def settings_of(objects: list[Object]) -> Object:
 
 def test_lint_finds_nothing() -> None:
     for options in ([], EVERYTHING, FEWEST, SHARED):
-        run(os.environ["HELM"], "lint", "--strict", CHART, *KUBE_VERSION, *options)
+        run(os.environ["HELM"], "lint", "--strict", CHART, *KUBE_VERSION, *SELF_SIGNED, *options)
 
 
 def test_every_value_is_in_the_schema_and_in_the_table() -> None:
@@ -68,7 +71,7 @@ def test_every_value_is_in_the_schema_and_in_the_table() -> None:
 
     def walk(where: str, value: object, described: Object) -> None:
         assert "description" in described or not where, f"{where} has no description"
-        if where != "settings" and isinstance(value, dict) and "properties" in described:
+        if where not in ("settings", "access") and isinstance(value, dict) and "properties" in described:
             assert described.get("additionalProperties") is False, where
             assert set(value) | {"global", "claims"} >= set(described["properties"]), where
             for name, inner in value.items():
@@ -78,6 +81,8 @@ def test_every_value_is_in_the_schema_and_in_the_table() -> None:
 
     walk("", values(), schema)
     assert set(values()["settings"]) <= set(schema["properties"]["settings"]["properties"])
+    identities = json.loads(run(os.environ["PUMICE_BIN"], "schema", "identities").stdout)
+    assert schema["properties"]["access"]["properties"] == identities["properties"]
     page = CHART / "README.md"
     before, rest = page.read_text().split("<!-- values: generated -->\n")
     shown, after = rest.split("<!-- values: end -->")
@@ -108,10 +113,24 @@ def test_every_value_is_in_the_schema_and_in_the_table() -> None:
         ("policy.existingConfigMap=mine,policy.document=x", "name two policies"),
         ("cluster.bindPods=true", "set cluster.watch"),
         ("cluster.explainPodsOf={volcano}", "set cluster.watch"),
+        # Nothing that opens the server is a default.
+        ("tls.selfSigned=false", "nothing says how callers connect: set tls.selfSigned=true"),
+        ("tls.selfSigned=false,settings.insecure=http", "settings.insecure=true, by which whoever can connect has all"),
+        ("tls.selfSigned=false,settings.insecure=true,tls.clientAuth=required", "takes TLS"),
+        ("tls.secretName=mine", "set one of them"),
+        ("tls.certManager.enabled=true", "set one of them"),
+        ("access=null", "everybody who can connect would have all roles: list callers in access.identities"),
+        ("access.local.roles={root}", "roles"),
+        ("access.identities[0].name=a,access.identities[0].roles={read}", "service_accounts"),
+        (
+            "access.identities[0].name=a,access.identities[0].roles={read},access.identities[0].service_accounts={b/c}",
+            "set cluster.verifyTokens",
+        ),
     ],
 )
 def test_wrong_values_are_refused(option: str, message: str) -> None:
-    refused = run(os.environ["HELM"], "template", "pumice", CHART, *KUBE_VERSION, "--set", option, check=False)
+    options = [*KUBE_VERSION, *SELF_SIGNED, "--set", option]
+    refused = run(os.environ["HELM"], "template", "pumice", CHART, *options, check=False)
     assert refused.returncode != 0
     assert message in refused.stderr, refused.stderr
 
@@ -125,6 +144,46 @@ def test_the_settings_file_is_one_that_the_server_reads(tmp_path: Path) -> None:
         for name, value in config.items():
             units = {"512Mi": 512 << 20, "30s": 30_000}
             assert read[name] == units.get(str(value), value), name
+
+
+def test_whoever_can_connect_has_no_role_unless_the_values_say_so() -> None:
+    accounts = ["--set", "cluster.verifyTokens=true", "--set-json"]
+    scheduler = {"name": "volcano", "service_accounts": ["volcano-system/volcano-scheduler"], "roles": ["decide"]}
+    accounts.append(f"access.identities={json.dumps([scheduler])}")
+    for options, identities, review in (
+        ([], [], {}),
+        (accounts, [scheduler], {"token_review": {"audiences": ["pumice"]}}),
+    ):
+        objects = render_chart(*options)
+        data = find(objects, "ConfigMap", "pumice-settings")["data"]
+        known = yaml.safe_load(data["identities.yaml"])
+        assert known == {"identities": identities, "local": {"roles": ["read"]}, **review}
+        settings = settings_of(objects)
+        assert settings["identities_file"] == "/etc/pumice/settings/identities.yaml"
+        assert "insecure" not in settings
+        assert find(objects, "NetworkPolicy")["spec"]["ingress"][0]["from"] == [{"podSelector": {}}]
+    own = settings_of(render_chart("--set", "settings.identities_file=/etc/pumice/tls/identities.yaml"))
+    assert own["identities_file"] == "/etc/pumice/tls/identities.yaml"
+    plain = settings_of(render_chart(connect=PLAIN))
+    assert plain["insecure"] is True
+    assert not {"identities_file", "tls_certificate"} & set(plain)
+
+
+def test_cert_manager_takes_an_issuer_or_makes_an_authority() -> None:
+    objects = render_chart(connect=("--set", "tls.certManager.enabled=true"))
+    ask, authority = find(objects, "Certificate", "pumice")["spec"], find(objects, "Certificate", "pumice-ca")["spec"]
+    assert find(objects, "Issuer", ask["issuerRef"]["name"])["spec"] == {"ca": {"secretName": authority["secretName"]}}
+    assert find(objects, "Issuer", authority["issuerRef"]["name"])["spec"] == {"selfSigned": {}}
+    assert authority["isCA"] is True
+    assert {"pumice.pumice", "pumice-sources.pumice.svc", "pumice-replicas"} <= set(ask["dnsNames"])
+    volumes = find(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    assert ask["secretName"] in [volume.get("secret", {}).get("secretName") for volume in volumes]
+    other = ("--set", "tls.certManager.enabled=true,tls.certManager.issuerRef.name=ours")
+    objects = render_chart("--set", "tls.certManager.dnsNames={pumice.example}", connect=other)
+    ask = find(objects, "Certificate")["spec"]
+    assert ask["issuerRef"] == {"name": "ours"}
+    assert ask["dnsNames"][-1] == "pumice.example"
+    assert "Issuer" not in {item["kind"] for item in objects}
 
 
 def test_the_pod_asks_for_no_rights() -> None:
@@ -345,25 +404,42 @@ def test_the_api_server_accepts_every_object(cluster: ControlPlane, options: lis
     assert len(objects) >= 4
 
 
-def test_helm_installs_upgrades_and_uninstalls(cluster: ControlPlane) -> None:
+def test_helm_installs_upgrades_and_uninstalls(cluster: ControlPlane, tmp_path: Path) -> None:
     cluster.namespace("helm")
 
-    def helm(*arguments: str | Path) -> str:
+    def helm(*arguments: str | Path, check: bool = True) -> str:
         options = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", "helm"]
-        return run(os.environ["HELM"], *arguments, *options).stdout
+        done = run(os.environ["HELM"], *arguments, *options, check=check)
+        return done.stdout + done.stderr
 
-    notes = helm("install", "prod", CHART)
+    def certificate(name: str, key: str = "tls.crt") -> bytes:
+        return base64.b64decode(cluster.get("v1", "Secret", f"prod-pumice-{name}", "helm")["data"][key])
+
+    assert "nothing says how callers connect" in helm("install", "prod", CHART, check=False)
+    notes = helm("install", "prod", CHART, *SELF_SIGNED)
     assert "prod-pumice.helm:7461" in notes
     assert "built-in policy" in notes
+    assert "No scheduler has a role yet" in notes
     assert cluster.get("apps/v1", "Deployment", "prod-pumice", "helm")["spec"]["strategy"] == {"type": "Recreate"}
-    helm("upgrade", "prod", CHART, "--set-file", f"policy.document={EXAMPLE_POLICY}")
+    authority, first = certificate("ca"), certificate("tls")
+    helm("upgrade", "prod", CHART, *SELF_SIGNED, "--set-file", f"policy.document={EXAMPLE_POLICY}")
     policy = cluster.get("v1", "ConfigMap", "prod-pumice-policy", "helm")["data"]["policy.yaml"]
     assert policy.rstrip() == EXAMPLE_POLICY.read_text().rstrip()
+    # Clients go on trusting the authority, by which the new certificate is good for the names of the services.
+    assert (certificate("ca"), certificate("tls", "ca.crt")) == (authority, authority)
+    assert certificate("tls") != first
+    for file, content in (("ca.crt", authority), ("first.crt", first), ("tls.crt", certificate("tls"))):
+        (tmp_path / file).write_bytes(content)
+    for file in ("first.crt", "tls.crt"):
+        names = ["-verify_hostname", "prod-pumice-sources.helm.svc", "-purpose", "sslserver"]
+        run("openssl", "verify", "-CAfile", tmp_path / "ca.crt", *names, tmp_path / file)
     helm("rollback", "prod", "1")
     assert "prod-pumice-policy" not in json.dumps(cluster.get("apps/v1", "Deployment", "prod-pumice", "helm"))
     helm("uninstall", "prod")
     claim = cluster.get("v1", "PersistentVolumeClaim", "prod-pumice", "helm")
     assert "deletionTimestamp" not in claim["metadata"], "promised quota outlives the release"
+    assert "whoever can connect has all roles" in helm("install", "open", CHART, *PLAIN)
+    helm("uninstall", "open")
 
 
 def test_the_plain_manifests_are_those_of_the_chart() -> None:

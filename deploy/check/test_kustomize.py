@@ -7,7 +7,7 @@ import yaml
 
 from cluster import ControlPlane
 from test_chart import install_monitoring_kinds
-from tools import DEPLOY, ROOT, Object, find, kustomize, render_chart, run
+from tools import DEPLOY, PLAIN, ROOT, Object, find, kustomize, render_chart, run
 
 KUSTOMIZE = DEPLOY / "kustomize"
 
@@ -18,6 +18,28 @@ def test_the_api_server_accepts_the_standalone_manifests(cluster: ControlPlane) 
     for item in objects:
         cluster.apply(item, dry_run=True)
     assert {item["kind"] for item in objects} >= {"Deployment", "Service", "NetworkPolicy", "PersistentVolumeClaim"}
+
+
+def test_the_insecure_component_is_what_the_chart_says(cluster: ControlPlane) -> None:
+    install_monitoring_kinds(cluster)
+    cluster.namespace("pumice")
+    objects = kustomize(DEPLOY / "check" / "schedulers" / "insecure")
+    for item in objects:
+        cluster.apply(item, dry_run=True)
+    policy = ["--set-file", f"policy.document={KUSTOMIZE / 'standalone' / 'policy.yaml'}"]
+    chart = render_chart(*policy, "--set", "serviceMonitor.enabled=true", connect=PLAIN)
+    (own,), (other,) = (
+        find(found, "Deployment")["spec"]["template"]["spec"]["containers"] for found in (objects, chart)
+    )
+    assert own == other
+    names = [
+        [volume["name"] for volume in find(found, "Deployment")["spec"]["template"]["spec"]["volumes"]]
+        for found in (objects, chart)
+    ]
+    assert names[0] == names[1]
+    for kind, name in (("Service", "pumice"), ("Service", "pumice-sources"), ("ServiceMonitor", "pumice")):
+        wanted = find(chart, kind, name)["spec"]
+        assert find(objects, kind, name)["spec"] == wanted, name
 
 
 def test_the_api_server_accepts_the_monitoring_component(cluster: ControlPlane) -> None:

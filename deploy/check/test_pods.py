@@ -1,5 +1,6 @@
 """Pods as the API server accepted them, run here: users, read-only root, probes, policy mounts, durable state."""
 
+import base64
 import os
 from pathlib import Path
 
@@ -8,8 +9,8 @@ import pytest
 from cluster import ControlPlane
 from conftest import RunPod
 from image import BuiltImage
-from kubelet import PodRun
-from tools import DEPLOY, EXAMPLE_POLICY, ROOT, Object, containers, find, kustomize, render_chart, until
+from kubelet import PodRun, start_server
+from tools import DEPLOY, EXAMPLE_POLICY, PLAIN, ROOT, Object, containers, find, kustomize, render_chart, run, until
 
 PACK = ROOT / "examples" / "pack.yaml"
 
@@ -35,18 +36,11 @@ def pumice(pod: PodRun, *arguments: str) -> str:
     return done.stdout
 
 
-def start_server(pod: PodRun, container: Object, image: BuiltImage) -> None:
-    """Starts the server's container, and waits for the probes that it has."""
-    pod.start(container, image.root, image.entrypoint)
-    for name in ("startupProbe", "livenessProbe", "readinessProbe"):
-        if name in container:
-            until(f"{name}: {pod.log('pumice')}", lambda name=name: pod.probe(container, container[name]))  # type: ignore[misc]
-
-
 def test_the_chart_serves_follows_its_policy_and_keeps_what_it_promised(
     cluster: ControlPlane, run_pod: RunPod, server_image: BuiltImage
 ) -> None:
-    deployment = install(cluster, render_chart("--set-file", f"policy.document={EXAMPLE_POLICY}"), "pumice")
+    policy = ["--set-file", f"policy.document={EXAMPLE_POLICY}"]
+    deployment = install(cluster, render_chart(*policy, connect=PLAIN), "pumice")
     spec = deployment["spec"]["template"]["spec"]
     (container,) = containers(deployment)
     pod = run_pod("pumice", spec)
@@ -86,6 +80,42 @@ def test_the_chart_serves_follows_its_policy_and_keeps_what_it_promised(
     assert data.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_self_signed_server_knows_its_callers(
+    cluster: ControlPlane, run_pod: RunPod, server_image: BuiltImage, tmp_path: Path
+) -> None:
+    """TLS, probes over it, a role by the certificate of a client, and none without one from elsewhere."""
+    known = 'access.identities=[{"name": "ops", "certificates": ["ops.example"], "roles": ["read", "admin"]}]'
+    objects = render_chart("--set", "tls.clientAuth=optional", "--set-json", known)
+    deployment = install(cluster, objects, "closed")
+    (container,) = containers(deployment)
+    pod = run_pod("closed", deployment["spec"]["template"]["spec"])
+    start_server(pod, container, server_image)
+    for name, data in find(objects, "Secret", "pumice-ca")["data"].items():
+        (tmp_path / name).write_bytes(base64.b64decode(data))
+    run(
+        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+        "-subj", "/CN=ops", "-addext", "subjectAltName=DNS:ops.example", "-addext", "extendedKeyUsage=clientAuth",
+        "-addext", "basicConstraints=critical,CA:false", "-CA", tmp_path / "tls.crt", "-CAkey", tmp_path / "tls.key",
+        "-keyout", tmp_path / "ops.key", "-out", tmp_path / "ops.crt",
+    )  # fmt: skip
+
+    def calls(*arguments: str | Path, server: str = "https://localhost:7461") -> str:
+        trust = ["--server", server, "--ca", str(tmp_path / "ca.crt"), "--server-name", "pumice.pumice"]
+        done = pod.inside(os.environ["PUMICE_BIN"], *arguments, *trust)
+        return done.stdout + done.stderr
+
+    certificate = ("--certificate", tmp_path / "ops.crt", "--key", tmp_path / "ops.key")
+    assert "policies: default" in calls("state", "show")
+    assert "ROLE_MISSING" in calls("policy", "push", PACK)
+    assert "version 2" in calls("policy", "push", PACK, *certificate)
+    # A caller from elsewhere: the pod's network has no other machine, so it calls from an address that is not loopback.
+    pod.inside("ip", "address", "add", "192.0.2.1/32", "dev", "lo")
+    assert "IDENTITY_MISSING" in calls("state", "show", server="https://192.0.2.1:7461")
+    assert "policies: default" in calls("state", "show", *certificate, server="https://192.0.2.1:7461")
+    plain = pod.inside(os.environ["PUMICE_BIN"], "state", "show", "--server", "http://localhost:7461")
+    assert plain.returncode != 0
+
+
 def test_the_image_gives_a_first_decision(run_pod: RunPod, server_image: BuiltImage) -> None:
     """`docker run IMAGE demo` of the README: nobody's user, a root that cannot be written, no network but its own."""
     user = int(server_image.user.split(":")[0])
@@ -108,7 +138,7 @@ def test_a_server_that_waits_for_a_source_is_alive_and_not_ready(
     cluster: ControlPlane, run_pod: RunPod, server_image: BuiltImage
 ) -> None:
     options = ["--set", "settings.expect_source[0]=kube", "--set", "persistence.enabled=false"]
-    objects = render_chart(*options)
+    objects = render_chart(*options, connect=PLAIN)
     deployment = install(cluster, objects, "waiting")
     (container,) = containers(deployment)
     pod = run_pod("waiting", deployment["spec"]["template"]["spec"])

@@ -14,9 +14,13 @@ Object = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-CHART = DEPLOY / "helm" / "pumice"
+# CHART: the archive of a release in its place.
+CHART = Path(os.environ.get("CHART", DEPLOY / "helm" / "pumice"))
 # Version that Helm assumes where it asks no cluster.
 KUBE_VERSION = ("--kube-version", "v1.37.2")
+# The chart asks how callers connect.
+SELF_SIGNED = ("--set", "tls.selfSigned=true")
+PLAIN = ("--set", "settings.insecure=true")
 EXAMPLE_POLICY = ROOT / "examples" / "proportional.yaml"
 
 
@@ -51,9 +55,10 @@ def until(what: str, holds: Callable[[], Any], seconds: float = 30.0) -> Any:
     raise AssertionError(f"not within {seconds} s: {what}: {last}")
 
 
-def render_chart(*options: str, release: str = "pumice") -> list[Object]:
+def render_chart(*options: str, connect: tuple[str, ...] = SELF_SIGNED) -> list[Object]:
     """Objects of the chart, as Helm renders them."""
-    shown = run(os.environ["HELM"], "template", release, CHART, "--namespace", "pumice", *KUBE_VERSION, *options)
+    values = [*KUBE_VERSION, *connect, *options]
+    shown = run(os.environ["HELM"], "template", "pumice", CHART, "--namespace", "pumice", *values)
     return documents(shown.stdout)
 
 

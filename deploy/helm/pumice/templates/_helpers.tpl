@@ -60,8 +60,28 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- define "pumice.tlsSecret" -}}
 {{- if .Values.tls.secretName -}}
 {{- .Values.tls.secretName -}}
-{{- else if .Values.tls.certManager.enabled -}}
+{{- else if or .Values.tls.selfSigned .Values.tls.certManager.enabled -}}
 {{- include "pumice.fullname" . }}-tls
+{{- end -}}
+{{- end -}}
+
+{{/* Names of the server in its certificate: those of its services. */}}
+{{- define "pumice.dnsNames" -}}
+{{- $name := include "pumice.fullname" . -}}
+{{- range list $name (printf "%s-sources" $name) (printf "%s-replicas" $name) }}
+- {{ . }}
+- {{ . }}.{{ $.Release.Namespace }}
+- {{ . }}.{{ $.Release.Namespace }}.svc
+{{- end }}
+{{- range .Values.tls.certManager.dnsNames }}
+- {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* Anything if the chart writes the file of identities. */}}
+{{- define "pumice.access" -}}
+{{- if and (include "pumice.tlsSecret" .) (not .Values.settings.identities_file) -}}
+true
 {{- end -}}
 {{- end -}}
 
@@ -126,8 +146,9 @@ true
 {{- $_ := set $own "tls_client_ca" "/etc/pumice/tls/ca.crt" -}}
 {{- $_ := set $own "tls_client_auth" .Values.tls.clientAuth -}}
 {{- end -}}
-{{- else -}}
-{{- $_ := set $own "insecure" true -}}
+{{- end -}}
+{{- if include "pumice.access" . -}}
+{{- $_ := set $own "identities_file" "/etc/pumice/settings/identities.yaml" -}}
 {{- end -}}
 {{- toYaml (merge $own .Values.settings) -}}
 {{- end -}}
@@ -153,11 +174,22 @@ true
 {{- if and .Values.policy.document .Values.policy.existingConfigMap -}}
 {{- fail "policy.document and policy.existingConfigMap name two policies: set one of them" -}}
 {{- end -}}
-{{- if and .Values.tls.clientAuth (not (include "pumice.tlsSecret" .)) -}}
-{{- fail "tls.clientAuth asks clients for certificates, which takes TLS: set tls.secretName or tls.certManager.enabled" -}}
+{{- if not (or (include "pumice.tlsSecret" .) (eq (toString .Values.settings.insecure) "true")) -}}
+{{- fail "nothing says how callers connect: set tls.selfSigned=true (the chart makes an authority and a certificate), tls.certManager.enabled=true (cert-manager does), or tls.secretName (yours); or settings.insecure=true, by which whoever can connect has all roles, in plain text" -}}
 {{- end -}}
-{{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuerRef.name) -}}
-{{- fail "tls.certManager.issuerRef.name is empty: name the issuer that signs the certificate" -}}
+{{- if gt (len (compact (list .Values.tls.secretName (ternary "selfSigned" "" .Values.tls.selfSigned) (ternary "certManager" "" .Values.tls.certManager.enabled)))) 1 -}}
+{{- fail "tls.secretName, tls.selfSigned and tls.certManager.enabled name several certificates: set one of them" -}}
+{{- end -}}
+{{- if and .Values.tls.clientAuth (not (include "pumice.tlsSecret" .)) -}}
+{{- fail "tls.clientAuth asks clients for certificates, which takes TLS: set tls.selfSigned, tls.certManager.enabled or tls.secretName" -}}
+{{- end -}}
+{{- if and (include "pumice.access" .) (not .Values.access) -}}
+{{- fail "access is empty, so everybody who can connect would have all roles: list callers in access.identities, or name a file of yours in settings.identities_file" -}}
+{{- end -}}
+{{- range (default dict .Values.access).identities -}}
+{{- if and .service_accounts (not $.Values.cluster.verifyTokens) -}}
+{{- fail (printf "access.identities names service accounts for %s, whose tokens the server may not verify: set cluster.verifyTokens" .name) -}}
+{{- end -}}
 {{- end -}}
 {{- if and (gt (.Values.replicas | int) 1) (not (include "pumice.sharedStore" .)) -}}
 {{- fail (printf "replicas is %d, and servers without a common store would each promise the same quota: set store.kind to kubernetes, or settings.store to etcd" (.Values.replicas | int)) -}}
