@@ -197,8 +197,8 @@ advisories: rust ## Look for known vulnerabilities in what the program and its c
 	@.cache/python-highest/bin/python -m pip install --quiet --disable-pip-version-check PyYAML
 	@CARGO_DENY="$$(deploy/supply/tools.sh cargo-deny)" GOVULNCHECK="$$(deploy/supply/tools.sh govulncheck)" .cache/python-highest/bin/python deploy/supply/advisories.py
 
-release-check: rust ## Make a release from a clean clone of the last commit and use its files (PROFILE=dev: quickly; VERSION: the version it must have)
-	@PROFILE=$(or $(PROFILE),dist) VERSION=$(VERSION) deploy/release/check.sh
+release-check: rust ## Make a release from a clean clone of the last commit and use its files (PROFILE=dev: quickly; VERSION: the version it must have; OUT=DIR: keep the files)
+	@PROFILE=$(or $(PROFILE),dist) VERSION=$(VERSION) OUT=$(abspath $(OUT)) deploy/release/check.sh
 
 cross: rust ## Build for the other architecture and run it under an emulator: demo and kube-scheduler (VECTORS=1: recorded decisions, too)
 	@VECTORS=$(VECTORS) deploy/release/cross.sh

@@ -35,7 +35,7 @@ def test_the_files_are_built_on_the_glibc_of_the_image() -> None:
     dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
     rust = re.search(r"ARG RUST_VERSION=(.*)", dockerfile)
     assert rust
-    assert f"container: rust:{rust[1]}-bookworm" in release
+    assert f"image: rust:{rust[1]}-bookworm\n" in release
     assert f'rust-version = "{rust[1]}"' in (ROOT / "Cargo.toml").read_text()
 
 

@@ -9,33 +9,33 @@ profile="${PROFILE:-dist}"
 version="$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -1)"
 triple="$(rustc -vV | sed -n 's/^host: //p')"
 name="pumice-$version-$triple"
-# Equal sources give equal archives.
-date="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"
-
+# Equal sources give equal archives. Builds of C code read the date, too: with another one, cargo would compile again what links them.
+SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"
 PUMICE_COMMIT="$(git rev-parse HEAD)"
-export PUMICE_COMMIT
+export SOURCE_DATE_EPOCH PUMICE_COMMIT
 
 stage="$(mktemp -d)"
 trap 'rm -rf "$stage"' EXIT
+# Both programs at once, as the image's build makes the first: it and the wheel then have nothing to compile.
+auditable="$(deploy/supply/tools.sh cargo-auditable)"
+built="${CARGO_TARGET_DIR:-target}/${profile/#dev/debug}"
+"$auditable" auditable build --locked --quiet --profile "$profile" --package pumice --package pumice-lab-program --bins
 PROFILE="$profile" deploy/docker/build.sh "$stage/image"
 program="$stage/image/usr/local/bin/pumice"
 root="$stage/$name"
 mkdir -p "$root/completions"
-cp "$program" LICENSE THIRD-PARTY-LICENSES.txt CHANGELOG.md deploy/kubectl-pumice "$root/"
-cargo build --locked --quiet --profile "$profile" --package pumice-lab-program
-lab="${CARGO_TARGET_DIR:-target}/${profile/#dev/debug}/pumice-lab"
-cp "$lab" "$root/"
-"$lab" man --dir "$root/man" >/dev/null
+cp "$program" "$built/pumice-lab" LICENSE THIRD-PARTY-LICENSES.txt CHANGELOG.md deploy/kubectl-pumice "$root/"
+"$root/pumice-lab" man --dir "$root/man" >/dev/null
 for shell in bash zsh fish; do "$program" completions "$shell" >"$root/completions/pumice.$shell"; done
 cp -r deploy/systemd examples "$root/"
-tar --create --sort=name --mtime="@$date" --owner=0 --group=0 --numeric-owner --directory "$stage" "$name" | gzip --no-name >"$out/$name.tar.gz"
+tar --create --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --directory "$stage" "$name" | gzip --no-name >"$out/$name.tar.gz"
 
 tools="$PWD/.cache/release"
 [ -x "$tools/bin/maturin" ] || { python3 -m venv "$tools" && "$tools/bin/python" -m pip install --quiet --disable-pip-version-check maturin==1.16.0; }
 # The wheel has the program that is built already, with its list of crates: maturin calls cargo as the images' build does.
-printf '#!/bin/sh\nexec "%s" auditable "$@"\n' "$(deploy/supply/tools.sh cargo-auditable)" >"$stage/cargo"
+printf '#!/bin/sh\nexec "%s" auditable "$@"\n' "$auditable" >"$stage/cargo"
 chmod +x "$stage/cargo"
-CARGO="$stage/cargo" SOURCE_DATE_EPOCH="$date" "$tools/bin/maturin" build --quiet --profile "$profile" --out "$stage/wheel"
+CARGO="$stage/cargo" "$tools/bin/maturin" build --quiet --profile "$profile" --out "$stage/wheel"
 cp "$stage"/wheel/*.whl "$out/"
 python3 - "$stage"/wheel/*.whl "$out/$name.cyclonedx.json" <<'PYTHON'
 import sys
