@@ -298,7 +298,7 @@ fn a_queue_that_holds_all_that_it_may_hold_needs_a_larger_capability() {
 }
 
 #[test]
-fn a_request_above_both_limits_of_a_queue_is_told_what_each_needs() {
+fn a_request_above_both_limits_of_a_queue_gets_what_each_needs() {
     run(async {
         let running = |name: &str, cores: &str| pb::Task {
             status: pb::TaskStatus::Running.into(),
