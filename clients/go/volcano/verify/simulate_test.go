@@ -62,7 +62,7 @@ func stockTiers() []conf.Tier {
 }
 
 // stockEnd is where one cycle of Volcano leaves each task, in the words of `pumice simulate --tasks`.
-func (scenario *scenario) stockEnd(t *testing.T, actions []framework.Action) []string {
+func (scenario *scenario) stockEnd(t *testing.T, tiers []conf.Tier, actions []framework.Action) []string {
 	t.Helper()
 	conf.EnabledActionMap = map[string]bool{}
 	for _, action := range actions {
@@ -70,10 +70,15 @@ func (scenario *scenario) stockEnd(t *testing.T, actions []framework.Action) []s
 	}
 	builders := inTree()
 	builders[predicates.PluginName], builders[nodeorder.PluginName] = predicates.New, nodeorder.New
+	for name, plugin := range further {
+		builders[name] = plugin.builder
+	}
 	harness := uthelper.TestCommonStruct{
 		Plugins: builders, Pods: scenario.pods, Nodes: scenario.nodes, PodGroups: scenario.groups, Queues: scenario.queues,
+		ResourceQuotas: scenario.quotas,
 	}
-	session := harness.RegisterSession(stockTiers(), nil)
+	session := harness.RegisterSession(tiers, nil)
+	scenario.seeBudgets(t, session)
 	harness.Run(actions)
 	var lines []string
 	for _, job := range session.Jobs {
@@ -163,6 +168,12 @@ func (scenario *scenario) list(t *testing.T) []byte {
 	for _, pod := range scenario.pods {
 		add("v1", "Pod", pod)
 	}
+	for _, quota := range scenario.quotas {
+		add("v1", "ResourceQuota", quota)
+	}
+	for _, budget := range scenario.budgets {
+		add("policy/v1", "PodDisruptionBudget", budget)
+	}
 	text, err := list.MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
@@ -171,10 +182,10 @@ func (scenario *scenario) list(t *testing.T) []byte {
 }
 
 // simulatedEnd is where the first cycle of `pumice simulate` leaves each task. Nothing: no task of the cluster waits.
-func (scenario *scenario) simulatedEnd(t *testing.T, folder string, actions []framework.Action) []string {
+func (scenario *scenario) simulatedEnd(t *testing.T, folder string, policy []byte) []string {
 	t.Helper()
 	path := func(name string) string { return filepath.Join(folder, name) }
-	for name, text := range map[string][]byte{"cluster.json": scenario.list(t), "policy.yaml": stockPolicy(t, actions)} {
+	for name, text := range map[string][]byte{"cluster.json": scenario.list(t), "policy.yaml": policy} {
 		if err := os.WriteFile(path(name), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -223,14 +234,14 @@ func TestSimulate(t *testing.T) {
 			}
 			return scenario
 		}
-		ours := made().simulatedEnd(t, folder, actionsOf(seed))
+		ours := made().simulatedEnd(t, folder, stockPolicy(t, actionsOf(seed)))
 		if ours == nil {
 			continue
 		}
 		end := strings.Join(ours, "\n")
 		ends := map[string]int{}
 		for tries := 0; tries < 3 || tries < mostRuns && ends[end] == 0; tries++ {
-			ends[strings.Join(made().stockEnd(t, actionsOf(seed)), "\n")]++
+			ends[strings.Join(made().stockEnd(t, stockTiers(), actionsOf(seed)), "\n")]++
 			runs++
 		}
 		count(t, "simulated cycles", 1, 0)

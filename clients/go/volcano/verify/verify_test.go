@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	schedulingv1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 	"volcano.sh/volcano/cmd/scheduler/app/options"
@@ -88,6 +89,8 @@ type scenario struct {
 	groups   []*schedulingv1.PodGroup
 	pods     []*v1.Pod
 	nodes    []*v1.Node
+	quotas   []*v1.ResourceQuota
+	budgets  []*policyv1.PodDisruptionBudget
 	priority []string
 }
 
