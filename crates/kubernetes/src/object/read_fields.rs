@@ -144,6 +144,7 @@ const STATUS: &[(&str, ReadFields)] = &[
     ("initContainerStatuses", Fields(CONTAINER_STATUS)),
     ("nominatedNodeName", Whole),
     ("phase", Whole),
+    ("qosClass", Whole),
     ("resources", Whole),
     ("resourceClaimStatuses", Whole),
     // Node.
