@@ -152,6 +152,12 @@ const STATUS: &[(&str, ReadFields)] = &[
     ("images", Whole),
     // Queue.
     ("state", Whole),
+    // ResourceQuota.
+    ("hard", Whole),
+    ("used", Whole),
+    // PodDisruptionBudget.
+    ("disruptedPods", Whole),
+    ("disruptionsAllowed", Whole),
     // ResourceClaim.
     (
         "allocation",
