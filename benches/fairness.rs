@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use pumice_engine::cycle::SchedulingCycle;
 use pumice_engine::decide::{
-    self, FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery, VictimGroup, VictimsQuery,
+    self, FilterDetail, LastRounds, NodeQuery, QueryTask, ResourceFit, ScoreQuery, VictimGroup, VictimsQuery,
 };
 use pumice_engine::model::{
     ClusterState, JobRecord, NodeRecord, NodeSlot, ResourceAmounts, ResourceId, ResourceTable, SortedTable, TaskFields,
@@ -110,13 +110,11 @@ fn events(criterion: &mut Criterion) {
 
 /// A thousand candidates of a thousand jobs in a hundred queues; half of them may be evicted.
 fn victims(criterion: &mut Criterion) {
-    let mut cluster_state = cluster(
-        100,
-        QueueShape {
-            free_millicores: 0,
-            ..FLAT
-        },
-    );
+    let full = QueueShape {
+        free_millicores: 0,
+        ..FLAT
+    };
+    let mut cluster_state = cluster(100, full);
     let source: Arc<str> = "bench".into();
     put_queue(&mut cluster_state, FLAT, 100, &source);
     let job = JobRecord {
@@ -162,6 +160,7 @@ fn victims(criterion: &mut Criterion) {
             groups: vec![Ok(group)],
             plugins: Vec::new(),
             irreducible,
+            last_rounds: LastRounds::new(),
         };
         let first = decide::victims(&cycle, &policy, &query).expect("an answer").remove(0);
         let victims = first.expect("a verdict").victims.len();

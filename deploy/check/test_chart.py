@@ -218,6 +218,9 @@ def test_a_watching_server_has_a_token_and_reads_only(cluster: ControlPlane) -> 
     roles = [item for item in objects if item["kind"] in ("Role", "ClusterRole")]
     assert sorted(item["metadata"].get("namespace", "") for item in roles) == ["", "team-a", "team-b"]
     assert {verb for item in roles for rule in item["rules"] for verb in rule["verbs"]} == {"list", "watch"}
+    for role in (item for item in roles if item["kind"] == "Role"):
+        read = {(group, name) for rule in role["rules"] for group in rule["apiGroups"] for name in rule["resources"]}
+        assert read >= {("", "resourcequotas"), ("policy", "poddisruptionbudgets")}
     egress = find(objects, "NetworkPolicy")["spec"]["egress"]
     assert [port["port"] for rule in egress for port in rule["ports"]] == [443, 6443]
 

@@ -71,6 +71,8 @@ def test_the_live_component_reads_and_its_reasons_write_little(cluster: ControlP
     own = {item["metadata"]["name"]: [item] for item in objects if item["kind"] == "ClusterRole"}
     rights = granted(own["pumice-live"], "ClusterRole")
     assert {verb for _, _, verb in rights} == {"list", "watch"}
+    read = {(group, resource) for group, resource, _ in rights}
+    assert read >= {("", "resourcequotas"), ("policy", "poddisruptionbudgets")}
     assert granted(own["pumice-reasons"], "ClusterRole") == {
         ("", "pods/status", "patch"),
         ("", "events", "create"),

@@ -7,7 +7,7 @@ use tonic::Request;
 
 use pumice_engine::decide::{self, NodeQuery, Parallelism};
 use pumice_engine::model::Problem;
-use pumice_engine::plugin::PluginContext;
+use pumice_engine::plugin::{PluginContext, VictimKind};
 use pumice_engine::plugins;
 use pumice_engine::policy::{DecisionKind, PolicyHook};
 
@@ -185,8 +185,13 @@ impl DecisionCall for pb::SelectVictimsRequest {
         let Evaluation { edge, context, .. } = evaluation;
         let query = convert::victims::read_victims(self, context.query_basis(edge))?;
         let items = decide::victims(&context.cycle(), &context.policy.policy, &query)?;
+        let kind = if query.kind == VictimKind::Shuffle {
+            DecisionKind::Shuffle
+        } else {
+            DecisionKind::Victims
+        };
         Ok(pb::SelectVictimsResponse {
-            metadata: Some(context.decision_metadata(edge, NodeEncoding::Names, DecisionKind::Victims, &query.plugins)),
+            metadata: Some(context.decision_metadata(edge, NodeEncoding::Names, kind, &query.plugins)),
             result: Some(convert::victims::victims_result(
                 &query,
                 &items,

@@ -358,7 +358,7 @@ fn policy_check_prints_plugins_that_are_not_served_as_json() {
     let file = std::env::temp_dir().join(format!("pumice-unserved-{}.yaml", std::process::id()));
     std::fs::write(
         &file,
-        "actions: allocate\ntiers:\n- plugins:\n  - name: rescheduling\n  - name: binpak\n",
+        "actions: allocate\ntiers:\n- plugins:\n  - name: extender\n  - name: binpak\n",
     )
     .unwrap();
     let checked = pumice(None, &["policy", "check", file.to_str().unwrap(), "-o", "json"]);
@@ -372,7 +372,7 @@ fn policy_check_prints_plugins_that_are_not_served_as_json() {
     let plugins = &report["unservedPlugins"];
     assert_eq!(
         (&plugins[0]["name"], &plugins[0]["knownUpstream"]),
-        (&"rescheduling".into(), &true.into())
+        (&"extender".into(), &true.into())
     );
     assert_eq!(
         (&plugins[1]["didYouMean"], &plugins[1]["line"]),

@@ -12,6 +12,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -217,6 +218,10 @@ const (
 	VictimKind_VICTIM_KIND_GANG_PREEMPT VictimKind = 3
 	// Whole gangs between queues (Volcano's UnifiedEvictable, gang-reclaim).
 	VictimKind_VICTIM_KIND_GANG_RECLAIM VictimKind = 4
+	// Running tasks without a preemptor (Volcano's VictimTasks, for the action
+	// shuffle). A group has candidates, and neither `preemptor` nor `node`. The
+	// victims are the tasks that the plugins of the first such tier name.
+	VictimKind_VICTIM_KIND_SHUFFLE VictimKind = 5
 )
 
 // Enum value maps for VictimKind.
@@ -227,6 +232,7 @@ var (
 		2: "VICTIM_KIND_RECLAIM",
 		3: "VICTIM_KIND_GANG_PREEMPT",
 		4: "VICTIM_KIND_GANG_RECLAIM",
+		5: "VICTIM_KIND_SHUFFLE",
 	}
 	VictimKind_value = map[string]int32{
 		"VICTIM_KIND_UNSPECIFIED":  0,
@@ -234,6 +240,7 @@ var (
 		"VICTIM_KIND_RECLAIM":      2,
 		"VICTIM_KIND_GANG_PREEMPT": 3,
 		"VICTIM_KIND_GANG_RECLAIM": 4,
+		"VICTIM_KIND_SHUFFLE":      5,
 	}
 )
 
@@ -3146,7 +3153,12 @@ type SelectVictimsRequest struct {
 	Plugins []string `protobuf:"bytes,4,rep,name=plugins,proto3" json:"plugins,omitempty"`
 	// True: every victim of the selected set is necessary, and no victim could in
 	// turn preempt the preemptor. Without such a set the server selects no victims.
-	Irreducible   bool `protobuf:"varint,5,opt,name=irreducible,proto3" json:"irreducible,omitempty"`
+	Irreducible bool `protobuf:"varint,5,opt,name=irreducible,proto3" json:"irreducible,omitempty"`
+	// For VICTIM_KIND_SHUFFLE: time of the last round of each plugin, by its name. A
+	// plugin whose interval since then is not over abstains. After the response, a
+	// client stores `now` of the request for each plugin that did not abstain.
+	// Absent: no round yet.
+	LastRounds    map[string]*timestamppb.Timestamp `protobuf:"bytes,6,rep,name=last_rounds,json=lastRounds,proto3" json:"last_rounds,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3216,10 +3228,18 @@ func (x *SelectVictimsRequest) GetIrreducible() bool {
 	return false
 }
 
+func (x *SelectVictimsRequest) GetLastRounds() map[string]*timestamppb.Timestamp {
+	if x != nil {
+		return x.LastRounds
+	}
+	return nil
+}
+
 // One preemptor on one node.
 type VictimGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Task that needs resources. The server derives its job and queue.
+	// Task that needs resources. The server derives its job and queue. Required,
+	// except for VICTIM_KIND_SHUFFLE.
 	Preemptor *Task `protobuf:"bytes,1,opt,name=preemptor,proto3" json:"preemptor,omitempty"`
 	// Name of the node. Empty: any node, and `fits_after` is not computed.
 	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
@@ -4325,7 +4345,7 @@ var File_pumice_v1_decision_proto protoreflect.FileDescriptor
 
 const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\n" +
-	"\x18pumice/v1/decision.proto\x12\tpumice.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15pumice/v1/state.proto\x1a\x15pumice/v1/types.proto\"\x8d\x03\n" +
+	"\x18pumice/v1/decision.proto\x12\tpumice.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pumice/v1/state.proto\x1a\x15pumice/v1/types.proto\"\x8d\x03\n" +
 	"\rFilterRequest\x122\n" +
 	"\aagainst\x18\x01 \x01(\v2\x18.pumice.v1.EvaluationRefR\aagainst\x12%\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x0f.pumice.v1.TaskR\x05tasks\x122\n" +
@@ -4556,13 +4576,18 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x05share\x18\x04 \x01(\x01R\x05share\x12+\n" +
 	"\x11dominant_resource\x18\x05 \x01(\tR\x10dominantResource\x12\x1c\n" +
 	"\tsaturated\x18\x06 \x01(\bR\tsaturated\x12/\n" +
-	"\tallocated\x18\a \x03(\v2\x11.pumice.v1.AmountR\tallocated\"\xe1\x01\n" +
+	"\tallocated\x18\a \x03(\v2\x11.pumice.v1.AmountR\tallocated\"\x8e\x03\n" +
 	"\x14SelectVictimsRequest\x122\n" +
 	"\aagainst\x18\x01 \x01(\v2\x18.pumice.v1.EvaluationRefR\aagainst\x12)\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x15.pumice.v1.VictimKindR\x04kind\x12.\n" +
 	"\x06groups\x18\x03 \x03(\v2\x16.pumice.v1.VictimGroupR\x06groups\x12\x18\n" +
 	"\aplugins\x18\x04 \x03(\tR\aplugins\x12 \n" +
-	"\virreducible\x18\x05 \x01(\bR\virreducible\"\xce\x01\n" +
+	"\virreducible\x18\x05 \x01(\bR\virreducible\x12P\n" +
+	"\vlast_rounds\x18\x06 \x03(\v2/.pumice.v1.SelectVictimsRequest.LastRoundsEntryR\n" +
+	"lastRounds\x1aY\n" +
+	"\x0fLastRoundsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x120\n" +
+	"\x05value\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05value:\x028\x01\"\xce\x01\n" +
 	"\vVictimGroup\x12-\n" +
 	"\tpreemptor\x18\x01 \x01(\v2\x0f.pumice.v1.TaskR\tpreemptor\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12/\n" +
@@ -4662,14 +4687,15 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x16ADMIT_MODE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10ADMIT_MODE_CHECK\x10\x01\x12\x18\n" +
 	"\x14ADMIT_MODE_TENTATIVE\x10\x02\x12\x16\n" +
-	"\x12ADMIT_MODE_CONFIRM\x10\x03*\x97\x01\n" +
+	"\x12ADMIT_MODE_CONFIRM\x10\x03*\xb0\x01\n" +
 	"\n" +
 	"VictimKind\x12\x1b\n" +
 	"\x17VICTIM_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13VICTIM_KIND_PREEMPT\x10\x01\x12\x17\n" +
 	"\x13VICTIM_KIND_RECLAIM\x10\x02\x12\x1c\n" +
 	"\x18VICTIM_KIND_GANG_PREEMPT\x10\x03\x12\x1c\n" +
-	"\x18VICTIM_KIND_GANG_RECLAIM\x10\x042\xd8\x05\n" +
+	"\x18VICTIM_KIND_GANG_RECLAIM\x10\x04\x12\x17\n" +
+	"\x13VICTIM_KIND_SHUFFLE\x10\x052\xd8\x05\n" +
 	"\x0fDecisionService\x12=\n" +
 	"\x06Filter\x12\x18.pumice.v1.FilterRequest\x1a\x19.pumice.v1.FilterResponse\x12:\n" +
 	"\x05Score\x12\x17.pumice.v1.ScoreRequest\x1a\x18.pumice.v1.ScoreResponse\x12:\n" +
@@ -4697,7 +4723,7 @@ func file_pumice_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_pumice_v1_decision_proto_goTypes = []any{
 	(ResourceFit)(0),              // 0: pumice.v1.ResourceFit
 	(PlaceEffect)(0),              // 1: pumice.v1.PlaceEffect
@@ -4756,177 +4782,181 @@ var file_pumice_v1_decision_proto_goTypes = []any{
 	(*CommitSessionResponse)(nil), // 54: pumice.v1.CommitSessionResponse
 	(*JobCommit)(nil),             // 55: pumice.v1.JobCommit
 	(*PlacementRejection)(nil),    // 56: pumice.v1.PlacementRejection
-	(*EvaluationRef)(nil),         // 57: pumice.v1.EvaluationRef
-	(*Task)(nil),                  // 58: pumice.v1.Task
-	(*NodeSet)(nil),               // 59: pumice.v1.NodeSet
-	(NodeEncoding)(0),             // 60: pumice.v1.NodeEncoding
-	(FilterDetail)(0),             // 61: pumice.v1.FilterDetail
-	(*ResponseMetadata)(nil),      // 62: pumice.v1.ResponseMetadata
-	(*Problem)(nil),               // 63: pumice.v1.Problem
-	(*NotEvaluated)(nil),          // 64: pumice.v1.NotEvaluated
-	(*Reason)(nil),                // 65: pumice.v1.Reason
-	(*Measurement)(nil),           // 66: pumice.v1.Measurement
-	(*Job)(nil),                   // 67: pumice.v1.Job
-	(Durability)(0),               // 68: pumice.v1.Durability
-	(*durationpb.Duration)(nil),   // 69: google.protobuf.Duration
-	(*Amount)(nil),                // 70: pumice.v1.Amount
-	(*SessionChange)(nil),         // 71: pumice.v1.SessionChange
-	(*Batch)(nil),                 // 72: pumice.v1.Batch
-	(*BatchOutcome)(nil),          // 73: pumice.v1.BatchOutcome
-	(*Page)(nil),                  // 74: pumice.v1.Page
-	(*Revision)(nil),              // 75: pumice.v1.Revision
-	(*SessionRef)(nil),            // 76: pumice.v1.SessionRef
-	(*TaskPlacement)(nil),         // 77: pumice.v1.TaskPlacement
+	nil,                           // 57: pumice.v1.SelectVictimsRequest.LastRoundsEntry
+	(*EvaluationRef)(nil),         // 58: pumice.v1.EvaluationRef
+	(*Task)(nil),                  // 59: pumice.v1.Task
+	(*NodeSet)(nil),               // 60: pumice.v1.NodeSet
+	(NodeEncoding)(0),             // 61: pumice.v1.NodeEncoding
+	(FilterDetail)(0),             // 62: pumice.v1.FilterDetail
+	(*ResponseMetadata)(nil),      // 63: pumice.v1.ResponseMetadata
+	(*Problem)(nil),               // 64: pumice.v1.Problem
+	(*NotEvaluated)(nil),          // 65: pumice.v1.NotEvaluated
+	(*Reason)(nil),                // 66: pumice.v1.Reason
+	(*Measurement)(nil),           // 67: pumice.v1.Measurement
+	(*Job)(nil),                   // 68: pumice.v1.Job
+	(Durability)(0),               // 69: pumice.v1.Durability
+	(*durationpb.Duration)(nil),   // 70: google.protobuf.Duration
+	(*Amount)(nil),                // 71: pumice.v1.Amount
+	(*SessionChange)(nil),         // 72: pumice.v1.SessionChange
+	(*Batch)(nil),                 // 73: pumice.v1.Batch
+	(*BatchOutcome)(nil),          // 74: pumice.v1.BatchOutcome
+	(*Page)(nil),                  // 75: pumice.v1.Page
+	(*Revision)(nil),              // 76: pumice.v1.Revision
+	(*SessionRef)(nil),            // 77: pumice.v1.SessionRef
+	(*TaskPlacement)(nil),         // 78: pumice.v1.TaskPlacement
+	(*timestamppb.Timestamp)(nil), // 79: google.protobuf.Timestamp
 }
 var file_pumice_v1_decision_proto_depIdxs = []int32{
-	57,  // 0: pumice.v1.FilterRequest.against:type_name -> pumice.v1.EvaluationRef
-	58,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
-	59,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
+	58,  // 0: pumice.v1.FilterRequest.against:type_name -> pumice.v1.EvaluationRef
+	59,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
+	60,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 3: pumice.v1.FilterRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	60,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	61,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
-	62,  // 6: pumice.v1.FilterResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	61,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	62,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
+	63,  // 6: pumice.v1.FilterResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	6,   // 7: pumice.v1.FilterResponse.result:type_name -> pumice.v1.FilterResult
 	7,   // 8: pumice.v1.FilterResult.items:type_name -> pumice.v1.FilterItem
-	63,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
-	59,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
+	64,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
+	60,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
 	8,   // 11: pumice.v1.FilterItem.rejections:type_name -> pumice.v1.Rejection
-	63,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
-	64,  // 13: pumice.v1.FilterItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	65,  // 14: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
-	59,  // 15: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
+	64,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
+	65,  // 13: pumice.v1.FilterItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	66,  // 14: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
+	60,  // 15: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
 	9,   // 16: pumice.v1.Rejection.samples:type_name -> pumice.v1.RejectedNode
-	66,  // 17: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
-	57,  // 18: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
-	58,  // 19: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
-	59,  // 20: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
+	67,  // 17: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
+	58,  // 18: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
+	59,  // 19: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
+	60,  // 20: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 21: pumice.v1.ScoreRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	60,  // 22: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	61,  // 23: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
-	62,  // 24: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	61,  // 22: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	62,  // 23: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
+	63,  // 24: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	12,  // 25: pumice.v1.ScoreResponse.result:type_name -> pumice.v1.ScoreResult
 	13,  // 26: pumice.v1.ScoreResult.items:type_name -> pumice.v1.ScoreItem
-	63,  // 27: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
-	59,  // 28: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
+	64,  // 27: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
+	60,  // 28: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
 	15,  // 29: pumice.v1.ScoreItem.parts:type_name -> pumice.v1.ScorePart
 	7,   // 30: pumice.v1.ScoreItem.filter:type_name -> pumice.v1.FilterItem
-	63,  // 31: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
-	64,  // 32: pumice.v1.ScoreItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	64,  // 31: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
+	65,  // 32: pumice.v1.ScoreItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
 	14,  // 33: pumice.v1.ScoreItem.ahead:type_name -> pumice.v1.ScoresAhead
-	59,  // 34: pumice.v1.ScoresAhead.nodes:type_name -> pumice.v1.NodeSet
+	60,  // 34: pumice.v1.ScoresAhead.nodes:type_name -> pumice.v1.NodeSet
 	15,  // 35: pumice.v1.ScoresAhead.parts:type_name -> pumice.v1.ScorePart
-	57,  // 36: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
-	67,  // 37: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
+	58,  // 36: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
+	68,  // 37: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
 	17,  // 38: pumice.v1.PlaceRequest.groups:type_name -> pumice.v1.TaskGroup
 	1,   // 39: pumice.v1.PlaceRequest.effect:type_name -> pumice.v1.PlaceEffect
-	59,  // 40: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
-	59,  // 41: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
-	60,  // 42: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	58,  // 43: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
-	62,  // 44: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	60,  // 40: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
+	60,  // 41: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
+	61,  // 42: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	59,  // 43: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
+	63,  // 44: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	20,  // 45: pumice.v1.PlaceResponse.result:type_name -> pumice.v1.PlaceResult
 	19,  // 46: pumice.v1.PlaceResponse.commit:type_name -> pumice.v1.CommittedPlacement
-	68,  // 47: pumice.v1.CommittedPlacement.durability:type_name -> pumice.v1.Durability
+	69,  // 47: pumice.v1.CommittedPlacement.durability:type_name -> pumice.v1.Durability
 	56,  // 48: pumice.v1.CommittedPlacement.conflicts:type_name -> pumice.v1.PlacementRejection
 	22,  // 49: pumice.v1.PlaceResult.groups:type_name -> pumice.v1.PlacedGroup
 	8,   // 50: pumice.v1.PlaceResult.blockers:type_name -> pumice.v1.Rejection
-	63,  // 51: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
-	59,  // 52: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
-	59,  // 53: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
+	64,  // 51: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
+	60,  // 52: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
+	60,  // 53: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
 	21,  // 54: pumice.v1.PlacedGroup.devices:type_name -> pumice.v1.DeviceSet
 	8,   // 55: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
-	63,  // 56: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
-	64,  // 57: pumice.v1.PlacedGroup.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	57,  // 58: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
+	64,  // 56: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
+	65,  // 57: pumice.v1.PlacedGroup.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	58,  // 58: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
 	2,   // 59: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
 	24,  // 60: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
-	69,  // 61: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
-	67,  // 62: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
-	58,  // 63: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
-	62,  // 64: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	70,  // 61: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
+	68,  // 62: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
+	59,  // 63: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
+	63,  // 64: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	26,  // 65: pumice.v1.AdmitResponse.result:type_name -> pumice.v1.AdmitResult
-	68,  // 66: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
+	69,  // 66: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
 	27,  // 67: pumice.v1.AdmitResult.items:type_name -> pumice.v1.AdmitItem
-	63,  // 68: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
-	65,  // 69: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
+	64,  // 68: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
+	66,  // 69: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
 	29,  // 70: pumice.v1.AdmitItem.votes:type_name -> pumice.v1.AdmitVote
 	30,  // 71: pumice.v1.AdmitItem.cards:type_name -> pumice.v1.CardChoice
-	70,  // 72: pumice.v1.AdmitItem.reserved:type_name -> pumice.v1.Amount
+	71,  // 72: pumice.v1.AdmitItem.reserved:type_name -> pumice.v1.Amount
 	28,  // 73: pumice.v1.AdmitItem.event:type_name -> pumice.v1.KubernetesEvent
-	64,  // 74: pumice.v1.AdmitItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	57,  // 75: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
+	65,  // 74: pumice.v1.AdmitItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	58,  // 75: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
 	32,  // 76: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
 	32,  // 77: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
 	32,  // 78: pumice.v1.OrderRequest.tasks:type_name -> pumice.v1.NameSet
-	62,  // 79: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	63,  // 79: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	34,  // 80: pumice.v1.OrderResponse.result:type_name -> pumice.v1.OrderResult
 	35,  // 81: pumice.v1.OrderResult.queues:type_name -> pumice.v1.Rank
 	35,  // 82: pumice.v1.OrderResult.jobs:type_name -> pumice.v1.Rank
 	39,  // 83: pumice.v1.OrderResult.tree:type_name -> pumice.v1.TreeNode
 	35,  // 84: pumice.v1.OrderResult.tasks:type_name -> pumice.v1.Rank
-	63,  // 85: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
+	64,  // 85: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
 	38,  // 86: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
 	36,  // 87: pumice.v1.Rank.state:type_name -> pumice.v1.JobState
 	37,  // 88: pumice.v1.JobState.opinions:type_name -> pumice.v1.JobOpinion
-	70,  // 89: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
-	57,  // 90: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
+	71,  // 89: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
+	58,  // 90: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
 	3,   // 91: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
 	41,  // 92: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
-	58,  // 93: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
-	58,  // 94: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
-	71,  // 95: pumice.v1.VictimGroup.hypothetical_changes:type_name -> pumice.v1.SessionChange
-	62,  // 96: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	43,  // 97: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
-	44,  // 98: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
-	63,  // 99: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
-	45,  // 100: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
-	63,  // 101: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
-	64,  // 102: pumice.v1.VictimItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	57,  // 103: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
-	72,  // 104: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
-	69,  // 105: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
-	62,  // 106: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	73,  // 107: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	69,  // 108: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
-	69,  // 109: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
-	74,  // 110: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
-	52,  // 111: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
-	69,  // 112: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
-	69,  // 113: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
-	69,  // 114: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
-	75,  // 115: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
-	76,  // 116: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionRef
-	62,  // 117: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	55,  // 118: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
-	68,  // 119: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
-	56,  // 120: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
-	77,  // 121: pumice.v1.PlacementRejection.placement:type_name -> pumice.v1.TaskPlacement
-	65,  // 122: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
-	4,   // 123: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
-	10,  // 124: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
-	16,  // 125: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
-	23,  // 126: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
-	31,  // 127: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
-	40,  // 128: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
-	46,  // 129: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
-	48,  // 130: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
-	50,  // 131: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
-	53,  // 132: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
-	5,   // 133: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
-	11,  // 134: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
-	18,  // 135: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
-	25,  // 136: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
-	33,  // 137: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
-	42,  // 138: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
-	47,  // 139: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
-	49,  // 140: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
-	51,  // 141: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
-	54,  // 142: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
-	133, // [133:143] is the sub-list for method output_type
-	123, // [123:133] is the sub-list for method input_type
-	123, // [123:123] is the sub-list for extension type_name
-	123, // [123:123] is the sub-list for extension extendee
-	0,   // [0:123] is the sub-list for field type_name
+	57,  // 93: pumice.v1.SelectVictimsRequest.last_rounds:type_name -> pumice.v1.SelectVictimsRequest.LastRoundsEntry
+	59,  // 94: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
+	59,  // 95: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
+	72,  // 96: pumice.v1.VictimGroup.hypothetical_changes:type_name -> pumice.v1.SessionChange
+	63,  // 97: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	43,  // 98: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
+	44,  // 99: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
+	64,  // 100: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
+	45,  // 101: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
+	64,  // 102: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
+	65,  // 103: pumice.v1.VictimItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	58,  // 104: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
+	73,  // 105: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
+	70,  // 106: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
+	63,  // 107: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	74,  // 108: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	70,  // 109: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
+	70,  // 110: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
+	75,  // 111: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
+	52,  // 112: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
+	70,  // 113: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
+	70,  // 114: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
+	70,  // 115: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
+	76,  // 116: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
+	77,  // 117: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionRef
+	63,  // 118: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	55,  // 119: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
+	69,  // 120: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
+	56,  // 121: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
+	78,  // 122: pumice.v1.PlacementRejection.placement:type_name -> pumice.v1.TaskPlacement
+	66,  // 123: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
+	79,  // 124: pumice.v1.SelectVictimsRequest.LastRoundsEntry.value:type_name -> google.protobuf.Timestamp
+	4,   // 125: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
+	10,  // 126: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
+	16,  // 127: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
+	23,  // 128: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
+	31,  // 129: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
+	40,  // 130: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
+	46,  // 131: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
+	48,  // 132: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
+	50,  // 133: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
+	53,  // 134: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
+	5,   // 135: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
+	11,  // 136: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
+	18,  // 137: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
+	25,  // 138: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
+	33,  // 139: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
+	42,  // 140: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
+	47,  // 141: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
+	49,  // 142: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
+	51,  // 143: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
+	54,  // 144: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
+	135, // [135:145] is the sub-list for method output_type
+	125, // [125:135] is the sub-list for method input_type
+	125, // [125:125] is the sub-list for extension type_name
+	125, // [125:125] is the sub-list for extension extendee
+	0,   // [0:125] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_decision_proto_init() }
@@ -4954,7 +4984,7 @@ func file_pumice_v1_decision_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_decision_proto_rawDesc), len(file_pumice_v1_decision_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   53,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -217,6 +217,64 @@ func (JobPhase) EnumDescriptor() ([]byte, []int) {
 	return file_pumice_v1_types_proto_rawDescGZIP(), []int{2}
 }
 
+// Quality of service of a pod (Kubernetes' qosClass).
+type QosClass int32
+
+const (
+	// Unknown, which is treated as Burstable.
+	QosClass_QOS_CLASS_UNSPECIFIED QosClass = 0
+	// "BestEffort": no container has requests or limits.
+	QosClass_QOS_CLASS_BEST_EFFORT QosClass = 1
+	// "Burstable".
+	QosClass_QOS_CLASS_BURSTABLE QosClass = 2
+	// "Guaranteed": each container has limits of cpu and memory, and its requests
+	// are equal to them.
+	QosClass_QOS_CLASS_GUARANTEED QosClass = 3
+)
+
+// Enum value maps for QosClass.
+var (
+	QosClass_name = map[int32]string{
+		0: "QOS_CLASS_UNSPECIFIED",
+		1: "QOS_CLASS_BEST_EFFORT",
+		2: "QOS_CLASS_BURSTABLE",
+		3: "QOS_CLASS_GUARANTEED",
+	}
+	QosClass_value = map[string]int32{
+		"QOS_CLASS_UNSPECIFIED": 0,
+		"QOS_CLASS_BEST_EFFORT": 1,
+		"QOS_CLASS_BURSTABLE":   2,
+		"QOS_CLASS_GUARANTEED":  3,
+	}
+)
+
+func (x QosClass) Enum() *QosClass {
+	p := new(QosClass)
+	*p = x
+	return p
+}
+
+func (x QosClass) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (QosClass) Descriptor() protoreflect.EnumDescriptor {
+	return file_pumice_v1_types_proto_enumTypes[3].Descriptor()
+}
+
+func (QosClass) Type() protoreflect.EnumType {
+	return &file_pumice_v1_types_proto_enumTypes[3]
+}
+
+func (x QosClass) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use QosClass.Descriptor instead.
+func (QosClass) EnumDescriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
+}
+
 // Scheduler whose rules the server applies to the amounts and the priority of a
 // pod.
 type PodRules int32
@@ -256,11 +314,11 @@ func (x PodRules) String() string {
 }
 
 func (PodRules) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[3].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[4].Descriptor()
 }
 
 func (PodRules) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[3]
+	return &file_pumice_v1_types_proto_enumTypes[4]
 }
 
 func (x PodRules) Number() protoreflect.EnumNumber {
@@ -269,7 +327,7 @@ func (x PodRules) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PodRules.Descriptor instead.
 func (PodRules) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 // Status of a task, in Volcano's terms.
@@ -341,11 +399,11 @@ func (x TaskStatus) String() string {
 }
 
 func (TaskStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[4].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[5].Descriptor()
 }
 
 func (TaskStatus) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[4]
+	return &file_pumice_v1_types_proto_enumTypes[5]
 }
 
 func (x TaskStatus) Number() protoreflect.EnumNumber {
@@ -354,7 +412,7 @@ func (x TaskStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TaskStatus.Descriptor instead.
 func (TaskStatus) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 // How a response refers to nodes.
@@ -394,11 +452,11 @@ func (x NodeEncoding) String() string {
 }
 
 func (NodeEncoding) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[5].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[6].Descriptor()
 }
 
 func (NodeEncoding) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[5]
+	return &file_pumice_v1_types_proto_enumTypes[6]
 }
 
 func (x NodeEncoding) Number() protoreflect.EnumNumber {
@@ -407,7 +465,7 @@ func (x NodeEncoding) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NodeEncoding.Descriptor instead.
 func (NodeEncoding) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 // Scope of stale Filter and Score results.
@@ -454,11 +512,11 @@ func (x InvalidationScope) String() string {
 }
 
 func (InvalidationScope) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[6].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[7].Descriptor()
 }
 
 func (InvalidationScope) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[6]
+	return &file_pumice_v1_types_proto_enumTypes[7]
 }
 
 func (x InvalidationScope) Number() protoreflect.EnumNumber {
@@ -467,7 +525,7 @@ func (x InvalidationScope) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InvalidationScope.Descriptor instead.
 func (InvalidationScope) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 // Level of detail of a Filter result. The numbers of fitting and rejected nodes
@@ -512,11 +570,11 @@ func (x FilterDetail) String() string {
 }
 
 func (FilterDetail) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[7].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[8].Descriptor()
 }
 
 func (FilterDetail) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[7]
+	return &file_pumice_v1_types_proto_enumTypes[8]
 }
 
 func (x FilterDetail) Number() protoreflect.EnumNumber {
@@ -525,7 +583,7 @@ func (x FilterDetail) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FilterDetail.Descriptor instead.
 func (FilterDetail) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 // Whether preemption can resolve a rejection.
@@ -565,11 +623,11 @@ func (x Resolution) String() string {
 }
 
 func (Resolution) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[8].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[9].Descriptor()
 }
 
 func (Resolution) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[8]
+	return &file_pumice_v1_types_proto_enumTypes[9]
 }
 
 func (x Resolution) Number() protoreflect.EnumNumber {
@@ -578,7 +636,7 @@ func (x Resolution) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Resolution.Descriptor instead.
 func (Resolution) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 // Durability of a write.
@@ -626,11 +684,11 @@ func (x Durability) String() string {
 }
 
 func (Durability) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_types_proto_enumTypes[9].Descriptor()
+	return file_pumice_v1_types_proto_enumTypes[10].Descriptor()
 }
 
 func (Durability) Type() protoreflect.EnumType {
-	return &file_pumice_v1_types_proto_enumTypes[9]
+	return &file_pumice_v1_types_proto_enumTypes[10]
 }
 
 func (x Durability) Number() protoreflect.EnumNumber {
@@ -639,7 +697,7 @@ func (x Durability) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Durability.Descriptor instead.
 func (Durability) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 // Amounts by resource name. An absent list, an empty list and a list with a "0"
@@ -893,7 +951,10 @@ type NodeLoad struct {
 	// Load of the memory in percent of the node. A finite number.
 	MemoryPercent float64 `protobuf:"fixed64,3,opt,name=memory_percent,json=memoryPercent,proto3" json:"memory_percent,omitempty"`
 	// status.capacity, of which cpu and memory are read. Absent: `allocatable`.
-	Capacity      *ResourceList `protobuf:"bytes,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Capacity *ResourceList `protobuf:"bytes,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// Period of the averages, as a policy writes it, for example "5m". The plugin
+	// usage reads the period "10m" only. Empty: "10m".
+	Period        string `protobuf:"bytes,5,opt,name=period,proto3" json:"period,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -954,6 +1015,13 @@ func (x *NodeLoad) GetCapacity() *ResourceList {
 		return x.Capacity
 	}
 	return nil
+}
+
+func (x *NodeLoad) GetPeriod() string {
+	if x != nil {
+		return x.Period
+	}
+	return ""
 }
 
 // Devices of a node, all of one model, numbered from 0.
@@ -1938,8 +2006,14 @@ type Task struct {
 	// Under `compatibility: upstream` the buckets of task-topology then leave the
 	// task out, as in Volcano. The server does not derive it from `object`.
 	RoleFromLabel bool `protobuf:"varint,48,opt,name=role_from_label,json=roleFromLabel,proto3" json:"role_from_label,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// status.qosClass. The plugin rescheduling evicts a pod of a lower class first.
+	QosClass QosClass `protobuf:"varint,49,opt,name=qos_class,json=qosClass,proto3,enum=pumice.v1.QosClass" json:"qos_class,omitempty"`
+	// True: the pod has no spec.priority, not even 0. API servers set one unless
+	// the admission plugin Priority is off. The plugin rescheduling evicts such a
+	// pod first. The server does not derive it from `object`.
+	WithoutPriority bool `protobuf:"varint,50,opt,name=without_priority,json=withoutPriority,proto3" json:"without_priority,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
@@ -2192,6 +2266,20 @@ func (x *Task) GetStartTime() *timestamppb.Timestamp {
 func (x *Task) GetRoleFromLabel() bool {
 	if x != nil {
 		return x.RoleFromLabel
+	}
+	return false
+}
+
+func (x *Task) GetQosClass() QosClass {
+	if x != nil {
+		return x.QosClass
+	}
+	return QosClass_QOS_CLASS_UNSPECIFIED
+}
+
+func (x *Task) GetWithoutPriority() bool {
+	if x != nil {
+		return x.WithoutPriority
 	}
 	return false
 }
@@ -5057,13 +5145,14 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
-	"\x06_ready\"\xb7\x01\n" +
+	"\x06_ready\"\xcf\x01\n" +
 	"\bNodeLoad\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1f\n" +
 	"\vcpu_percent\x18\x02 \x01(\x01R\n" +
 	"cpuPercent\x12%\n" +
 	"\x0ememory_percent\x18\x03 \x01(\x01R\rmemoryPercent\x123\n" +
-	"\bcapacity\x18\x04 \x01(\v2\x17.pumice.v1.ResourceListR\bcapacity\"X\n" +
+	"\bcapacity\x18\x04 \x01(\v2\x17.pumice.v1.ResourceListR\bcapacity\x12\x16\n" +
+	"\x06period\x18\x05 \x01(\tR\x06period\"X\n" +
 	"\vNodeDevices\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12\x1d\n" +
@@ -5149,7 +5238,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value\x12%\n" +
 	"\x0eglobal_default\x18\x03 \x01(\bR\rglobalDefault\x12H\n" +
-	"\x11preemption_policy\x18\x04 \x01(\x0e2\x1b.pumice.v1.PreemptionPolicyR\x10preemptionPolicy\"\xe7\f\n" +
+	"\x11preemption_policy\x18\x04 \x01(\x0e2\x1b.pumice.v1.PreemptionPolicyR\x10preemptionPolicy\"\xc4\r\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x10\n" +
@@ -5185,7 +5274,9 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x0escheduled_time\x18. \x01(\v2\x1a.google.protobuf.TimestampR\rscheduledTime\x129\n" +
 	"\n" +
 	"start_time\x18/ \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x12&\n" +
-	"\x0frole_from_label\x180 \x01(\bR\rroleFromLabel\x1a>\n" +
+	"\x0frole_from_label\x180 \x01(\bR\rroleFromLabel\x120\n" +
+	"\tqos_class\x181 \x01(\x0e2\x13.pumice.v1.QosClassR\bqosClass\x12)\n" +
+	"\x10without_priority\x182 \x01(\bR\x0fwithoutPriority\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -5427,7 +5518,12 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x11JOB_PHASE_INQUEUE\x10\x02\x12\x15\n" +
 	"\x11JOB_PHASE_RUNNING\x10\x03\x12\x15\n" +
 	"\x11JOB_PHASE_UNKNOWN\x10\x04\x12\x17\n" +
-	"\x13JOB_PHASE_COMPLETED\x10\x05*V\n" +
+	"\x13JOB_PHASE_COMPLETED\x10\x05*s\n" +
+	"\bQosClass\x12\x19\n" +
+	"\x15QOS_CLASS_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15QOS_CLASS_BEST_EFFORT\x10\x01\x12\x17\n" +
+	"\x13QOS_CLASS_BURSTABLE\x10\x02\x12\x18\n" +
+	"\x14QOS_CLASS_GUARANTEED\x10\x03*V\n" +
 	"\bPodRules\x12\x19\n" +
 	"\x15POD_RULES_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14POD_RULES_KUBERNETES\x10\x01\x12\x15\n" +
@@ -5488,195 +5584,197 @@ func file_pumice_v1_types_proto_rawDescGZIP() []byte {
 	return file_pumice_v1_types_proto_rawDescData
 }
 
-var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
+var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
 var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_pumice_v1_types_proto_goTypes = []any{
 	(QueueState)(0),                  // 0: pumice.v1.QueueState
 	(PreemptionPolicy)(0),            // 1: pumice.v1.PreemptionPolicy
 	(JobPhase)(0),                    // 2: pumice.v1.JobPhase
-	(PodRules)(0),                    // 3: pumice.v1.PodRules
-	(TaskStatus)(0),                  // 4: pumice.v1.TaskStatus
-	(NodeEncoding)(0),                // 5: pumice.v1.NodeEncoding
-	(InvalidationScope)(0),           // 6: pumice.v1.InvalidationScope
-	(FilterDetail)(0),                // 7: pumice.v1.FilterDetail
-	(Resolution)(0),                  // 8: pumice.v1.Resolution
-	(Durability)(0),                  // 9: pumice.v1.Durability
-	(*ResourceList)(nil),             // 10: pumice.v1.ResourceList
-	(*Node)(nil),                     // 11: pumice.v1.Node
-	(*NodeLoad)(nil),                 // 12: pumice.v1.NodeLoad
-	(*NodeDevices)(nil),              // 13: pumice.v1.NodeDevices
-	(*DeviceRequest)(nil),            // 14: pumice.v1.DeviceRequest
-	(*Taint)(nil),                    // 15: pumice.v1.Taint
-	(*NodeImage)(nil),                // 16: pumice.v1.NodeImage
-	(*Queue)(nil),                    // 17: pumice.v1.Queue
-	(*QueueAffinity)(nil),            // 18: pumice.v1.QueueAffinity
-	(*NodeGroupLists)(nil),           // 19: pumice.v1.NodeGroupLists
-	(*Job)(nil),                      // 20: pumice.v1.Job
-	(*SubGroupPolicy)(nil),           // 21: pumice.v1.SubGroupPolicy
-	(*PriorityClass)(nil),            // 22: pumice.v1.PriorityClass
-	(*Task)(nil),                     // 23: pumice.v1.Task
-	(*PodConstraints)(nil),           // 24: pumice.v1.PodConstraints
-	(*Affinity)(nil),                 // 25: pumice.v1.Affinity
-	(*NodeAffinity)(nil),             // 26: pumice.v1.NodeAffinity
-	(*NodeSelector)(nil),             // 27: pumice.v1.NodeSelector
-	(*NodeSelectorTerm)(nil),         // 28: pumice.v1.NodeSelectorTerm
-	(*SelectorRequirement)(nil),      // 29: pumice.v1.SelectorRequirement
-	(*PreferredNodeTerm)(nil),        // 30: pumice.v1.PreferredNodeTerm
-	(*PodAffinity)(nil),              // 31: pumice.v1.PodAffinity
-	(*PodAffinityTerm)(nil),          // 32: pumice.v1.PodAffinityTerm
-	(*WeightedPodAffinityTerm)(nil),  // 33: pumice.v1.WeightedPodAffinityTerm
-	(*LabelSelector)(nil),            // 34: pumice.v1.LabelSelector
-	(*Toleration)(nil),               // 35: pumice.v1.Toleration
-	(*HostPort)(nil),                 // 36: pumice.v1.HostPort
-	(*TopologySpreadConstraint)(nil), // 37: pumice.v1.TopologySpreadConstraint
-	(*Cluster)(nil),                  // 38: pumice.v1.Cluster
-	(*Namespace)(nil),                // 39: pumice.v1.Namespace
-	(*ResourceQuota)(nil),            // 40: pumice.v1.ResourceQuota
-	(*DisruptionBudget)(nil),         // 41: pumice.v1.DisruptionBudget
-	(*Revision)(nil),                 // 42: pumice.v1.Revision
-	(*SourcePosition)(nil),           // 43: pumice.v1.SourcePosition
-	(*NodeTableVersion)(nil),         // 44: pumice.v1.NodeTableVersion
-	(*NodeSet)(nil),                  // 45: pumice.v1.NodeSet
-	(*EvaluationRef)(nil),            // 46: pumice.v1.EvaluationRef
-	(*LatestRef)(nil),                // 47: pumice.v1.LatestRef
-	(*InlineSnapshot)(nil),           // 48: pumice.v1.InlineSnapshot
-	(*SessionRef)(nil),               // 49: pumice.v1.SessionRef
-	(*SessionChange)(nil),            // 50: pumice.v1.SessionChange
-	(*TaskPlacement)(nil),            // 51: pumice.v1.TaskPlacement
-	(*ResponseMetadata)(nil),         // 52: pumice.v1.ResponseMetadata
-	(*NotEvaluated)(nil),             // 53: pumice.v1.NotEvaluated
-	(*SessionEffects)(nil),           // 54: pumice.v1.SessionEffects
-	(*Invalidation)(nil),             // 55: pumice.v1.Invalidation
-	(*Amount)(nil),                   // 56: pumice.v1.Amount
-	(*Reason)(nil),                   // 57: pumice.v1.Reason
-	(*Measurement)(nil),              // 58: pumice.v1.Measurement
-	(*Problem)(nil),                  // 59: pumice.v1.Problem
-	nil,                              // 60: pumice.v1.ResourceList.ItemsEntry
-	nil,                              // 61: pumice.v1.Node.LabelsEntry
-	nil,                              // 62: pumice.v1.Queue.AnnotationsEntry
-	nil,                              // 63: pumice.v1.Job.AnnotationsEntry
-	nil,                              // 64: pumice.v1.Job.MinTaskMemberEntry
-	nil,                              // 65: pumice.v1.Task.AnnotationsEntry
-	nil,                              // 66: pumice.v1.Task.LabelsEntry
-	nil,                              // 67: pumice.v1.PodConstraints.NodeSelectorEntry
-	nil,                              // 68: pumice.v1.LabelSelector.MatchLabelsEntry
-	nil,                              // 69: pumice.v1.Namespace.LabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 70: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 71: google.protobuf.Duration
+	(QosClass)(0),                    // 3: pumice.v1.QosClass
+	(PodRules)(0),                    // 4: pumice.v1.PodRules
+	(TaskStatus)(0),                  // 5: pumice.v1.TaskStatus
+	(NodeEncoding)(0),                // 6: pumice.v1.NodeEncoding
+	(InvalidationScope)(0),           // 7: pumice.v1.InvalidationScope
+	(FilterDetail)(0),                // 8: pumice.v1.FilterDetail
+	(Resolution)(0),                  // 9: pumice.v1.Resolution
+	(Durability)(0),                  // 10: pumice.v1.Durability
+	(*ResourceList)(nil),             // 11: pumice.v1.ResourceList
+	(*Node)(nil),                     // 12: pumice.v1.Node
+	(*NodeLoad)(nil),                 // 13: pumice.v1.NodeLoad
+	(*NodeDevices)(nil),              // 14: pumice.v1.NodeDevices
+	(*DeviceRequest)(nil),            // 15: pumice.v1.DeviceRequest
+	(*Taint)(nil),                    // 16: pumice.v1.Taint
+	(*NodeImage)(nil),                // 17: pumice.v1.NodeImage
+	(*Queue)(nil),                    // 18: pumice.v1.Queue
+	(*QueueAffinity)(nil),            // 19: pumice.v1.QueueAffinity
+	(*NodeGroupLists)(nil),           // 20: pumice.v1.NodeGroupLists
+	(*Job)(nil),                      // 21: pumice.v1.Job
+	(*SubGroupPolicy)(nil),           // 22: pumice.v1.SubGroupPolicy
+	(*PriorityClass)(nil),            // 23: pumice.v1.PriorityClass
+	(*Task)(nil),                     // 24: pumice.v1.Task
+	(*PodConstraints)(nil),           // 25: pumice.v1.PodConstraints
+	(*Affinity)(nil),                 // 26: pumice.v1.Affinity
+	(*NodeAffinity)(nil),             // 27: pumice.v1.NodeAffinity
+	(*NodeSelector)(nil),             // 28: pumice.v1.NodeSelector
+	(*NodeSelectorTerm)(nil),         // 29: pumice.v1.NodeSelectorTerm
+	(*SelectorRequirement)(nil),      // 30: pumice.v1.SelectorRequirement
+	(*PreferredNodeTerm)(nil),        // 31: pumice.v1.PreferredNodeTerm
+	(*PodAffinity)(nil),              // 32: pumice.v1.PodAffinity
+	(*PodAffinityTerm)(nil),          // 33: pumice.v1.PodAffinityTerm
+	(*WeightedPodAffinityTerm)(nil),  // 34: pumice.v1.WeightedPodAffinityTerm
+	(*LabelSelector)(nil),            // 35: pumice.v1.LabelSelector
+	(*Toleration)(nil),               // 36: pumice.v1.Toleration
+	(*HostPort)(nil),                 // 37: pumice.v1.HostPort
+	(*TopologySpreadConstraint)(nil), // 38: pumice.v1.TopologySpreadConstraint
+	(*Cluster)(nil),                  // 39: pumice.v1.Cluster
+	(*Namespace)(nil),                // 40: pumice.v1.Namespace
+	(*ResourceQuota)(nil),            // 41: pumice.v1.ResourceQuota
+	(*DisruptionBudget)(nil),         // 42: pumice.v1.DisruptionBudget
+	(*Revision)(nil),                 // 43: pumice.v1.Revision
+	(*SourcePosition)(nil),           // 44: pumice.v1.SourcePosition
+	(*NodeTableVersion)(nil),         // 45: pumice.v1.NodeTableVersion
+	(*NodeSet)(nil),                  // 46: pumice.v1.NodeSet
+	(*EvaluationRef)(nil),            // 47: pumice.v1.EvaluationRef
+	(*LatestRef)(nil),                // 48: pumice.v1.LatestRef
+	(*InlineSnapshot)(nil),           // 49: pumice.v1.InlineSnapshot
+	(*SessionRef)(nil),               // 50: pumice.v1.SessionRef
+	(*SessionChange)(nil),            // 51: pumice.v1.SessionChange
+	(*TaskPlacement)(nil),            // 52: pumice.v1.TaskPlacement
+	(*ResponseMetadata)(nil),         // 53: pumice.v1.ResponseMetadata
+	(*NotEvaluated)(nil),             // 54: pumice.v1.NotEvaluated
+	(*SessionEffects)(nil),           // 55: pumice.v1.SessionEffects
+	(*Invalidation)(nil),             // 56: pumice.v1.Invalidation
+	(*Amount)(nil),                   // 57: pumice.v1.Amount
+	(*Reason)(nil),                   // 58: pumice.v1.Reason
+	(*Measurement)(nil),              // 59: pumice.v1.Measurement
+	(*Problem)(nil),                  // 60: pumice.v1.Problem
+	nil,                              // 61: pumice.v1.ResourceList.ItemsEntry
+	nil,                              // 62: pumice.v1.Node.LabelsEntry
+	nil,                              // 63: pumice.v1.Queue.AnnotationsEntry
+	nil,                              // 64: pumice.v1.Job.AnnotationsEntry
+	nil,                              // 65: pumice.v1.Job.MinTaskMemberEntry
+	nil,                              // 66: pumice.v1.Task.AnnotationsEntry
+	nil,                              // 67: pumice.v1.Task.LabelsEntry
+	nil,                              // 68: pumice.v1.PodConstraints.NodeSelectorEntry
+	nil,                              // 69: pumice.v1.LabelSelector.MatchLabelsEntry
+	nil,                              // 70: pumice.v1.Namespace.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 71: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 72: google.protobuf.Duration
 }
 var file_pumice_v1_types_proto_depIdxs = []int32{
-	60,  // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
-	61,  // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
-	10,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
-	10,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
-	10,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
-	10,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	70,  // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
-	15,  // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
-	16,  // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
-	12,  // 9: pumice.v1.Node.load:type_name -> pumice.v1.NodeLoad
-	13,  // 10: pumice.v1.Node.devices:type_name -> pumice.v1.NodeDevices
-	70,  // 11: pumice.v1.NodeLoad.time:type_name -> google.protobuf.Timestamp
-	10,  // 12: pumice.v1.NodeLoad.capacity:type_name -> pumice.v1.ResourceList
-	70,  // 13: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	62,  // 14: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	61,  // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
+	62,  // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
+	11,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
+	11,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
+	11,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
+	11,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
+	71,  // 6: pumice.v1.Node.creation_time:type_name -> google.protobuf.Timestamp
+	16,  // 7: pumice.v1.Node.taints:type_name -> pumice.v1.Taint
+	17,  // 8: pumice.v1.Node.images:type_name -> pumice.v1.NodeImage
+	13,  // 9: pumice.v1.Node.load:type_name -> pumice.v1.NodeLoad
+	14,  // 10: pumice.v1.Node.devices:type_name -> pumice.v1.NodeDevices
+	71,  // 11: pumice.v1.NodeLoad.time:type_name -> google.protobuf.Timestamp
+	11,  // 12: pumice.v1.NodeLoad.capacity:type_name -> pumice.v1.ResourceList
+	71,  // 13: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	63,  // 14: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
 	0,   // 15: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
-	10,  // 16: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
-	10,  // 17: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
-	10,  // 18: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
-	18,  // 19: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
-	19,  // 20: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
-	19,  // 21: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
-	70,  // 22: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	11,  // 16: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
+	11,  // 17: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
+	11,  // 18: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
+	19,  // 19: pumice.v1.Queue.affinity:type_name -> pumice.v1.QueueAffinity
+	20,  // 20: pumice.v1.QueueAffinity.node_group_affinity:type_name -> pumice.v1.NodeGroupLists
+	20,  // 21: pumice.v1.QueueAffinity.node_group_anti_affinity:type_name -> pumice.v1.NodeGroupLists
+	71,  // 22: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
 	2,   // 23: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
-	10,  // 24: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	63,  // 25: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
-	64,  // 26: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
-	21,  // 27: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
-	34,  // 28: pumice.v1.SubGroupPolicy.label_selector:type_name -> pumice.v1.LabelSelector
+	11,  // 24: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
+	64,  // 25: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	65,  // 26: pumice.v1.Job.min_task_member:type_name -> pumice.v1.Job.MinTaskMemberEntry
+	22,  // 27: pumice.v1.Job.sub_group_policies:type_name -> pumice.v1.SubGroupPolicy
+	35,  // 28: pumice.v1.SubGroupPolicy.label_selector:type_name -> pumice.v1.LabelSelector
 	1,   // 29: pumice.v1.PriorityClass.preemption_policy:type_name -> pumice.v1.PreemptionPolicy
-	4,   // 30: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	65,  // 31: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
-	10,  // 32: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
-	10,  // 33: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
-	10,  // 34: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
-	10,  // 35: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	70,  // 36: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
-	66,  // 37: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
-	24,  // 38: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
-	10,  // 39: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
-	10,  // 40: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
-	3,   // 41: pumice.v1.Task.pod_rules:type_name -> pumice.v1.PodRules
+	5,   // 30: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
+	66,  // 31: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	11,  // 32: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
+	11,  // 33: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
+	11,  // 34: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
+	11,  // 35: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
+	71,  // 36: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	67,  // 37: pumice.v1.Task.labels:type_name -> pumice.v1.Task.LabelsEntry
+	25,  // 38: pumice.v1.Task.constraints:type_name -> pumice.v1.PodConstraints
+	11,  // 39: pumice.v1.Task.container_nonzero_requests:type_name -> pumice.v1.ResourceList
+	11,  // 40: pumice.v1.Task.kubernetes_requests:type_name -> pumice.v1.ResourceList
+	4,   // 41: pumice.v1.Task.pod_rules:type_name -> pumice.v1.PodRules
 	1,   // 42: pumice.v1.Task.preemption_policy:type_name -> pumice.v1.PreemptionPolicy
-	10,  // 43: pumice.v1.Task.container_requests:type_name -> pumice.v1.ResourceList
-	70,  // 44: pumice.v1.Task.scheduled_time:type_name -> google.protobuf.Timestamp
-	70,  // 45: pumice.v1.Task.start_time:type_name -> google.protobuf.Timestamp
-	67,  // 46: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
-	25,  // 47: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
-	35,  // 48: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
-	36,  // 49: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
-	37,  // 50: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
-	34,  // 51: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
-	14,  // 52: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
-	26,  // 53: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
-	31,  // 54: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
-	31,  // 55: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
-	27,  // 56: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
-	30,  // 57: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
-	28,  // 58: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
-	29,  // 59: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	29,  // 60: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
-	28,  // 61: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
-	32,  // 62: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
-	33,  // 63: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
-	34,  // 64: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
-	34,  // 65: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
-	32,  // 66: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
-	68,  // 67: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
-	29,  // 68: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
-	34,  // 69: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
-	11,  // 70: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	17,  // 71: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	20,  // 72: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	23,  // 73: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	39,  // 74: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
-	3,   // 75: pumice.v1.Cluster.pod_rules:type_name -> pumice.v1.PodRules
-	22,  // 76: pumice.v1.Cluster.priority_classes:type_name -> pumice.v1.PriorityClass
-	69,  // 77: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
-	41,  // 78: pumice.v1.Namespace.disruption_budgets:type_name -> pumice.v1.DisruptionBudget
-	40,  // 79: pumice.v1.Namespace.resource_quotas:type_name -> pumice.v1.ResourceQuota
-	10,  // 80: pumice.v1.ResourceQuota.hard:type_name -> pumice.v1.ResourceList
-	10,  // 81: pumice.v1.ResourceQuota.used:type_name -> pumice.v1.ResourceList
-	34,  // 82: pumice.v1.DisruptionBudget.selector:type_name -> pumice.v1.LabelSelector
-	47,  // 83: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	49,  // 84: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	48,  // 85: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	44,  // 86: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	70,  // 87: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
-	42,  // 88: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	43,  // 89: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	71,  // 90: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	38,  // 91: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	50,  // 92: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	51,  // 93: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	51,  // 94: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	42,  // 95: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	44,  // 96: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	54,  // 97: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	59,  // 98: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	53,  // 99: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	70,  // 100: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
-	55,  // 101: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	59,  // 102: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	6,   // 103: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	45,  // 104: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	8,   // 105: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	58,  // 106: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	107, // [107:107] is the sub-list for method output_type
-	107, // [107:107] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	11,  // 43: pumice.v1.Task.container_requests:type_name -> pumice.v1.ResourceList
+	71,  // 44: pumice.v1.Task.scheduled_time:type_name -> google.protobuf.Timestamp
+	71,  // 45: pumice.v1.Task.start_time:type_name -> google.protobuf.Timestamp
+	3,   // 46: pumice.v1.Task.qos_class:type_name -> pumice.v1.QosClass
+	68,  // 47: pumice.v1.PodConstraints.node_selector:type_name -> pumice.v1.PodConstraints.NodeSelectorEntry
+	26,  // 48: pumice.v1.PodConstraints.affinity:type_name -> pumice.v1.Affinity
+	36,  // 49: pumice.v1.PodConstraints.tolerations:type_name -> pumice.v1.Toleration
+	37,  // 50: pumice.v1.PodConstraints.host_ports:type_name -> pumice.v1.HostPort
+	38,  // 51: pumice.v1.PodConstraints.topology_spread_constraints:type_name -> pumice.v1.TopologySpreadConstraint
+	35,  // 52: pumice.v1.PodConstraints.owner_selector:type_name -> pumice.v1.LabelSelector
+	15,  // 53: pumice.v1.PodConstraints.devices:type_name -> pumice.v1.DeviceRequest
+	27,  // 54: pumice.v1.Affinity.node_affinity:type_name -> pumice.v1.NodeAffinity
+	32,  // 55: pumice.v1.Affinity.pod_affinity:type_name -> pumice.v1.PodAffinity
+	32,  // 56: pumice.v1.Affinity.pod_anti_affinity:type_name -> pumice.v1.PodAffinity
+	28,  // 57: pumice.v1.NodeAffinity.required:type_name -> pumice.v1.NodeSelector
+	31,  // 58: pumice.v1.NodeAffinity.preferred:type_name -> pumice.v1.PreferredNodeTerm
+	29,  // 59: pumice.v1.NodeSelector.terms:type_name -> pumice.v1.NodeSelectorTerm
+	30,  // 60: pumice.v1.NodeSelectorTerm.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	30,  // 61: pumice.v1.NodeSelectorTerm.match_fields:type_name -> pumice.v1.SelectorRequirement
+	29,  // 62: pumice.v1.PreferredNodeTerm.preference:type_name -> pumice.v1.NodeSelectorTerm
+	33,  // 63: pumice.v1.PodAffinity.required:type_name -> pumice.v1.PodAffinityTerm
+	34,  // 64: pumice.v1.PodAffinity.preferred:type_name -> pumice.v1.WeightedPodAffinityTerm
+	35,  // 65: pumice.v1.PodAffinityTerm.label_selector:type_name -> pumice.v1.LabelSelector
+	35,  // 66: pumice.v1.PodAffinityTerm.namespace_selector:type_name -> pumice.v1.LabelSelector
+	33,  // 67: pumice.v1.WeightedPodAffinityTerm.term:type_name -> pumice.v1.PodAffinityTerm
+	69,  // 68: pumice.v1.LabelSelector.match_labels:type_name -> pumice.v1.LabelSelector.MatchLabelsEntry
+	30,  // 69: pumice.v1.LabelSelector.match_expressions:type_name -> pumice.v1.SelectorRequirement
+	35,  // 70: pumice.v1.TopologySpreadConstraint.label_selector:type_name -> pumice.v1.LabelSelector
+	12,  // 71: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	18,  // 72: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	21,  // 73: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	24,  // 74: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	40,  // 75: pumice.v1.Cluster.namespaces:type_name -> pumice.v1.Namespace
+	4,   // 76: pumice.v1.Cluster.pod_rules:type_name -> pumice.v1.PodRules
+	23,  // 77: pumice.v1.Cluster.priority_classes:type_name -> pumice.v1.PriorityClass
+	70,  // 78: pumice.v1.Namespace.labels:type_name -> pumice.v1.Namespace.LabelsEntry
+	42,  // 79: pumice.v1.Namespace.disruption_budgets:type_name -> pumice.v1.DisruptionBudget
+	41,  // 80: pumice.v1.Namespace.resource_quotas:type_name -> pumice.v1.ResourceQuota
+	11,  // 81: pumice.v1.ResourceQuota.hard:type_name -> pumice.v1.ResourceList
+	11,  // 82: pumice.v1.ResourceQuota.used:type_name -> pumice.v1.ResourceList
+	35,  // 83: pumice.v1.DisruptionBudget.selector:type_name -> pumice.v1.LabelSelector
+	48,  // 84: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	50,  // 85: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	49,  // 86: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	45,  // 87: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	71,  // 88: pumice.v1.EvaluationRef.now:type_name -> google.protobuf.Timestamp
+	43,  // 89: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	44,  // 90: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	72,  // 91: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	39,  // 92: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	51,  // 93: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	52,  // 94: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	52,  // 95: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	43,  // 96: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	45,  // 97: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	55,  // 98: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	60,  // 99: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	54,  // 100: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	71,  // 101: pumice.v1.ResponseMetadata.now:type_name -> google.protobuf.Timestamp
+	56,  // 102: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	60,  // 103: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	7,   // 104: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	46,  // 105: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	9,   // 106: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	59,  // 107: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	108, // [108:108] is the sub-list for method output_type
+	108, // [108:108] is the sub-list for method input_type
+	108, // [108:108] is the sub-list for extension type_name
+	108, // [108:108] is the sub-list for extension extendee
+	0,   // [0:108] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }
@@ -5711,7 +5809,7 @@ func file_pumice_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_types_proto_rawDesc), len(file_pumice_v1_types_proto_rawDesc)),
-			NumEnums:      10,
+			NumEnums:      11,
 			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   0,

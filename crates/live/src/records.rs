@@ -159,7 +159,7 @@ fn alone(record: ObjectRecord) -> pb::Cluster {
         ObjectRecord::PriorityClass(record) => put.priority_classes.push(record),
         ObjectRecord::Namespace(record) => put.namespaces.push(record),
         // These become no records.
-        ObjectRecord::Owner(_) | ObjectRecord::Device(_) => {}
+        ObjectRecord::Owner(_) | ObjectRecord::Device(_) | ObjectRecord::Part(_) => {}
     }
     put
 }

@@ -38,9 +38,9 @@ const fn resource(
 /// API group of slices and claims of devices, and its version.
 const DEVICES: (&str, &str) = ("resource.k8s.io", "v1");
 
-/// Resources in the order in which they are listed: owners before their pods, and slices and claims of devices before
-/// nodes and pods.
-pub const RESOURCES: [WatchedResource; 14] = [
+/// Resources in the order in which they are listed: owners before their pods, quotas and budgets before their namespaces, and
+/// slices and claims of devices before nodes and pods.
+pub const RESOURCES: [WatchedResource; 16] = [
     resource(ObjectKind::Service, "services", ("", "v1"), false),
     resource(
         ObjectKind::ReplicationController,
@@ -50,6 +50,13 @@ pub const RESOURCES: [WatchedResource; 14] = [
     ),
     resource(ObjectKind::ReplicaSet, "replicasets", ("apps", "v1"), false),
     resource(ObjectKind::StatefulSet, "statefulsets", ("apps", "v1"), false),
+    resource(ObjectKind::ResourceQuota, "resourcequotas", ("", "v1"), false),
+    resource(
+        ObjectKind::PodDisruptionBudget,
+        "poddisruptionbudgets",
+        ("policy", "v1"),
+        false,
+    ),
     resource(ObjectKind::Namespace, "namespaces", ("", "v1"), false),
     resource(
         ObjectKind::PriorityClass,

@@ -9,9 +9,9 @@ use pumice_engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, Sco
 use pumice_engine::model::quantity::Quantity;
 use pumice_engine::model::resource_name::{ResourceKind, signed_amount};
 use pumice_engine::model::{
-    ClusterState, GangMember, GangMinimums, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, QueueState,
-    ResourceAmounts, ResourceId, ResourceTable, SortedTable, SubGroupPolicy, TaskFields, TaskRecord, TaskStatus,
-    TextMap,
+    ClusterState, GangMember, GangMinimums, JobPhase, JobRecord, NodeLoad, NodeRecord, NodeSlot, QosClass, QueueRecord,
+    QueueState, ResourceAmounts, ResourceId, ResourceTable, SortedTable, SubGroupPolicy, TaskFields, TaskRecord,
+    TaskStatus, TextMap,
 };
 
 /// Amounts of a list, without names that schedulers do not count.
@@ -109,6 +109,7 @@ pub fn cluster_state(cluster: &pb::Cluster) -> ClusterState {
             unschedulable: node.unschedulable,
             properties: constraints::properties(node),
             allocatable: amounts(&mut table, node.allocatable.as_ref()),
+            load: node.load.as_deref().map(|load| Arc::new(node_load(&mut table, load))),
             unattributed_used: node
                 .unattributed_used
                 .as_ref()
@@ -191,6 +192,20 @@ pub fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
     })
 }
 
+/// Measured load of a node.
+fn node_load(table: &mut ResourceTable, load: &pb::NodeLoad) -> NodeLoad {
+    let capacity = load.capacity.as_ref().map(|list| amounts(table, Some(list)));
+    let capacity = |id| capacity.as_ref().map(|own| own.get(id).unwrap_or(0));
+    NodeLoad {
+        time: load.time.as_ref().map(|time| time.seconds),
+        cpu_percent: load.cpu_percent,
+        memory_percent: load.memory_percent,
+        cpu_capacity: capacity(ResourceId::CPU),
+        memory_capacity: capacity(ResourceId::MEMORY),
+        period: Arc::from(&*load.period),
+    }
+}
+
 /// Place of a task in its gang.
 fn gang_member(task: &pb::Task) -> GangMember {
     GangMember {
@@ -200,6 +215,12 @@ fn gang_member(task: &pb::Task) -> GangMember {
         scheduling_gates: task.scheduling_gates.iter().map(|gate| Arc::from(&**gate)).collect(),
         owner_kind: Arc::from(&*task.owner_kind),
         role_from_label: task.role_from_label,
+        without_priority: task.without_priority,
+        qos_class: match task.qos_class() {
+            pb::QosClass::BestEffort => QosClass::BestEffort,
+            pb::QosClass::Guaranteed => QosClass::Guaranteed,
+            pb::QosClass::Burstable | pb::QosClass::Unspecified => QosClass::Burstable,
+        },
         start_time: task.start_time.as_ref().map(|time| time.seconds),
         scheduled_time: task.scheduled_time.as_ref().map(|time| time.seconds),
         ..GangMember::default()

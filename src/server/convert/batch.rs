@@ -266,7 +266,7 @@ impl BatchFiller<'_, '_> {
             ObjectRecord::PriorityClass(class) => BatchRecord::PriorityClass(reader.priority_class(class)),
             ObjectRecord::Namespace(namespace) => BatchRecord::Namespace(reader.namespace(namespace)),
             // These become no records.
-            ObjectRecord::Owner(_) | ObjectRecord::Device(_) => return,
+            ObjectRecord::Owner(_) | ObjectRecord::Device(_) | ObjectRecord::Part(_) => return,
         };
         let found = self.reader.take_problems();
         push_record(record, found, self.batch, place);

@@ -252,6 +252,7 @@ fn node_load(load: &NodeLoad) -> pb::NodeLoad {
         cpu_percent: load.cpu_percent,
         memory_percent: load.memory_percent,
         capacity: (!items.is_empty()).then_some(pb::ResourceList { items }),
+        period: load.period.to_string(),
     }
 }
 
@@ -374,6 +375,8 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         scheduled_time: timestamp(shape.scheduled_time()).map(Box::new),
         start_time: timestamp(shape.start_time()).map(Box::new),
         role_from_label: shape.has_role_from_label(),
+        qos_class: shape.qos_class().write().into(),
+        without_priority: shape.is_without_priority(),
     }
 }
 

@@ -97,14 +97,14 @@ impl BatchFiller<'_, '_> {
             ObjectOutcome::Record(ObjectRecord::Owner(owner)) => {
                 pending.owners.add(owner);
             }
-            // Slices and claims come as an unknown kind.
+            // Slices, claims, quotas and budgets come as an unknown kind.
             ObjectOutcome::Record(record) => self.put(record, place),
             ObjectOutcome::Unreadable(unreadable) => {
                 let limit = self.reader.options.limits.name_bytes;
                 self.batch.rejected.push(rejected_object(unreadable, place, limit));
             }
             ObjectOutcome::UnknownKind { version, kind } => {
-                let known = name_kinds(ObjectKind::ALL.into_iter().filter(|kind| !kind.tells_devices()));
+                let known = name_kinds(ObjectKind::ALL.into_iter().filter(|kind| kind.tells_by_itself()));
                 let message = format!(
                     "`{}` of `{}` is not read, and has no effect; read are {known}",
                     truncated(&kind),

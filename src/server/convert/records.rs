@@ -67,6 +67,7 @@ impl WireReader<'_> {
             cpu_percent,
             memory_percent,
             capacity,
+            period,
         } = load;
         for (field, percent) in [
             ("load.cpu_percent", cpu_percent),
@@ -88,6 +89,7 @@ impl WireReader<'_> {
             memory_percent,
             cpu_capacity: capacity(ResourceId::CPU),
             memory_capacity: capacity(ResourceId::MEMORY),
+            period: self.name("load.period", period),
         }
     }
 
@@ -282,6 +284,8 @@ impl WireReader<'_> {
             scheduled_time,
             start_time,
             role_from_label,
+            qos_class,
+            without_priority,
         } = self.derived_task(task);
         let (requests, kubernetes_requests) = without_quota_counts(requests, kubernetes_requests);
         let requests = self.optional_amounts("requests", requests).unwrap_or_default();
@@ -295,6 +299,8 @@ impl WireReader<'_> {
             scheduled_time: self.seconds("scheduled_time", scheduled_time.map(|time| *time)),
             start_time: self.seconds("start_time", start_time.map(|time| *time)),
             role_from_label,
+            qos_class: self.model_value::<pb::QosClass, _>("qos_class", qos_class),
+            without_priority,
             ..gang
         };
         TaskRecord::from(TaskFields {
@@ -352,9 +358,7 @@ impl WireReader<'_> {
             priority_from_class,
             preemption_policy: self.model_value::<pb::PreemptionPolicy, _>("preemption_policy", policy),
             owner_kind: self.name("owner_kind", owner_kind),
-            scheduled_time: None,
-            start_time: None,
-            role_from_label: false,
+            ..GangMember::default()
         }
     }
 

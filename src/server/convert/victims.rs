@@ -7,7 +7,7 @@ use crate::server::pb;
 use crate::server::status::{CallError, RpcResult, check_limit};
 use pumice_engine::cycle::SessionChange;
 use pumice_engine::decide::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery};
-use pumice_engine::model::{ClusterState, ErrorCode, Problem, TaskStatus};
+use pumice_engine::model::{ClusterState, ErrorCode, Problem, TaskRecord, TaskStatus};
 use pumice_engine::plugin::VictimKind;
 
 use super::amounts::QueryResourceNames;
@@ -29,14 +29,17 @@ pub(crate) fn read_victims(request: pb::SelectVictimsRequest, basis: QueryBasis<
         groups,
         plugins: asked,
         irreducible,
+        last_rounds,
     } = request;
     let kind = match pb::VictimKind::try_from(kind) {
         Ok(pb::VictimKind::Preempt) => VictimKind::Preempt,
         Ok(pb::VictimKind::Reclaim) => VictimKind::Reclaim,
         Ok(pb::VictimKind::GangPreempt) => VictimKind::GangPreempt,
         Ok(pb::VictimKind::GangReclaim) => VictimKind::GangReclaim,
+        Ok(pb::VictimKind::Shuffle) => VictimKind::Shuffle,
         Ok(pb::VictimKind::Unspecified) | Err(_) => {
-            let message = "kind: give PREEMPT (within a queue), RECLAIM (between queues), GANG_PREEMPT or GANG_RECLAIM";
+            let message =
+                "kind: give PREEMPT (within a queue), RECLAIM (between queues), GANG_PREEMPT, GANG_RECLAIM or SHUFFLE";
             return Err(CallError::new(ErrorCode::VictimKindMissing, message));
         }
     };
@@ -52,19 +55,22 @@ pub(crate) fn read_victims(request: pb::SelectVictimsRequest, basis: QueryBasis<
     let mut reader = WireReader::new(&mut names, basis.options, basis.compatibility);
     let groups = groups
         .into_iter()
-        .map(|group| read_group(group, cluster_state, &mut reader));
+        .map(|group| read_group(group, kind, cluster_state, &mut reader));
+    let last_rounds = last_rounds.into_iter();
     Ok(VictimsQuery {
         now: basis.now,
         kind,
         groups: groups.collect(),
         plugins: read_plugins(asked, limits.plugins)?,
         irreducible,
+        last_rounds: last_rounds.map(|(name, at)| (name.into(), at.seconds)).collect(),
     })
 }
 
 /// Reads a group. Fields of problems are relative to it.
 fn read_group(
     group: pb::VictimGroup,
+    kind: VictimKind,
     cluster_state: &ClusterState,
     reader: &mut WireReader<'_>,
 ) -> Result<VictimGroup, Problem> {
@@ -75,11 +81,17 @@ fn read_group(
         hypothetical_changes: assumptions,
     } = group;
     check_name("node", &node, &reader.options.limits)?;
-    let Some(preemptor) = preemptor else {
-        let message = "a group needs a preemptor";
-        return Err(Problem::new(ErrorCode::PreemptorMissing, "preemptor", message));
+    let preemptor = match preemptor {
+        None if kind == VictimKind::Shuffle => TaskRecord::default(),
+        None => {
+            let message = "a group needs a preemptor";
+            return Err(Problem::new(ErrorCode::PreemptorMissing, "preemptor", message));
+        }
+        Some(preemptor) => {
+            let read = read_task(preemptor, cluster_state, reader).map_err(|problem| problem.within("preemptor"))?;
+            Arc::unwrap_or_clone(read.task)
+        }
     };
-    let preemptor = read_task(preemptor, cluster_state, reader).map_err(|problem| problem.within("preemptor"))?;
     let mut read = Vec::with_capacity(candidates.len());
     for (at, candidate) in candidates.into_iter().enumerate() {
         // A pod that the API server has seen says its status.
@@ -94,7 +106,7 @@ fn read_group(
         read.push(record);
     }
     Ok(VictimGroup {
-        preemptor: Arc::unwrap_or_clone(preemptor.task),
+        preemptor,
         node: node.into(),
         candidates: read,
         assumptions: read_assumptions(assumptions, &reader.options.limits)?,

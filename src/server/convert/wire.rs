@@ -13,7 +13,7 @@ use pumice_engine::model::constraints::{
     DeviceRequest, HostPort, LabelSelector, NodeDevices, NodeImage, NodeSelectorTerm, PodAffinityTerm, PodTerms,
     PreferredTerm, SelectorRequirement, Toleration, WeightedPodTerm,
 };
-use pumice_engine::model::{JobPhase, NodeGroupLists, PreemptionPolicy, QueueState, TaskStatus, TextMap};
+use pumice_engine::model::{JobPhase, NodeGroupLists, PreemptionPolicy, QosClass, QueueState, TaskStatus, TextMap};
 use pumice_engine::{Revision, SourcePosition};
 use pumice_state::{BatchKind, SourceKind};
 
@@ -126,6 +126,7 @@ wire_enums! {
     }
     NodeEncoding { Names = Names | Unspecified, Slots = Slots }
     PreemptionPolicy { OfClass = Unspecified, Never = Never, LowerPriority = LowerPriority }
+    QosClass { Burstable = Burstable | Unspecified, BestEffort = BestEffort, Guaranteed = Guaranteed }
     QueueState { Unspecified = Unspecified, Open = Open, Closed = Closed, Closing = Closing, Unknown = Unknown }
     ResourceFit { FutureIdle = FutureIdle | Unspecified, Idle = Idle, None = None }
     SourceKind { Live = Live | Unspecified, File = File }

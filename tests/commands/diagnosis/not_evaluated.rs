@@ -11,7 +11,7 @@ use crate::support::process::{out, pumice};
 use crate::support::records::{node, queue, task, task_on_node};
 
 /// A policy of which three of seven plugins are served.
-const MIXED: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: rescheduling\n- plugins:\n  - name: drf\n  - name: numa-aware\n  - name: GangScheduling\n  - name: Coscheduling\n  - name: binpack\n";
+const MIXED: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: DefaultPreemption\n- plugins:\n  - name: drf\n  - name: numa-aware\n  - name: GangScheduling\n  - name: Coscheduling\n  - name: binpack\n";
 const SERVED: &str = "actions: \"allocate\"\ntiers:\n- plugins:\n  - name: drf\n  - name: binpack\n";
 
 fn fields(names: &[&str]) -> Vec<String> {
@@ -204,7 +204,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
         ..pb::SelectVictimsRequest::default()
     });
     let reply = reply.unwrap();
-    assert_eq!(plugins(reply.metadata.as_ref()), ["numa-aware", "rescheduling"]);
+    assert_eq!(plugins(reply.metadata.as_ref()), ["DefaultPreemption", "numa-aware"]);
     assert_eq!(
         listed(&reply.result.unwrap().items[0].not_evaluated),
         [TASK_FIELDS[0], TASK_FIELDS[1], TAINTED_NODE]
@@ -213,7 +213,7 @@ fn admit_order_and_victims_name_what_they_leave_out() {
     let reply = server.wire.open_session(pb::OpenSessionRequest::default()).unwrap();
     assert_eq!(
         plugins(reply.metadata.as_ref()),
-        ["Coscheduling", "GangScheduling", "numa-aware", "rescheduling"]
+        ["Coscheduling", "DefaultPreemption", "GangScheduling", "numa-aware"]
     );
 }
 

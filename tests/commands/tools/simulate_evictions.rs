@@ -187,3 +187,49 @@ fn a_resource_that_an_extender_manages_is_no_reason_against_a_node() {
         err(&output)
     );
 }
+
+/// A node that is open until two minutes past ten, and a job of two pods that may use it from ten on.
+const REVOCABLE: &str = r#"
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Node, metadata: {name: n1, labels: {volcano.sh/revocable-zone: day}}, status: {allocatable: {cpu: "8", memory: 64Gi, pods: "110"}}}
+- {apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: q}, spec: {weight: 1}, status: {state: Open}}
+- {apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {name: j, namespace: x, creationTimestamp: "2026-11-20T10:00:00Z"}, spec: {minMember: 2, queue: q}, status: {phase: Pending}}
+"#;
+
+#[test]
+fn shuffle_evicts_a_pod_of_a_job_in_each_round_after_the_window_of_its_node() {
+    let folder = TestDirectory::named("evictions-shuffle");
+    let pod = |number: u32| {
+        format!(
+            "- {{apiVersion: v1, kind: Pod, metadata: {{name: j-{number}, namespace: x, creationTimestamp: \"2026-11-20T10:00:00Z\", \
+             annotations: {{scheduling.k8s.io/group-name: j, volcano.sh/preemptable: \"true\"}}}}, spec: {{schedulerName: volcano, \
+             containers: [{{name: c, resources: {{requests: {{cpu: 1}}}}}}]}}, status: {{phase: Pending}}}}\n"
+        )
+    };
+    let cluster = folder.file("cluster.yaml", &format!("{REVOCABLE}{}{}", pod(0), pod(1)));
+    for compatibility in ["corrected", "upstream"] {
+        let evictions = |actions: &str, after: &str| {
+            let policy = format!(
+                "actions: \"{actions}\"\ntiers:\n- plugins:\n  - name: gang\n  - name: tdm\n    arguments: {{tdm.revocable-zone.day: \
+                 \"10:00-10:02\", tdm.evict.period: 3m}}\npumice: {{compatibility: {compatibility}}}\n"
+            );
+            let policy = folder.file("policy.yaml", &policy);
+            let mut command = pumice(&["simulate", "--cycles", "--after", after, "-o", "json"]);
+            command.arg(&cluster).arg("--policy").arg(&policy);
+            let output = command.output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+            assert!(!err(&output).contains("shuffle"), "{}", err(&output));
+            let report: Value = serde_json::from_str(&out(&output)).unwrap();
+            report["policies"][0]["tasks"]["evicted"].as_u64().unwrap()
+        };
+        let all = "enqueue, allocate, shuffle";
+        assert_eq!(
+            ["60", "240", "900"].map(|after| evictions(all, after)),
+            [0, 1, 2],
+            "{compatibility}"
+        );
+        assert_eq!(evictions("enqueue, allocate", "900"), 0);
+    }
+}

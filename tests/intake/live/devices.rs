@@ -261,7 +261,7 @@ fn claims_are_read_in_the_watched_namespaces_only_and_slices_of_all_nodes() {
     assert_eq!(devices(&watching, "n1"), Some((4, 81_920)));
     assert_eq!(asks(&watching, "a/has"), Some((2, vec![1, 3])));
     assert!(
-        watching.condition().contains("14 resources are watched"),
+        watching.condition().contains("16 resources are watched"),
         "{}",
         watching.condition()
     );

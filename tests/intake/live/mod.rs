@@ -6,6 +6,7 @@ mod credentials;
 mod devices;
 mod lies;
 mod names;
+mod namespace_parts;
 mod releases;
 mod restarts;
 

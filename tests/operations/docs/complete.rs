@@ -356,6 +356,7 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
         &["task_topology/mod.rs", "task_topology/affinities.rs"],
     ),
     ("usage", &["usage/arguments.rs"]),
+    ("rescheduling", &["rescheduling/arguments.rs"]),
     ("tdm", &["tdm/mod.rs", "tdm/arguments.rs", "tdm/disruption_budget.rs"]),
     ("fgd", &["fgd/typical.rs", "device_scores.rs"]),
     ("gpu-bestfit", &["gpu_bestfit.rs", "device_formula.rs"]),

@@ -135,10 +135,10 @@ fn query(name: &str) -> (Value, Value, Vec<&'static str>) {
             vec![],
         ),
         "victims" => (
-            json!({"kind": {"enum": ["preempt", "reclaim", "gangPreempt", "gangReclaim"]}, "preemptor": task,
+            json!({"kind": {"enum": ["preempt", "reclaim", "gangPreempt", "gangReclaim", "shuffle"]}, "preemptor": task,
                 "node": text, "plugins": texts(), "candidates": {"type": "array", "items": task}, "irreducible": flag}),
             json!({"victims": texts(), "fitsAfter": count, "choices": by_name(&texts())}),
-            vec!["kind", "preemptor"],
+            vec!["kind"],
         ),
         "cycle" => (
             json!({}),

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use super::case::cluster_state;
 use super::nodes::{cluster_of_jobs, policy};
 use pumice_engine::cycle::SchedulingCycle;
-use pumice_engine::decide::{self, VictimGroup, VictimVerdict, VictimsQuery};
+use pumice_engine::decide::{self, LastRounds, VictimGroup, VictimVerdict, VictimsQuery};
 use pumice_engine::model::ClusterState;
 use pumice_engine::plugin::VictimKind;
 
@@ -38,6 +38,7 @@ fn ask(
         })],
         plugins: Vec::new(),
         irreducible,
+        last_rounds: LastRounds::new(),
     };
     decide::victims(&cycle, &policy, &query).unwrap().remove(0).unwrap()
 }

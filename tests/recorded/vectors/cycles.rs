@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{self, members, text};
 use super::statements::task_key;
-use super::{VectorDifferences, VectorHarness, VectorVerdict, any_outcome, pod_cluster};
+use super::{VectorDifferences, VectorHarness, VectorVerdict, any_outcome, loads, pod_cluster};
 use crate::support::engine;
 
 /// Judges one case of the family `actions`.
@@ -167,6 +167,12 @@ pub(super) fn session_cluster(case: &Value) -> pb::Cluster {
             task.sub_group = plain.sub_group;
             task.gated = plain.gated;
         }
+    }
+    if ["usage", "rescheduling"]
+        .iter()
+        .any(|plugin| case["policy"]["plugin"] == *plugin)
+    {
+        loads::add_loads(case, &mut sent);
     }
     sent
 }

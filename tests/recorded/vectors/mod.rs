@@ -14,6 +14,7 @@ pub(crate) mod files;
 mod fit_family;
 mod job_plugins;
 mod koordinator;
+mod loads;
 mod nodegroup;
 mod nodeorder;
 mod pod_cluster;
@@ -159,6 +160,7 @@ const FAMILIES: &[(&str, VectorCheck)] = &[
     ("podaffinity", podaffinity::check),
     ("pdb", volcano_plugins::check),
     ("resourcequota", volcano_plugins::check),
+    ("rescheduling", volcano_plugins::check),
     ("pods", pods::check),
     ("predicates", predicates::check),
     ("nodegroup", nodegroup::check),

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use pb::session_change::Change;
 use pumice::server::pb;
-use pumice_engine::model::quantity::Quantity;
 use serde_json::Value;
 
 use super::cluster::{self, members, text};
@@ -40,6 +39,13 @@ fn check_against(bench: &mut VectorHarness, case: &Value, expect: &Value) -> Vec
     });
     let session = match opened {
         Ok(opened) => opened.session,
+        // A document with which the reference crashes when it is asked is rejected.
+        Err(status) if members(&expect["evict"]).iter().any(|outcome| *outcome == "panic") => {
+            let mut differences = VectorDifferences::default();
+            let is_of_document = status.message().contains("policy_document: 1 errors");
+            differences.same(&format!("rejection: {status}"), &true, &is_of_document);
+            return differences.verdict();
+        }
         Err(status) => {
             let mut differences = VectorDifferences::default();
             differences.differ("session", "open", &status.to_string());
@@ -53,6 +59,9 @@ fn check_against(bench: &mut VectorHarness, case: &Value, expect: &Value) -> Vec
         name: session.clone(),
         applied: 0,
         now: pod_cluster::time(case),
+        last_round: case["request"]["lastRunAge"]
+            .as_i64()
+            .map(|age| pod_cluster::time(case).seconds - age),
         case,
         differences: VectorDifferences::default(),
     };
@@ -90,69 +99,9 @@ fn cluster_with_budgets(case: &Value) -> pb::Cluster {
             used: cluster::resources(&quota["used"]),
         });
     }
-    let mut cluster = cycles::session_cluster(case);
-    if case["policy"]["plugin"] == "usage" {
-        add_loads(case, &mut cluster);
-    }
     pb::Cluster {
         namespaces: namespaces.into_values().collect(),
-        ..cluster
-    }
-}
-
-/// Adds what the plugin usage reads: loads of nodes, and start times and limits of tasks.
-fn add_loads(case: &Value, cluster: &mut pb::Cluster) {
-    let noon = pod_cluster::time(case);
-    let before = |age: f64| prost_types::Timestamp {
-        seconds: noon.seconds - format!("{:.0}", age.ceil()).parse::<i64>().unwrap(),
-        nanos: 0,
-    };
-    for recorded in members(&case["cluster"]["nodes"]) {
-        let node = cluster
-            .nodes
-            .iter_mut()
-            .find(|node| node.name == recorded["name"])
-            .unwrap();
-        let usage = &recorded["usage"];
-        // The reference keeps loads of all periods, and the plugin reads the period of 10 minutes.
-        node.load = usage.is_object().then(|| {
-            Box::new(pb::NodeLoad {
-                time: Some(before(usage["age"].as_f64().unwrap())),
-                cpu_percent: usage["cpu"]["10m"].as_f64().unwrap_or_default(),
-                memory_percent: usage["memory"]["10m"].as_f64().unwrap_or_default(),
-                capacity: cluster::resources(&recorded["capacity"]),
-            })
-        });
-    }
-    for job in members(&case["cluster"]["jobs"]) {
-        for recorded in members(&job["tasks"]) {
-            let name = cluster::key(&job["namespace"], &recorded["name"]);
-            let task = cluster.tasks.iter_mut().find(|task| task.name == name).unwrap();
-            // Kubernetes writes whole seconds.
-            let start = recorded["startAge"].as_f64().map(|age| before(age.floor()));
-            task.start_time = start.map(Box::new);
-            task.limits = Some(limits(&recorded["spec"]));
-        }
-    }
-}
-
-/// Limits of a pod: sums over its containers, or those of its largest init container.
-fn limits(spec: &Value) -> pb::ResourceList {
-    let of = |container: &Value, name: &str| -> i128 {
-        let text = container["resources"]["limits"][name].as_str().unwrap_or("0");
-        Quantity::parse(text).unwrap().milli().unwrap().into()
-    };
-    let total = |name: &str| {
-        let regular = members(&spec["containers"])
-            .iter()
-            .map(|own| of(own, name))
-            .sum::<i128>();
-        let initial = members(&spec["initContainers"]).iter().map(|own| of(own, name));
-        initial.fold(regular, i128::max)
-    };
-    let items = ["cpu", "memory"].map(|name| (name.to_owned(), format!("{}m", total(name))));
-    pb::ResourceList {
-        items: items.into_iter().filter(|(_, amount)| amount != "0m").collect(),
+        ..cycles::session_cluster(case)
     }
 }
 
@@ -177,6 +126,8 @@ struct PluginSession<'a> {
     name: String,
     applied: u64,
     now: prost_types::Timestamp,
+    /// Seconds since 1970 of the plugin's last round without a preemptor.
+    last_round: Option<i64>,
     case: &'a Value,
     differences: VectorDifferences,
 }
@@ -408,15 +359,27 @@ impl PluginSession<'_> {
             "reclaimable" => (pb::VictimKind::Reclaim, false),
             "unifiedEvictable" => (pb::VictimKind::GangPreempt, false),
             "session.preemptable" => (pb::VictimKind::Preempt, true),
-            // Only the action shuffle asks so.
-            other => return self.bench.skip(format!("victims by {other}")),
+            "victimTasks" => (pb::VictimKind::Shuffle, false),
+            "session.victimTasks" => (pb::VictimKind::Shuffle, true),
+            other => panic!("victims by {other}"),
         };
-        let candidates = self.candidates(&query["candidates"]);
+        let is_shuffle = kind == pb::VictimKind::Shuffle;
+        // The reference's tdm takes any running task, whatever it is asked about; here victims are candidates.
+        let asks_about_all = is_shuffle && self.plugin == "tdm";
+        let candidates = self.candidates(if asks_about_all {
+            &Value::Null
+        } else {
+            &query["candidates"]
+        });
+        let last = self
+            .last_round
+            .map(|seconds| prost_types::Timestamp { seconds, nanos: 0 });
         let reply = self.wire.select_victims(pb::SelectVictimsRequest {
             against: Some(self.against(Vec::new())),
             kind: kind.into(),
+            last_rounds: last.map(|last| (self.plugin.clone(), last)).into_iter().collect(),
             groups: vec![pb::VictimGroup {
-                preemptor: Some(query.get("preemptor").map_or_else(hypothetical, stored)),
+                preemptor: (!is_shuffle).then(|| query.get("preemptor").map_or_else(hypothetical, stored)),
                 candidates: candidates
                     .iter()
                     .map(|task| stored(&Value::from(task.clone())))
@@ -438,9 +401,16 @@ impl PluginSession<'_> {
         };
         let recorded = |expected: &Value| members(&expected["victims"]).iter().map(text).collect::<Vec<String>>();
         if by_tiers {
-            return self.differences.same(what, &recorded(expected), &named(&item.victims));
+            let mut got = named(&item.victims);
+            if is_shuffle {
+                got.sort();
+            }
+            return self.differences.same(what, &recorded(expected), &got);
         }
         let vote = item.votes.into_iter().next().filter(|vote| !vote.abstained);
+        if is_shuffle {
+            return self.compare_round(what, expected, vote.map(|vote| named(&vote.victims)));
+        }
         // A vote against all is one with no victims.
         let wanted = expected["vote"]
             .as_i64()
@@ -452,6 +422,34 @@ impl PluginSession<'_> {
             if let Some(got) = &mut got {
                 got.sort();
             }
+        }
+        self.differences.same(what, &wanted, &got);
+    }
+
+    /// Compares the victims of a round; `None`: the plugin made none.
+    fn compare_round(&mut self, what: &str, expected: &Value, got: Option<Vec<String>>) {
+        if got.is_some() {
+            self.last_round = Some(self.now.seconds);
+        }
+        let wanted = expected["victims"]
+            .as_array()
+            .map(|all| all.iter().map(text).collect::<Vec<String>>());
+        // A hook of tdm answers between its rounds too, with no victims.
+        let mut got = got.or_else(|| (self.plugin == "tdm").then(Vec::new));
+        if self.plugin == "tdm" {
+            let got = got.get_or_insert_default();
+            let free: Vec<String> = members(&expected["free_choice"]).iter().map(text).collect();
+            let mut per_job: BTreeMap<String, u64> = BTreeMap::new();
+            for victim in got.iter() {
+                *per_job.entry(victim.split_once('|').unwrap().0.to_owned()).or_default() += 1;
+            }
+            if expected["per_job"].is_object() {
+                let per_job = serde_json::to_value(&per_job).unwrap();
+                self.differences
+                    .same(&format!("{what} by job"), &expected["per_job"], &per_job);
+            }
+            got.retain(|victim| !free.iter().any(|job| victim.starts_with(&format!("{job}|"))));
+            got.sort();
         }
         self.differences.same(what, &wanted, &got);
     }
@@ -481,8 +479,10 @@ impl PluginSession<'_> {
         }
         let error = match op["op"].as_str().unwrap_or_default() {
             "clock" => return,
-            // Only the action shuffle asks so.
-            "victimTasks" => return self.bench.skip("victims by victimTasks"),
+            "victimTasks" => {
+                let query = serde_json::json!({"hook": "victimTasks"});
+                return self.evict(what, &query, &expected["result"]);
+            }
             "enqueue" => {
                 let vote = self.vote(pb::AdmitMode::Tentative, &text(&op["job"]));
                 self.applied += 1;

@@ -29,11 +29,14 @@ impl CycleClaims {
                 CycleEvent::Nominated { task, node } => {
                     self.nodes.insert(Arc::clone(task), Arc::clone(node));
                 }
-                CycleEvent::Evicted { task, preemptor, .. } => {
+                CycleEvent::Evicted { task, preemptor, .. } if !preemptor.is_empty() => {
                     self.evictions.insert(Arc::clone(task), Arc::clone(preemptor));
                 }
                 CycleEvent::Bound { task, .. } => self.remove_claimant(task),
-                CycleEvent::Enqueued(_) | CycleEvent::Pipelined { .. } | CycleEvent::PassedOver { .. } => {}
+                CycleEvent::Enqueued(_)
+                | CycleEvent::Evicted { .. }
+                | CycleEvent::Pipelined { .. }
+                | CycleEvent::PassedOver { .. } => {}
             }
         }
     }

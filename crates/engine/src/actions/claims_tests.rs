@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::tests::{change_task, cluster, end, put_job, put_queue};
 use super::{CycleAction, CycleClaims, CycleEvent, CycleQuery, CycleReport, run_cycle_with};
+use crate::decide::LastRounds;
 use crate::model::{ClusterState, ResourceAmounts, ResourceId, TaskStatus};
 use crate::policy::{CompileOptions, compile};
 
@@ -41,6 +42,7 @@ impl CycleSeries {
             actions: &actions,
             now: None,
             claims: &self.claims,
+            last_rounds: &LastRounds::default(),
         };
         let plugin_states = policy.compute_plugin_states(state);
         let report = run_cycle_with(state.clone(), plugin_states, &policy, query).unwrap();

@@ -1,5 +1,5 @@
 //! Actions of a scheduling cycle, as a scheduler of Volcano performs them (Volcano ed72c7c81, pkg/scheduler/actions):
-//! enqueue, allocate, backfill, preempt and reclaim, in the order that the caller gives, over one private cluster state.
+//! enqueue, allocate, backfill, preempt, reclaim and shuffle, in the order that the caller gives, over one private cluster state.
 //!
 //! The order of queues, jobs and tasks, admission, filters, scores and the state of jobs come from the policy. Among
 //! nodes with equal scores the first name is chosen, where the reference chooses at random.
@@ -22,6 +22,7 @@ mod preempt;
 mod queued_jobs;
 mod reclaim;
 mod session;
+mod shuffle;
 mod statement;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub use self::claims::CycleClaims;
 pub use self::closing_phase::closing_phase;
 use self::session::ActionSession;
 use crate::cycle::SchedulingCycle;
+use crate::decide::LastRounds;
 use crate::model::{ClusterState, Problem};
 use crate::plugin::DecisionTime;
 use crate::plugin_state::PluginStates;
@@ -50,16 +52,19 @@ pub enum CycleAction {
     Preempt,
     /// Jobs that starve evict tasks of other queues.
     Reclaim,
+    /// Tasks are evicted for no other one, as plugins name them.
+    Shuffle,
 }
 
 impl CycleAction {
     /// All actions.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Enqueue,
         Self::Allocate,
         Self::Backfill,
         Self::Preempt,
         Self::Reclaim,
+        Self::Shuffle,
     ];
 
     /// Name of the action in a policy document.
@@ -70,12 +75,13 @@ impl CycleAction {
             Self::Backfill => "backfill",
             Self::Preempt => "preempt",
             Self::Reclaim => "reclaim",
+            Self::Shuffle => "shuffle",
         }
     }
 
     /// True if the action places tasks.
     fn places(self) -> bool {
-        self != Self::Enqueue
+        !matches!(self, Self::Enqueue | Self::Shuffle)
     }
 
     /// Action of this name.
@@ -118,7 +124,7 @@ pub enum CycleEvent {
         task: Arc<str>,
         /// Name of its node.
         node: Arc<str>,
-        /// Name of the task that needs its place.
+        /// Name of the task that needs its place; empty: none.
         preemptor: Arc<str>,
     },
     /// Queue, job or task that a plugin cannot judge, and the problem; actions pass it over.
@@ -150,6 +156,8 @@ pub struct CycleReport {
     pub cycle: SchedulingCycle,
     /// Events, in order.
     pub events: Vec<CycleEvent>,
+    /// Names of the plugins that made a round of evictions without a preemptor.
+    pub rounds: Vec<Arc<str>>,
 }
 
 /// Query of a cycle: its actions, time and claims.
@@ -161,6 +169,8 @@ pub struct CycleQuery<'a> {
     pub now: Option<DecisionTime>,
     /// Claims that earlier cycles left. Only a policy under `corrected` honours them.
     pub claims: &'a CycleClaims,
+    /// Last rounds of evictions without a preemptor.
+    pub last_rounds: &'a LastRounds,
 }
 
 /// Runs one cycle of these actions, at a time in seconds since 1970, as if no other had been before.
@@ -173,13 +183,18 @@ pub fn run_cycle(
     actions: &[CycleAction],
     now: Option<DecisionTime>,
 ) -> Result<CycleReport, Problem> {
-    let claims = &CycleClaims::default();
+    let (claims, last_rounds) = (&CycleClaims::default(), &LastRounds::default());
     let plugin_states = policy.compute_plugin_states(&cluster_state);
     run_cycle_with(
         cluster_state,
         plugin_states,
         policy,
-        CycleQuery { actions, now, claims },
+        CycleQuery {
+            actions,
+            now,
+            claims,
+            last_rounds,
+        },
     )
 }
 
@@ -215,6 +230,7 @@ pub fn run_cycle_with(
             CycleAction::Backfill => backfill::run(&mut session)?,
             CycleAction::Preempt => preempt::run(&mut session)?,
             CycleAction::Reclaim => reclaim::run(&mut session)?,
+            CycleAction::Shuffle => shuffle::run(&mut session)?,
         }
     }
     claims::use_idle_amounts(&mut session)?;

@@ -7,7 +7,7 @@ use super::order_keys::{KeyCaches, TaskOrderKeys, task_order_keys};
 use super::{CycleAction, CycleClaims, CycleEvent, CycleQuery, CycleReport};
 use crate::cycle::SchedulingCycle;
 use crate::decide::{
-    AdmitVerdict, NodeChooser, NodeRankings, admit_task, is_job_pipelined, is_job_ready, is_job_starving,
+    AdmitVerdict, LastRounds, NodeChooser, NodeRankings, admit_task, is_job_pipelined, is_job_ready, is_job_starving,
     job_objection, may_queue_reclaim, queue_overused,
 };
 use crate::model::{JobPhase, JobRecord, NodeSlot, Problem, StoredRecord, TaskRecord, TaskStatus};
@@ -51,6 +51,9 @@ pub(super) struct ActionSession<'p> {
     pub(super) chooser: NodeChooser<'p>,
     pub(super) now: Option<DecisionTime>,
     pub(super) claims: &'p CycleClaims,
+    pub(super) last_rounds: &'p LastRounds,
+    /// Plugins that made a round of evictions without a preemptor.
+    pub(super) rounds: Vec<Arc<str>>,
     /// Jobs with tasks that an action placed and whose binds wait until the job is ready.
     pub(super) unbound_jobs: BTreeSet<usize>,
     /// Action that runs.
@@ -114,6 +117,8 @@ impl<'p> ActionSession<'p> {
             chooser: NodeChooser::new(policy),
             now: query.now,
             claims: query.claims,
+            last_rounds: query.last_rounds,
+            rounds: Vec::new(),
             unbound_jobs: BTreeSet::new(),
             action: CycleAction::Allocate,
             queues,
@@ -131,6 +136,7 @@ impl<'p> ActionSession<'p> {
         CycleReport {
             cycle: self.cycle,
             events: self.events,
+            rounds: self.rounds,
         }
     }
 

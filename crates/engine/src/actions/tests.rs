@@ -236,7 +236,7 @@ fn names_of_actions_are_those_of_documents() {
     for action in CycleAction::ALL {
         assert_eq!(CycleAction::from_name(action.name()), Some(action));
     }
-    assert_eq!(CycleAction::from_name("shuffle"), None);
+    assert_eq!(CycleAction::from_name("gangpreempt"), None);
 }
 
 /// Puts the tasks of a job into groups of a policy `part`, and gives the job the policy.

@@ -60,5 +60,6 @@ pub use query::{
 pub use queue_state::{may_queue_reclaim, queue_overused};
 pub use score::{score, score_with};
 pub use verdict_cache::{VerdictCache, VerdictCacheUse, VerdictReuse};
+pub(crate) use victims::ShuffleQuery;
 pub(crate) use victims::tier_victims;
-pub use victims::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery, eviction_order, victims};
+pub use victims::{LastRounds, VictimGroup, VictimVerdict, VictimVote, VictimsQuery, eviction_order, victims};

@@ -102,6 +102,18 @@ pub enum PreemptionPolicy {
     LowerPriority,
 }
 
+/// Quality of service that Kubernetes gives a pod by its requests and limits, in the order in which pods go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum QosClass {
+    /// No container has requests or limits.
+    BestEffort,
+    /// Neither of the others, or unknown.
+    #[default]
+    Burstable,
+    /// Each container has limits of cpu and memory, and requests nothing else.
+    Guaranteed,
+}
+
 /// Place of a task in its job, and fields of its pod that plugins for gangs and actions read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GangMember {
@@ -126,12 +138,16 @@ pub struct GangMember {
     pub start_time: Option<i64>,
     /// True if only a label of the pod has the role, and no annotation.
     pub role_from_label: bool,
+    /// Quality of service of the pod.
+    pub qos_class: QosClass,
+    /// True if the pod has no priority, not even 0.
+    pub without_priority: bool,
 }
 
 held_bytes! {
     interned GangMember {
         role, sub_group, priority_class, scheduling_gates, owner_kind; priority_from_class, preemption_policy, scheduled_time,
-        start_time, role_from_label
+        start_time, role_from_label, qos_class, without_priority
     }
 }
 

@@ -67,7 +67,7 @@ pub use column::{ChunkColumn, NodeVector};
 pub use device_usage::DeviceUsage;
 pub use devices::{DeviceRequest, NodeDevices};
 pub use exact_quantities::ExactQuantities;
-pub use gang::{ClassPriority, GangMember, GangMinimums, PreemptionPolicy, SubGroupPolicy};
+pub use gang::{ClassPriority, GangMember, GangMinimums, PreemptionPolicy, QosClass, SubGroupPolicy};
 pub use group_selector::GroupSelector;
 pub(crate) use hypothetical::HypotheticalNodes;
 pub use integer_column::WholeVector;

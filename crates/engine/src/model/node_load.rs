@@ -1,8 +1,10 @@
 //! Measured load of a node.
 
+use std::sync::Arc;
+
 use crate::held_bytes::held_bytes;
 
-/// Measured load of a node: averages over the last ten minutes.
+/// Measured load of a node: averages over a period.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeLoad {
     /// Seconds since 1970 of the measurement; `None`: unknown.
@@ -15,6 +17,23 @@ pub struct NodeLoad {
     pub cpu_capacity: Option<i64>,
     /// Memory of the node in bytes, likewise.
     pub memory_capacity: Option<i64>,
+    /// Period of the averages, such as `5m`; empty: [`NodeLoad::USUAL_PERIOD`].
+    pub period: Arc<str>,
 }
 
-held_bytes! { plain NodeLoad }
+held_bytes! { NodeLoad { period; time, cpu_percent, memory_percent, cpu_capacity, memory_capacity } }
+
+impl NodeLoad {
+    /// Period of the averages that Volcano collects.
+    pub const USUAL_PERIOD: &str = "10m";
+
+    /// True if the averages are of this period.
+    pub fn is_of(&self, period: &str) -> bool {
+        let own = if self.period.is_empty() {
+            Self::USUAL_PERIOD
+        } else {
+            &self.period
+        };
+        own == period
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::gang::PreemptionPolicy;
+use super::gang::{PreemptionPolicy, QosClass};
 use super::records::TaskShape;
 
 /// Scheduling gate that Volcano sets itself while a queue has no room.
@@ -17,6 +17,16 @@ impl TaskShape {
     /// True if only a label of the pod has the role.
     pub fn has_role_from_label(&self) -> bool {
         self.gang.as_ref().is_some_and(|gang| gang.role_from_label)
+    }
+
+    /// Quality of service of the pod.
+    pub fn qos_class(&self) -> QosClass {
+        self.gang.as_ref().map_or_else(QosClass::default, |gang| gang.qos_class)
+    }
+
+    /// True if the pod has no priority, not even 0.
+    pub fn is_without_priority(&self) -> bool {
+        self.gang.as_ref().is_some_and(|gang| gang.without_priority)
     }
 
     /// Group of the task in its job: name of the policy, `/`, and the values of its labels; empty: none.

@@ -212,6 +212,11 @@ pub trait Plugin: Debug + Send + Sync {
         }))
     }
 
+    /// Part of the plugin in evictions without a preemptor; `None`: it takes none, and is not asked for victims of this kind.
+    fn shuffle_part(&self) -> Option<ShufflePart> {
+        None
+    }
+
     /// True if a placement of a task of this queue may change the verdicts of the filter or the score on the next one, by
     /// accounts.
     fn heeds_placements(&self, context: PluginContext<'_>, queue: &str) -> bool {
@@ -383,6 +388,20 @@ pub enum VictimKind {
     GangPreempt,
     /// Eviction of whole gangs between queues, for the preemptor's job.
     GangReclaim,
+    /// Eviction without a preemptor, such as of tasks on nodes with a high load.
+    Shuffle,
+}
+
+/// Part of a plugin in evictions without a preemptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShufflePart {
+    /// The plugin names victims, in rounds.
+    Names {
+        /// Nanoseconds from one round to the next, at least.
+        interval: i64,
+    },
+    /// The plugin spares tasks that others name.
+    Spares,
 }
 
 impl VictimKind {
@@ -397,7 +416,7 @@ impl VictimKind {
 pub struct VictimQuery<'a> {
     /// Kind of eviction.
     pub kind: VictimKind,
-    /// Task that needs the resources.
+    /// Task that needs the resources. An empty one for evictions without a preemptor.
     pub preemptor: &'a TaskRecord,
     /// Tasks that may be evicted, in order; a task may appear twice.
     pub candidates: &'a [&'a TaskRecord],

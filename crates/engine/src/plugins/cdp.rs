@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::go_duration::parse_go_duration;
 use crate::model::{Problem, TaskRecord, TaskStatus, find_text};
-use crate::plugin::{DecisionTime, Plugin, PluginContext, PluginDef, PluginHooks, TimeEffect, VictimQuery};
+use crate::plugin::{
+    DecisionTime, Plugin, PluginContext, PluginDef, PluginHooks, ShufflePart, TimeEffect, VictimQuery,
+};
 use crate::policy::{Compatibility, DecisionKind, DiagnosticReport, PluginArguments};
 
 /// Label of a task with its cooldown time, such as `10m`, or its annotation if the label is missing.
@@ -17,7 +19,7 @@ pub(super) const DEF: PluginDef = PluginDef {
     task_annotations: &[COOLDOWN],
     task_labels: &[COOLDOWN],
     time_effect: Some(TimeEffect {
-        decisions: &[DecisionKind::Victims],
+        decisions: &[DecisionKind::Victims, DecisionKind::Shuffle],
         effect: "The request gives no time: tasks in their cooldown time are not spared.",
     }),
     ..PluginDef::new("cdp", compile)
@@ -65,6 +67,10 @@ impl Plugin for CooldownProtection {
             victims: true,
             ..PluginHooks::default()
         }
+    }
+
+    fn shuffle_part(&self) -> Option<ShufflePart> {
+        (self.compatibility == Compatibility::Corrected).then_some(ShufflePart::Spares)
     }
 
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {

@@ -40,6 +40,7 @@ mod priority;
 pub mod proportion;
 mod queue_accounts;
 mod record_values;
+mod rescheduling;
 mod resource_strategy_fit;
 mod resourcequota;
 mod scarce_resource_avoidance;
@@ -92,6 +93,7 @@ pub const REGISTRY: &[PluginDef] = &[
     overcommit::DEF,
     pdb::DEF,
     priority::DEF,
+    rescheduling::DEF,
     resource_strategy_fit::DEF,
     resourcequota::DEF,
     scarce_resource_avoidance::DEF,

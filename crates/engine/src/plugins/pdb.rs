@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::held_bytes::held_bytes;
 use crate::model::{ClusterState, DisruptionBudget, Problem, SortedTable, TaskRecord, TaskStatus};
-use crate::plugin::{AbsentInput, EVERY_LABEL, Plugin, PluginContext, PluginDef, PluginHooks, VictimQuery};
+use crate::plugin::{
+    AbsentInput, EVERY_LABEL, Plugin, PluginContext, PluginDef, PluginHooks, ShufflePart, VictimQuery,
+};
 use crate::plugin_state::{PlacementEvent, PluginState, PluginStateChange};
 use crate::policy::{Compatibility, DecisionKind, DiagnosticReport, PluginArguments, PluginSwitches};
 
@@ -16,7 +18,7 @@ pub(super) const DEF: PluginDef = PluginDef {
     families: &["victims"],
     task_labels: &[EVERY_LABEL],
     absent_input: Some(&AbsentInput {
-        decisions: &[DecisionKind::Victims],
+        decisions: &[DecisionKind::Victims, DecisionKind::Shuffle],
         is_absent: |state| state.namespaces().is_empty(),
         effect: "The state has no namespaces: no PodDisruptionBudget protects a pod.",
     }),
@@ -127,6 +129,15 @@ impl Plugin for BudgetGuard {
     fn build_state(&self, _: &ClusterState, _: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
         let keeps = self.compatibility == Compatibility::Corrected;
         keeps.then(|| Arc::new(EvictedTasks::default()) as Arc<dyn PluginState>)
+    }
+
+    fn shuffle_part(&self) -> Option<ShufflePart> {
+        // In the reference a budget that allows evictions causes them.
+        Some(if self.compatibility.is_upstream() {
+            ShufflePart::Names { interval: 0 }
+        } else {
+            ShufflePart::Spares
+        })
     }
 
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {

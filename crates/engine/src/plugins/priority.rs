@@ -100,7 +100,7 @@ impl Plugin for Priority {
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
         let rules = self.compatibility.release().rules();
         match query.kind {
-            VictimKind::Reclaim => return Ok(None),
+            VictimKind::Reclaim | VictimKind::Shuffle => return Ok(None),
             kind if kind.is_of_gangs() && !rules.has_gang_actions => return Ok(None),
             VictimKind::GangReclaim => return Ok(Some(vec![true; query.candidates.len()])),
             VictimKind::Preempt | VictimKind::GangPreempt => {}

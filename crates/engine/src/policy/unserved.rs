@@ -37,6 +37,8 @@ pub enum DecisionKind {
     Order,
     /// `SelectVictims`, which filters the node after the evictions.
     Victims,
+    /// `SelectVictims` without a preemptor.
+    Shuffle,
     /// Any decision of a session.
     Session,
 }
@@ -51,6 +53,7 @@ impl DecisionKind {
             Self::Admit => ADMIT,
             Self::Order => ORDER,
             Self::Victims => FILTER | VICTIMS,
+            Self::Shuffle => VICTIMS,
             Self::Session => ALL,
         }
     }
@@ -138,7 +141,6 @@ const EFFECTS: &[(&str, u8, &str)] = &[
         FILTER | SCORE,
         "The NUMA topology of nodes may reject nodes and changes scores.",
     ),
-    ("rescheduling", VICTIMS, "Running pods may be evicted to balance nodes."),
     ("Coscheduling", ADMIT | ORDER, "Pods of a gang wait for each other."),
     ("DefaultBinder", NONE, "It binds pods and decides nothing."),
     ("DefaultPreBind", NONE, "It prepares binding and decides nothing."),

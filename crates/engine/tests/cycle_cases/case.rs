@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pumice_engine::actions::{CycleAction, CycleClaims, CycleEvent, CycleQuery, CycleReport, run_cycle_with};
+use pumice_engine::decide::LastRounds;
 use pumice_engine::model::{
     ClusterState, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, QueueState, ResourceAmounts, ResourceId,
     SortedTable, TaskFields, TaskRecord, TaskStatus,
@@ -196,6 +197,7 @@ impl CycleCase {
                 actions: &self.actions,
                 now: Some(i64::try_from(tick).unwrap().into()),
                 claims: &self.claims,
+                last_rounds: &LastRounds::default(),
             };
             let claimed = judge.claim_to_keep(&self.state, &plugin_states, &self.policy);
             let report = run_cycle_with(self.state.clone(), plugin_states, &self.policy, query).unwrap();

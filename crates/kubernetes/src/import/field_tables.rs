@@ -387,7 +387,9 @@ pub(super) fn fields_of(kind: ObjectKind) -> Option<&'static [FieldGroup]> {
         | ObjectKind::StatefulSet
         | ObjectKind::ResourceSlice
         | ObjectKind::ResourceClaim
-        | ObjectKind::ResourceClaimTemplate => None,
+        | ObjectKind::ResourceClaimTemplate
+        | ObjectKind::ResourceQuota
+        | ObjectKind::PodDisruptionBudget => None,
     }
 }
 

@@ -7,7 +7,6 @@ mod field_check;
 mod field_tables;
 #[cfg(test)]
 mod job_tests;
-mod namespace_parts;
 mod openb;
 mod outcome;
 mod own_groups;
@@ -28,8 +27,9 @@ pub use outcome::{ImportError, ImportWarning, ImportedRecords, RejectedObject};
 pub use own_groups::own_group_queue;
 
 use crate::claims::ClaimedDevices;
-use crate::object::{self, ObjectKind, ObjectRecord, PodController, PodOwners, fields, object_kind, object_title};
-use namespace_parts::NamespacePart;
+use crate::object::{
+    self, NamespaceParts, ObjectKind, ObjectRecord, PodController, PodOwners, fields, object_kind, object_title,
+};
 use pumice_engine::model::ErrorCode;
 use pumice_protocol::v1 as pb;
 
@@ -41,7 +41,7 @@ pub struct ClusterImport {
     jobs: BTreeMap<String, pb::Job>,
     tasks: BTreeMap<String, pb::Task>,
     namespaces: BTreeMap<String, pb::Namespace>,
-    namespace_parts: namespace_parts::NamespaceParts,
+    namespace_parts: NamespaceParts,
     rejected: Vec<RejectedObject>,
     unreadable: BTreeMap<(pb::RecordKind, String), pb::UnreadableRecord>,
     notes: BTreeMap<String, u64>,
@@ -126,8 +126,11 @@ impl ClusterImport {
         for note in notes {
             self.note(note);
         }
-        for note in std::mem::take(&mut self.namespace_parts).apply(&mut self.namespaces) {
+        for note in self.namespace_parts.notes(&self.namespaces) {
             self.note(note);
+        }
+        for namespace in self.namespaces.values_mut() {
+            self.namespace_parts.complete(namespace);
         }
         self.claims.complete(&mut self.nodes, &mut self.tasks);
         let mut cluster = pb::Cluster {
@@ -243,12 +246,6 @@ impl ClusterImport {
     fn object(&mut self, version: &str, kind: &str, object: &Value) {
         let is_job = vcjob::is_volcano_job(version, kind);
         let known = object_kind(version, kind);
-        if let Some(part) = NamespacePart::of(version, kind) {
-            if let Err(error) = self.namespace_parts.put(part, object) {
-                self.reject(object_title(kind, object), error, None);
-            }
-            return;
-        }
         let outcome = match known {
             Some(known) => {
                 let diagnostics = self.field_check.object(known, object);
@@ -332,6 +329,9 @@ impl ClusterImport {
             }
             ObjectRecord::Device(object) => {
                 self.claims.put(object);
+            }
+            ObjectRecord::Part(part) => {
+                self.namespace_parts.put(part);
             }
             ObjectRecord::PriorityClass(class) => {
                 self.priority_classes.insert(class.name.clone(), class);

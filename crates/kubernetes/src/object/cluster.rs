@@ -108,7 +108,7 @@ pub(super) fn namespace(object: &Value) -> ImportObjectResult<pb::Namespace> {
 }
 
 /// Reads a v1 `ResourceQuota`: its status.
-pub(crate) fn resource_quota(object: &Value) -> ImportObjectResult<pb::ResourceQuota> {
+pub(super) fn resource_quota(object: &Value) -> ImportObjectResult<pb::ResourceQuota> {
     Ok(pb::ResourceQuota {
         name: required_text(object, "metadata.name")?,
         hard: amounts(object, "status.hard")?,
@@ -117,7 +117,7 @@ pub(crate) fn resource_quota(object: &Value) -> ImportObjectResult<pb::ResourceQ
 }
 
 /// Reads a `PodDisruptionBudget` of policy/v1: its selector and its status.
-pub(crate) fn disruption_budget(object: &Value) -> ImportObjectResult<pb::DisruptionBudget> {
+pub(super) fn disruption_budget(object: &Value) -> ImportObjectResult<pb::DisruptionBudget> {
     let selector = fields::get(object, "spec.selector").map(constraints::label_selector);
     Ok(pb::DisruptionBudget {
         name: required_text(object, "metadata.name")?,

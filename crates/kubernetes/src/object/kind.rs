@@ -10,6 +10,8 @@ const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 const APPS_GROUP: &str = "apps";
 /// API group of slices and claims of devices.
 const DEVICE_GROUP: &str = "resource.k8s.io";
+/// API group of disruption budgets.
+const POLICY_GROUP: &str = "policy";
 
 /// Kind of an object that becomes a record, that owns pods, or that describes devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,11 +44,15 @@ pub enum ObjectKind {
     ResourceClaim,
     /// Template of claims of devices, which becomes no record.
     ResourceClaimTemplate,
+    /// Quota of a namespace, which is a part of its record.
+    ResourceQuota,
+    /// Disruption budget of `policy`, which is a part of the record of its namespace.
+    PodDisruptionBudget,
 }
 
 impl ObjectKind {
     /// Kinds that are read.
-    pub const ALL: [ObjectKind; 14] = [
+    pub const ALL: [ObjectKind; 16] = [
         ObjectKind::Node,
         ObjectKind::Pod,
         ObjectKind::Queue,
@@ -61,6 +67,8 @@ impl ObjectKind {
         ObjectKind::ResourceSlice,
         ObjectKind::ResourceClaim,
         ObjectKind::ResourceClaimTemplate,
+        ObjectKind::ResourceQuota,
+        ObjectKind::PodDisruptionBudget,
     ];
 
     /// Name of the kind in the API.
@@ -79,6 +87,8 @@ impl ObjectKind {
             ObjectKind::ResourceSlice => "ResourceSlice",
             ObjectKind::ResourceClaim => "ResourceClaim",
             ObjectKind::ResourceClaimTemplate => "ResourceClaimTemplate",
+            ObjectKind::ResourceQuota => "ResourceQuota",
+            ObjectKind::PodDisruptionBudget => "PodDisruptionBudget",
         }
     }
 
@@ -89,7 +99,9 @@ impl ObjectKind {
             | ObjectKind::Pod
             | ObjectKind::Namespace
             | ObjectKind::Service
-            | ObjectKind::ReplicationController => "",
+            | ObjectKind::ReplicationController
+            | ObjectKind::ResourceQuota => "",
+            ObjectKind::PodDisruptionBudget => POLICY_GROUP,
             ObjectKind::Queue | ObjectKind::PodGroup => VOLCANO_GROUP,
             ObjectKind::PriorityClass | ObjectKind::WorkloadPodGroup => SCHEDULING_GROUP,
             ObjectKind::ReplicaSet | ObjectKind::StatefulSet => APPS_GROUP,
@@ -112,7 +124,9 @@ impl ObjectKind {
             | ObjectKind::StatefulSet
             | ObjectKind::ResourceSlice
             | ObjectKind::ResourceClaim
-            | ObjectKind::ResourceClaimTemplate => pb::RecordKind::Unspecified,
+            | ObjectKind::ResourceClaimTemplate
+            | ObjectKind::ResourceQuota
+            | ObjectKind::PodDisruptionBudget => pb::RecordKind::Unspecified,
         }
     }
 
@@ -123,7 +137,17 @@ impl ObjectKind {
 
     /// True if objects of the kind own pods.
     pub fn owns_pods(self) -> bool {
-        self.record_kind() == pb::RecordKind::Unspecified && !self.tells_devices()
+        self.record_kind() == pb::RecordKind::Unspecified && self.tells_by_itself()
+    }
+
+    /// True if objects of the kind are parts of the record of their namespace.
+    pub fn is_namespace_part(self) -> bool {
+        matches!(self, Self::ResourceQuota | Self::PodDisruptionBudget)
+    }
+
+    /// True if an object of the kind tells what it means without other objects.
+    pub fn tells_by_itself(self) -> bool {
+        !self.tells_devices() && !self.is_namespace_part()
     }
 
     /// True if objects of the kind belong to a namespace.
@@ -142,7 +166,9 @@ impl ObjectKind {
             | ObjectKind::ReplicaSet
             | ObjectKind::StatefulSet
             | ObjectKind::ResourceClaim
-            | ObjectKind::ResourceClaimTemplate => true,
+            | ObjectKind::ResourceClaimTemplate
+            | ObjectKind::ResourceQuota
+            | ObjectKind::PodDisruptionBudget => true,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Records from objects of the Kubernetes API, one by one: the only place that reads Node, Pod, Namespace, `PriorityClass`, the
-//! owners of pods, the `PodGroup` of `scheduling.k8s.io`, Volcano's Queue and PodGroup, and slices and claims of devices.
+//! owners of pods, the `PodGroup` of `scheduling.k8s.io`, Volcano's Queue and PodGroup, slices and claims of devices, and quotas and
+//! budgets of namespaces.
 //!
 //! [`read_json`] reads the bytes that the API server writes and keeps only what records need; [`read_value`] reads an object
 //! that is already a JSON value.
@@ -11,6 +12,7 @@ pub(crate) mod fields;
 mod identity;
 mod json;
 pub(crate) mod kind;
+mod namespace_parts;
 mod owners;
 mod pod;
 mod read_fields;
@@ -24,11 +26,12 @@ pub use fields::FieldError;
 pub use identity::RecordIdentity;
 pub use json::ObjectLimits;
 pub use kind::{ObjectKind, object_kind};
+pub use namespace_parts::{NamespacePart, NamespaceParts, namespace_of};
 pub use owners::{PodController, PodOwner, PodOwners};
 pub use pod::AmountRules;
 pub use pod::UNREAD_AMOUNTS;
 
-pub(crate) use cluster::{add_preemptable_label, disruption_budget, resource_quota};
+pub(crate) use cluster::add_preemptable_label;
 pub(crate) use identity::identity;
 pub(crate) use owners::controller_reference;
 pub(crate) use pod::notes as pod_notes;
@@ -67,6 +70,8 @@ pub enum ObjectRecord {
     Owner(PodOwner),
     /// Slice or claim of devices, which becomes no record.
     Device(DeviceObject),
+    /// Quota or budget, which is a part of the record of its namespace.
+    Part(NamespacePart),
 }
 
 impl ObjectRecord {
@@ -82,6 +87,7 @@ impl ObjectRecord {
             ObjectRecord::Namespace(record) => (&record.name, ""),
             ObjectRecord::Owner(owner) => (owner.name(), ""),
             ObjectRecord::Device(object) => (object.name(), ""),
+            ObjectRecord::Part(part) => (part.name(), ""),
         }
     }
 }
@@ -108,6 +114,9 @@ pub fn read_value(kind: ObjectKind, object: &Value, rules: AmountRules) -> Resul
         }
         ObjectKind::ResourceSlice | ObjectKind::ResourceClaim | ObjectKind::ResourceClaimTemplate => {
             ObjectRecord::Device(claims::device_object(kind, object)?)
+        }
+        ObjectKind::ResourceQuota | ObjectKind::PodDisruptionBudget => {
+            ObjectRecord::Part(NamespacePart::read(kind, object)?)
         }
     })
 }
@@ -146,7 +155,7 @@ pub struct UnreadableObject {
 }
 
 /// Reads the bytes of one object, or of one list of objects, as the API server and `kubectl get -o json` write them. Slices and
-/// claims of devices are of an unknown kind here: the records beside them do not tell all that they change. `each`
+/// claims of devices, quotas and budgets are of an unknown kind here: the records beside them do not tell all that they change. `each`
 /// gets each object with its number in the list (`None`: the bytes are one object), and ends the reading by returning
 /// false.
 pub fn read_json(
@@ -232,7 +241,7 @@ pub fn read_json_list(
 }
 
 fn outcome(object: json::JsonObject, version: &str, kind: &str, rules: AmountRules) -> ObjectOutcome {
-    let known = match object_kind(version, kind).filter(|kind| !kind.tells_devices()) {
+    let known = match object_kind(version, kind).filter(|kind| kind.tells_by_itself()) {
         Some(known) => known,
         // What is no object has no kind either.
         None if !object.value.is_object() => ObjectKind::Pod,

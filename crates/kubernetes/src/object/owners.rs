@@ -83,7 +83,9 @@ pub(super) fn owner(kind: ObjectKind, object: &Value) -> Result<PodOwner, FieldE
         | ObjectKind::Namespace
         | ObjectKind::ResourceSlice
         | ObjectKind::ResourceClaim
-        | ObjectKind::ResourceClaimTemplate => {
+        | ObjectKind::ResourceClaimTemplate
+        | ObjectKind::ResourceQuota
+        | ObjectKind::PodDisruptionBudget => {
             let selector = get(object, "spec.selector").map(label_selector).transpose();
             let selector =
                 selector.map_err(|error| FieldError::new(format!("spec.selector.{}", error.field), error.reason))?;

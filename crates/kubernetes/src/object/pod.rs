@@ -108,8 +108,19 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         priority_from_class: !has_own_priority,
         preemption_policy: policy.unwrap_or_default().into(),
         owner_kind: owner_kind(object)?,
+        qos_class: qos_class(&text(object, "status.qosClass")?).into(),
         ..effective
     })
+}
+
+/// Quality of service by the pod's status.
+fn qos_class(text: &str) -> pb::QosClass {
+    match text {
+        "BestEffort" => pb::QosClass::BestEffort,
+        "Burstable" => pb::QosClass::Burstable,
+        "Guaranteed" => pb::QosClass::Guaranteed,
+        _ => pb::QosClass::Unspecified,
+    }
 }
 
 /// Kind of a pod's first owner; empty if it has none.

@@ -144,6 +144,7 @@ const STATUS: &[(&str, ReadFields)] = &[
     ("initContainerStatuses", Fields(CONTAINER_STATUS)),
     ("nominatedNodeName", Whole),
     ("phase", Whole),
+    ("qosClass", Whole),
     ("resources", Whole),
     ("resourceClaimStatuses", Whole),
     // Node.
@@ -151,6 +152,12 @@ const STATUS: &[(&str, ReadFields)] = &[
     ("images", Whole),
     // Queue.
     ("state", Whole),
+    // ResourceQuota.
+    ("hard", Whole),
+    ("used", Whole),
+    // PodDisruptionBudget.
+    ("disruptedPods", Whole),
+    ("disruptionsAllowed", Whole),
     // ResourceClaim.
     (
         "allocation",

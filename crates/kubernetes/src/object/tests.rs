@@ -324,3 +324,25 @@ fn the_identity_is_read_as_far_as_the_text_goes() {
         );
     }
 }
+
+#[test]
+fn the_class_of_a_pod_is_that_of_its_status() {
+    let class = |status: Value| {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]},
+            "status": status});
+        match &read_all(pod.to_string().as_bytes())[..] {
+            [(None, ObjectOutcome::Record(ObjectRecord::Task(task, ..)))] => Some(task.qos_class()),
+            _ => None,
+        }
+    };
+    for (text, expected) in [
+        ("BestEffort", pb::QosClass::BestEffort),
+        ("Burstable", pb::QosClass::Burstable),
+        ("Guaranteed", pb::QosClass::Guaranteed),
+        ("other", pb::QosClass::Unspecified),
+    ] {
+        assert_eq!(class(json!({"phase": "Running", "qosClass": text})), Some(expected));
+    }
+    assert_eq!(class(json!({})), Some(pb::QosClass::Unspecified));
+    assert_eq!(class(json!({"qosClass": 3})), None);
+}

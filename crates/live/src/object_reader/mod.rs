@@ -1,4 +1,5 @@
-//! Reader of changed objects: their records, with the selectors of the owners of pods and the devices of slices and claims.
+//! Reader of changed objects: their records, with the selectors of the owners of pods, the devices of slices and claims, and the
+//! quotas and budgets of namespaces.
 
 mod object_names;
 
@@ -8,8 +9,8 @@ use std::sync::Arc;
 use prost::Message as _;
 use pumice_kubernetes::claims::{AffectedRecords, ClaimedDevices, PodClaims};
 use pumice_kubernetes::object::{
-    self, AmountRules, ObjectKind, ObjectLimits, ObjectRecord, PodController, PodOwners, RecordIdentity,
-    UnreadableObject,
+    self, AmountRules, NamespaceParts, ObjectKind, ObjectLimits, ObjectRecord, PodController, PodOwners,
+    RecordIdentity, UnreadableObject,
 };
 use pumice_protocol::v1 as pb;
 
@@ -25,6 +26,9 @@ pub(crate) struct ObjectReader {
     rules: AmountRules,
     names: ObjectNames,
     owners: PodOwners,
+    /// Records of namespaces, without their parts.
+    namespaces: BTreeMap<String, pb::Namespace>,
+    parts: NamespaceParts,
     /// True if all kinds of owners are watched.
     pub(crate) has_owners: bool,
     /// True if queues are watched.
@@ -168,7 +172,15 @@ impl ObjectReader {
                 let affected = self.devices.put(object);
                 self.follow(affected, changes);
             }
+            Ok(ObjectRecord::Part(part)) => {
+                let namespace = self.parts.put(part);
+                self.put_namespace(&namespace, changes);
+            }
             Ok(mut record) => {
+                if let ObjectRecord::Namespace(namespace) = &mut record {
+                    self.namespaces.insert(namespace.name.clone(), namespace.clone());
+                    self.parts.complete(namespace);
+                }
                 if let ObjectRecord::Task(task, controller, claims) = &mut record {
                     self.note_bounded(task);
                     let claims = std::mem::take(claims);
@@ -195,6 +207,14 @@ impl ObjectReader {
                 }
             }
             Err(unreadable) => self.note_unreadable(kind, *unreadable, changes),
+        }
+    }
+
+    /// Puts the record of a namespace again, after its parts changed. Without an object of the namespace there is no record.
+    fn put_namespace(&self, name: &str, changes: &mut ChangeBatches) {
+        if let Some(mut record) = self.namespaces.get(name).cloned() {
+            self.parts.complete(&mut record);
+            changes.put(pb::RecordKind::Namespace, ObjectRecord::Namespace(record));
         }
     }
 
@@ -278,6 +298,14 @@ impl ObjectReader {
             let affected = self.devices.remove(kind, name);
             self.follow(affected, changes);
             return;
+        }
+        if kind.is_namespace_part() {
+            self.parts.remove(kind, name);
+            self.put_namespace(object::namespace_of(name), changes);
+            return;
+        }
+        if kind == ObjectKind::Namespace {
+            self.namespaces.remove(name);
         }
         if kind == ObjectKind::Pod {
             self.claiming.remove(name);

@@ -362,3 +362,100 @@ fn an_owner_that_cannot_be_read_is_removed_by_name() {
         assert_eq!(reader.take_stale().namespaces.len(), 1, "{}", kind.name());
     }
 }
+
+#[test]
+fn quotas_and_budgets_follow_into_the_record_of_their_namespace() {
+    let mut reader = ObjectReader::new(AmountRules::default(), Arc::default());
+    let quota = |cpu: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"q","namespace":"web"}},"status":{{"hard":{{"cpu":"{cpu}"}},"used":{{"cpu":"1"}}}}}}"#
+        )
+    };
+    let budget = r#"{"metadata":{"name":"b","namespace":"web"},"spec":{"selector":{"matchLabels":{"app":"x"}}},
+      "status":{"disruptionsAllowed":2,"disruptedPods":{"x-0":"2026-11-22T12:00:00Z"}}}"#;
+    let namespace = |name: &str| format!(r#"{{"metadata":{{"name":"{name}","labels":{{"team":"a"}}}}}}"#);
+    let (quotas, budgets) = (ObjectKind::ResourceQuota, ObjectKind::PodDisruptionBudget);
+    // Records of namespaces after a change: name, labels, cpu of the quotas, and evictions that budgets allow.
+    let mut change = |kind: ObjectKind, is_deleted: bool, object: &str| {
+        let mut changes = ChangeBatches::default();
+        reader.read(kind, is_deleted, object.as_bytes(), &mut changes);
+        let (put, removed, unreadable) = changes.decoded();
+        assert!(unreadable.is_empty());
+        let record = |own: pb::Namespace| {
+            let hard = |quota: pb::ResourceQuota| quota.hard.unwrap().items["cpu"].clone();
+            let cpu: Vec<String> = own.resource_quotas.into_iter().map(hard).collect();
+            let allowed: Vec<i32> = own
+                .disruption_budgets
+                .iter()
+                .map(|own| own.disruptions_allowed)
+                .collect();
+            (own.name, own.labels.len(), cpu, allowed)
+        };
+        (
+            put.namespaces.into_iter().map(record).collect::<Vec<_>>(),
+            removed.namespaces,
+        )
+    };
+    let record = |cpu: &[&str], allowed: &[i32]| {
+        let cpu = cpu.iter().map(|cpu| (*cpu).to_owned()).collect();
+        (vec![("web".to_owned(), 1, cpu, allowed.to_vec())], Vec::<String>::new())
+    };
+    // Without an object of the namespace there is no record: it would have no labels.
+    assert_eq!(change(quotas, false, &quota("4")), (Vec::new(), Vec::new()));
+    assert_eq!(
+        change(ObjectKind::Namespace, false, &namespace("web")),
+        record(&["4"], &[])
+    );
+    assert_eq!(change(budgets, false, budget), record(&["4"], &[2]));
+    assert_eq!(change(quotas, false, &quota("8")), record(&["8"], &[2]));
+    let (others, _) = change(ObjectKind::Namespace, false, &namespace("web-2"));
+    assert_eq!(
+        (others[0].2.len(), others[0].3.len()),
+        (0, 0),
+        "parts of another namespace"
+    );
+    assert_eq!(change(quotas, true, &quota("8")), record(&[], &[2]));
+    assert_eq!(
+        change(ObjectKind::Namespace, true, &namespace("web")),
+        (Vec::new(), vec!["web".to_owned()])
+    );
+    assert_eq!(change(budgets, true, budget), (Vec::new(), Vec::new()));
+    assert_eq!(
+        change(ObjectKind::Namespace, false, &namespace("web")),
+        record(&[], &[])
+    );
+}
+
+#[test]
+fn a_quota_that_a_new_list_does_not_show_limits_no_more_and_an_unreadable_one_still_does() {
+    let quotas = scopes(&[])
+        .into_iter()
+        .find(|scope| scope.resource.kind == ObjectKind::ResourceQuota);
+    let quotas = quotas.unwrap();
+    let mut reader = ObjectReader::new(AmountRules::default(), Arc::default());
+    let mut changes = ChangeBatches::default();
+    for name in ["a", "b"] {
+        let quota =
+            format!(r#"{{"metadata":{{"name":"{name}","namespace":"web"}},"status":{{"hard":{{"cpu":"4"}}}}}}"#);
+        reader.read(ObjectKind::ResourceQuota, false, quota.as_bytes(), &mut changes);
+    }
+    reader.read(
+        ObjectKind::Namespace,
+        false,
+        br#"{"metadata":{"name":"web"}}"#,
+        &mut changes,
+    );
+    reader.begin_list(&quotas);
+    let broken = br#"{"items":[{"metadata":{"name":"a","namespace":"web"},"status":{"hard":{"cpu":{}}}}]}"#;
+    reader
+        .read_page(ObjectKind::ResourceQuota, broken, &mut changes)
+        .unwrap();
+    reader.end_list(&quotas, &mut changes);
+    let (put, ..) = changes.decoded();
+    let names: Vec<&str> = put.namespaces[0]
+        .resource_quotas
+        .iter()
+        .map(|own| own.name.as_str())
+        .collect();
+    assert_eq!((names, reader.take_unreadable().0), (vec!["a"], 1));
+}

@@ -113,6 +113,10 @@ pub struct NodeLoad {
     /// status.capacity, of which cpu and memory are read. Absent: `allocatable`.
     #[prost(message, optional, tag = "4")]
     pub capacity: ::core::option::Option<ResourceList>,
+    /// Period of the averages, as a policy writes it, for example "5m". The plugin
+    /// usage reads the period "10m" only. Empty: "10m".
+    #[prost(string, tag = "5")]
+    pub period: ::prost::alloc::string::String,
 }
 impl ::prost::Name for NodeLoad {
     const NAME: &'static str = "NodeLoad";
@@ -615,6 +619,14 @@ pub struct Task {
     /// task out, as in Volcano. The server does not derive it from `object`.
     #[prost(bool, tag = "48")]
     pub role_from_label: bool,
+    /// status.qosClass. The plugin rescheduling evicts a pod of a lower class first.
+    #[prost(enumeration = "QosClass", tag = "49")]
+    pub qos_class: i32,
+    /// True: the pod has no spec.priority, not even 0. API servers set one unless
+    /// the admission plugin Priority is off. The plugin rescheduling evicts such a
+    /// pod first. The server does not derive it from `object`.
+    #[prost(bool, tag = "50")]
+    pub without_priority: bool,
 }
 impl ::prost::Name for Task {
     const NAME: &'static str = "Task";
@@ -1778,6 +1790,45 @@ impl JobPhase {
             "JOB_PHASE_RUNNING" => Some(Self::Running),
             "JOB_PHASE_UNKNOWN" => Some(Self::Unknown),
             "JOB_PHASE_COMPLETED" => Some(Self::Completed),
+            _ => None,
+        }
+    }
+}
+/// Quality of service of a pod (Kubernetes' qosClass).
+#[allow(clippy::large_enum_variant)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum QosClass {
+    /// Unknown, which is treated as Burstable.
+    Unspecified = 0,
+    /// "BestEffort": no container has requests or limits.
+    BestEffort = 1,
+    /// "Burstable".
+    Burstable = 2,
+    /// "Guaranteed": each container has limits of cpu and memory, and its requests
+    /// are equal to them.
+    Guaranteed = 3,
+}
+impl QosClass {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "QOS_CLASS_UNSPECIFIED",
+            Self::BestEffort => "QOS_CLASS_BEST_EFFORT",
+            Self::Burstable => "QOS_CLASS_BURSTABLE",
+            Self::Guaranteed => "QOS_CLASS_GUARANTEED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "QOS_CLASS_UNSPECIFIED" => Some(Self::Unspecified),
+            "QOS_CLASS_BEST_EFFORT" => Some(Self::BestEffort),
+            "QOS_CLASS_BURSTABLE" => Some(Self::Burstable),
+            "QOS_CLASS_GUARANTEED" => Some(Self::Guaranteed),
             _ => None,
         }
     }
@@ -4777,6 +4828,15 @@ pub struct SelectVictimsRequest {
     /// turn preempt the preemptor. Without such a set the server selects no victims.
     #[prost(bool, tag = "5")]
     pub irreducible: bool,
+    /// For VICTIM_KIND_SHUFFLE: time of the last round of each plugin, by its name. A
+    /// plugin whose interval since then is not over abstains. After the response, a
+    /// client stores `now` of the request for each plugin that did not abstain.
+    /// Absent: no round yet.
+    #[prost(btree_map = "string, message", tag = "6")]
+    pub last_rounds: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost_types::Timestamp,
+    >,
 }
 impl ::prost::Name for SelectVictimsRequest {
     const NAME: &'static str = "SelectVictimsRequest";
@@ -4791,7 +4851,8 @@ impl ::prost::Name for SelectVictimsRequest {
 /// One preemptor on one node.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VictimGroup {
-    /// Task that needs resources. The server derives its job and queue.
+    /// Task that needs resources. The server derives its job and queue. Required,
+    /// except for VICTIM_KIND_SHUFFLE.
     #[prost(message, optional, tag = "1")]
     pub preemptor: ::core::option::Option<Task>,
     /// Name of the node. Empty: any node, and `fits_after` is not computed.
@@ -5338,6 +5399,10 @@ pub enum VictimKind {
     GangPreempt = 3,
     /// Whole gangs between queues (Volcano's UnifiedEvictable, gang-reclaim).
     GangReclaim = 4,
+    /// Running tasks without a preemptor (Volcano's VictimTasks, for the action
+    /// shuffle). A group has candidates, and neither `preemptor` nor `node`. The
+    /// victims are the tasks that the plugins of the first such tier name.
+    Shuffle = 5,
 }
 impl VictimKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -5351,6 +5416,7 @@ impl VictimKind {
             Self::Reclaim => "VICTIM_KIND_RECLAIM",
             Self::GangPreempt => "VICTIM_KIND_GANG_PREEMPT",
             Self::GangReclaim => "VICTIM_KIND_GANG_RECLAIM",
+            Self::Shuffle => "VICTIM_KIND_SHUFFLE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -5361,6 +5427,7 @@ impl VictimKind {
             "VICTIM_KIND_RECLAIM" => Some(Self::Reclaim),
             "VICTIM_KIND_GANG_PREEMPT" => Some(Self::GangPreempt),
             "VICTIM_KIND_GANG_RECLAIM" => Some(Self::GangReclaim),
+            "VICTIM_KIND_SHUFFLE" => Some(Self::Shuffle),
             _ => None,
         }
     }

@@ -415,11 +415,12 @@ impl CaseReader {
     fn victims(&self, node: &YamlNode) -> CaseFileResult<CaseQuery> {
         let mut fields = MapFields::of(node, "`victims`")?;
         let kind = victim_kind(&mut fields)?;
-        let Some(preemptor) = fields.take("preemptor") else {
+        let preemptor = fields.take("preemptor");
+        if preemptor.is_none() && kind != pb::VictimKind::Shuffle {
             return Err(CaseFileError::at(node.mark, "`victims` has no `preemptor`"));
-        };
+        }
         let mut group = pb::VictimGroup {
-            preemptor: Some(self.task(preemptor)?),
+            preemptor: preemptor.map(|own| self.task(own)).transpose()?,
             ..pb::VictimGroup::default()
         };
         if let Some(on) = fields.read("node", yaml::text)? {
@@ -460,11 +461,12 @@ const QUERY_READERS: [(&str, CaseQueryReader); 7] = [
 ];
 
 /// Kinds of evictions, by their words.
-const VICTIM_KINDS: [(&str, pb::VictimKind); 4] = [
+const VICTIM_KINDS: [(&str, pb::VictimKind); 5] = [
     ("preempt", pb::VictimKind::Preempt),
     ("reclaim", pb::VictimKind::Reclaim),
     ("gangPreempt", pb::VictimKind::GangPreempt),
     ("gangReclaim", pb::VictimKind::GangReclaim),
+    ("shuffle", pb::VictimKind::Shuffle),
 ];
 
 /// A whole record.

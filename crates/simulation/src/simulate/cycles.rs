@@ -22,7 +22,7 @@ use crate::cycle_outcome::{note_unsimulated_actions, simulated_actions};
 use pumice_console::{CommandError, LocalServices, output};
 use pumice_engine::PolicyInForce;
 use pumice_engine::actions::{CycleAction, CycleClaims, CycleEvent, CycleQuery, run_cycle_with};
-use pumice_engine::decide::{self, UnevaluatedTask};
+use pumice_engine::decide::{self, LastRounds, UnevaluatedTask};
 use pumice_engine::model::{ClusterState, NodeSlot};
 use pumice_engine::policy::DecisionKind;
 use pumice_protocol::v1 as pb;
@@ -69,6 +69,8 @@ struct CycleRun<'w> {
     tasks: CycleTasks,
     /// Claims that the cycles so far left.
     claims: CycleClaims,
+    /// Last rounds of evictions without a preemptor.
+    last_rounds: LastRounds,
     standstill: StandstillWatch,
     queues: QueueTallies,
     /// Changes to come by their times, with the names of tasks.
@@ -124,6 +126,7 @@ pub(super) async fn run(
         workload,
         tasks,
         claims: CycleClaims::default(),
+        last_rounds: LastRounds::new(),
         standstill: StandstillWatch::default(),
         queues,
         timeline,
@@ -187,7 +190,7 @@ impl CycleRun<'_> {
         let reads_time = self.policy.policy.time_effects().next().is_some();
         let tick = if self.changed {
             following.max(micros(self.cluster.now).div_ceil(period))
-        } else if reads_time && self.queues.waiting() > 0 {
+        } else if reads_time && (self.queues.waiting() > 0 || self.actions.contains(&CycleAction::Shuffle)) {
             following.saturating_add(IDLE_PERIODS)
         } else {
             return None;
@@ -267,6 +270,7 @@ impl CycleRun<'_> {
             actions: &self.actions,
             now: Some(now.into()),
             claims: &self.claims,
+            last_rounds: &self.last_rounds,
         };
         let report = run_cycle_with(state, plugin_states, &self.policy.policy, query);
         self.durations.push(began.elapsed());
@@ -281,6 +285,8 @@ impl CycleRun<'_> {
         self.changed = false;
         self.tasks.forget_promises();
         self.claims.record(&report.events);
+        self.last_rounds
+            .extend(report.rounds.iter().map(|plugin| (Arc::clone(plugin), now)));
         let phases = self.tasks.closing_phases(&self.policy.policy, &report);
         for event in &report.events {
             self.handle_event(event);
@@ -362,10 +368,12 @@ impl CycleRun<'_> {
             .get(name)
             .map(|task| self.tasks.queue_of(&task.record).to_owned());
         let other = self.tasks.get(preemptor).map(|task| self.tasks.queue_of(&task.record));
-        let (Some(queue), Some(other)) = (queue, other) else {
+        // A task that no other one needs the place of leaves for its own queue.
+        let other = other.or_else(|| queue.as_deref().filter(|_| preemptor.is_empty()));
+        let (Some(queue), Some(other)) = (&queue, other) else {
             return;
         };
-        self.queues.evict(&queue, other);
+        self.queues.evict(queue, other);
         self.cluster.tasks.evicted = self.cluster.tasks.evicted.saturating_add(1);
         self.tasks.evict(name);
         self.timeline

@@ -156,7 +156,10 @@ true
 {{/* Rights to read what is in namespaces. */}}
 {{- define "pumice.namespacedRules" -}}
 - apiGroups: [""]
-  resources: [pods, services, replicationcontrollers]
+  resources: [pods, resourcequotas, services, replicationcontrollers]
+  verbs: [list, watch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
   verbs: [list, watch]
 - apiGroups: [apps]
   resources: [replicasets, statefulsets]

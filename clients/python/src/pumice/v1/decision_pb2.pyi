@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from pumice.v1 import state_pb2 as _state_pb2
@@ -141,6 +142,11 @@ class _VictimKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VictimKind
     """Whole gangs within a queue (Volcano's UnifiedEvictable, gang-preempt)."""
     VICTIM_KIND_GANG_RECLAIM: _VictimKind.ValueType  # 4
     """Whole gangs between queues (Volcano's UnifiedEvictable, gang-reclaim)."""
+    VICTIM_KIND_SHUFFLE: _VictimKind.ValueType  # 5
+    """Running tasks without a preemptor (Volcano's VictimTasks, for the action
+    shuffle). A group has candidates, and neither `preemptor` nor `node`. The
+    victims are the tasks that the plugins of the first such tier name.
+    """
 
 class VictimKind(_VictimKind, metaclass=_VictimKindEnumTypeWrapper):
     """Kind of eviction."""
@@ -155,6 +161,11 @@ VICTIM_KIND_GANG_PREEMPT: VictimKind.ValueType  # 3
 """Whole gangs within a queue (Volcano's UnifiedEvictable, gang-preempt)."""
 VICTIM_KIND_GANG_RECLAIM: VictimKind.ValueType  # 4
 """Whole gangs between queues (Volcano's UnifiedEvictable, gang-reclaim)."""
+VICTIM_KIND_SHUFFLE: VictimKind.ValueType  # 5
+"""Running tasks without a preemptor (Volcano's VictimTasks, for the action
+shuffle). A group has candidates, and neither `preemptor` nor `node`. The
+victims are the tasks that the plugins of the first such tier name.
+"""
 Global___VictimKind: _TypeAlias = VictimKind  # noqa: Y015
 
 @_typing.final
@@ -1814,11 +1825,33 @@ class SelectVictimsRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LastRoundsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _timestamp_pb2.Timestamp: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _timestamp_pb2.Timestamp | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     AGAINST_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     PLUGINS_FIELD_NUMBER: _builtins.int
     IRREDUCIBLE_FIELD_NUMBER: _builtins.int
+    LAST_ROUNDS_FIELD_NUMBER: _builtins.int
     kind: Global___VictimKind.ValueType
     """Kind of eviction. Required."""
     irreducible: _builtins.bool
@@ -1839,6 +1872,14 @@ class SelectVictimsRequest(_message.Message):
     def plugins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of plugins to evaluate. Empty: the tiers of the policy."""
 
+    @_builtins.property
+    def last_rounds(self) -> _containers.MessageMap[_builtins.str, _timestamp_pb2.Timestamp]:
+        """For VICTIM_KIND_SHUFFLE: time of the last round of each plugin, by its name. A
+        plugin whose interval since then is not over abstains. After the response, a
+        client stores `now` of the request for each plugin that did not abstain.
+        Absent: no round yet.
+        """
+
     def __init__(
         self,
         *,
@@ -1847,10 +1888,11 @@ class SelectVictimsRequest(_message.Message):
         groups: _abc.Iterable[Global___VictimGroup] | None = ...,
         plugins: _abc.Iterable[_builtins.str] | None = ...,
         irreducible: _builtins.bool = ...,
+        last_rounds: _abc.Mapping[_builtins.str, _timestamp_pb2.Timestamp] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["against", b"against"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "groups", b"groups", "irreducible", b"irreducible", "kind", b"kind", "plugins", b"plugins"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "groups", b"groups", "irreducible", b"irreducible", "kind", b"kind", "last_rounds", b"last_rounds", "plugins", b"plugins"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1870,7 +1912,9 @@ class VictimGroup(_message.Message):
     """Name of the node. Empty: any node, and `fits_after` is not computed."""
     @_builtins.property
     def preemptor(self) -> _types_pb2.Task:
-        """Task that needs resources. The server derives its job and queue."""
+        """Task that needs resources. The server derives its job and queue. Required,
+        except for VICTIM_KIND_SHUFFLE.
+        """
 
     @_builtins.property
     def candidates(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Task]:

@@ -131,6 +131,38 @@ JOB_PHASE_COMPLETED: JobPhase.ValueType  # 5
 """The job has completed."""
 Global___JobPhase: _TypeAlias = JobPhase  # noqa: Y015
 
+class _QosClass:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _QosClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QosClass.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    QOS_CLASS_UNSPECIFIED: _QosClass.ValueType  # 0
+    """Unknown, which is treated as Burstable."""
+    QOS_CLASS_BEST_EFFORT: _QosClass.ValueType  # 1
+    """"BestEffort": no container has requests or limits."""
+    QOS_CLASS_BURSTABLE: _QosClass.ValueType  # 2
+    """"Burstable"."""
+    QOS_CLASS_GUARANTEED: _QosClass.ValueType  # 3
+    """"Guaranteed": each container has limits of cpu and memory, and its requests
+    are equal to them.
+    """
+
+class QosClass(_QosClass, metaclass=_QosClassEnumTypeWrapper):
+    """Quality of service of a pod (Kubernetes' qosClass)."""
+
+QOS_CLASS_UNSPECIFIED: QosClass.ValueType  # 0
+"""Unknown, which is treated as Burstable."""
+QOS_CLASS_BEST_EFFORT: QosClass.ValueType  # 1
+""""BestEffort": no container has requests or limits."""
+QOS_CLASS_BURSTABLE: QosClass.ValueType  # 2
+""""Burstable"."""
+QOS_CLASS_GUARANTEED: QosClass.ValueType  # 3
+""""Guaranteed": each container has limits of cpu and memory, and its requests
+are equal to them.
+"""
+Global___QosClass: _TypeAlias = QosClass  # noqa: Y015
+
 class _PodRules:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -565,10 +597,15 @@ class NodeLoad(_message.Message):
     CPU_PERCENT_FIELD_NUMBER: _builtins.int
     MEMORY_PERCENT_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
+    PERIOD_FIELD_NUMBER: _builtins.int
     cpu_percent: _builtins.float
     """Load of the CPUs in percent of the node, for example 62.5. A finite number."""
     memory_percent: _builtins.float
     """Load of the memory in percent of the node. A finite number."""
+    period: _builtins.str
+    """Period of the averages, as a policy writes it, for example "5m". The plugin
+    usage reads the period "10m" only. Empty: "10m".
+    """
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """Time of the measurement. Absent: unknown, which is too old for every plugin."""
@@ -584,10 +621,11 @@ class NodeLoad(_message.Message):
         cpu_percent: _builtins.float = ...,
         memory_percent: _builtins.float = ...,
         capacity: Global___ResourceList | None = ...,
+        period: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "cpu_percent", b"cpu_percent", "memory_percent", b"memory_percent", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "cpu_percent", b"cpu_percent", "memory_percent", b"memory_percent", "period", b"period", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1234,6 +1272,8 @@ class Task(_message.Message):
     SCHEDULED_TIME_FIELD_NUMBER: _builtins.int
     START_TIME_FIELD_NUMBER: _builtins.int
     ROLE_FROM_LABEL_FIELD_NUMBER: _builtins.int
+    QOS_CLASS_FIELD_NUMBER: _builtins.int
+    WITHOUT_PRIORITY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the task: "namespace/name". Optional in requests."""
     uid: _builtins.str
@@ -1289,6 +1329,13 @@ class Task(_message.Message):
     """True: only the label "volcano.sh/task-spec" has the role, and no annotation.
     Under `compatibility: upstream` the buckets of task-topology then leave the
     task out, as in Volcano. The server does not derive it from `object`.
+    """
+    qos_class: Global___QosClass.ValueType
+    """status.qosClass. The plugin rescheduling evicts a pod of a lower class first."""
+    without_priority: _builtins.bool
+    """True: the pod has no spec.priority, not even 0. API servers set one unless
+    the admission plugin Priority is off. The plugin rescheduling evicts such a
+    pod first. The server does not derive it from `object`.
     """
     @_builtins.property
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -1414,10 +1461,12 @@ class Task(_message.Message):
         scheduled_time: _timestamp_pb2.Timestamp | None = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
         role_from_label: _builtins.bool = ...,
+        qos_class: Global___QosClass.ValueType = ...,
+        without_priority: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "container_requests", b"container_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "kubernetes_requests", b"kubernetes_requests", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests", "scheduled_time", b"scheduled_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "container_requests", b"container_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "kubernetes_requests", b"kubernetes_requests", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "object", b"object", "owner_kind", b"owner_kind", "pod_rules", b"pod_rules", "preemption_policy", b"preemption_policy", "priority", b"priority", "priority_class_name", b"priority_class_name", "priority_from_class", b"priority_from_class", "requests", b"requests", "role", b"role", "role_from_label", b"role_from_label", "scheduled_time", b"scheduled_time", "scheduling_gates", b"scheduling_gates", "start_time", b"start_time", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "constraints", b"constraints", "container_nonzero_requests", b"container_nonzero_requests", "container_requests", b"container_requests", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "kubernetes_requests", b"kubernetes_requests", "labels", b"labels", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "object", b"object", "owner_kind", b"owner_kind", "pod_rules", b"pod_rules", "preemption_policy", b"preemption_policy", "priority", b"priority", "priority_class_name", b"priority_class_name", "priority_from_class", b"priority_from_class", "qos_class", b"qos_class", "requests", b"requests", "role", b"role", "role_from_label", b"role_from_label", "scheduled_time", b"scheduled_time", "scheduling_gates", b"scheduling_gates", "start_time", b"start_time", "status", b"status", "sub_group", b"sub_group", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields", "without_priority", b"without_priority"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::fixtures::{amounts, cluster_state, policy};
 use crate::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
-use crate::decide::{self, VictimGroup, VictimVerdict, VictimsQuery};
+use crate::decide::{self, LastRounds, VictimGroup, VictimVerdict, VictimsQuery};
 use crate::model::{
     ClusterState, JobRecord, NodeRecord, Problem, QueueRecord, ResourceId, ResourceTable, TaskFields, TaskRecord,
     TaskStatus,
@@ -91,6 +91,7 @@ fn ask(
         groups: vec![Ok(group)],
         plugins: Vec::new(),
         irreducible,
+        last_rounds: LastRounds::new(),
     };
     decide::victims(&cycle, policy, &query).unwrap().remove(0)
 }

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::fixtures::{amounts, cluster_state, policy};
 use crate::cycle::{SchedulingCycle, SessionChange};
 use crate::decide::{
-    self, FilterDetail, NodeQuery, Parallelism, QueryTask, ResourceFit, VictimGroup, VictimVerdict, VictimsQuery,
+    self, FilterDetail, LastRounds, NodeQuery, Parallelism, QueryTask, ResourceFit, VictimGroup, VictimVerdict,
+    VictimsQuery,
 };
 use crate::model::{
     ClusterState, JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, ResourceId, ResourceTable, TaskFields,
@@ -180,6 +181,7 @@ impl Case {
             groups: vec![Ok(self.group.clone())],
             plugins: Vec::new(),
             irreducible,
+            last_rounds: LastRounds::new(),
         };
         decide::victims(&self.cycle, &self.policy, &query)
             .unwrap()

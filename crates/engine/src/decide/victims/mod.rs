@@ -4,11 +4,14 @@ mod eviction_order;
 mod irreducible;
 mod node_verdict;
 mod shortfall;
+mod shuffle;
 
 use std::sync::Arc;
 
 pub use eviction_order::eviction_order;
 use shortfall::PreemptorShortfall;
+pub use shuffle::LastRounds;
+pub(crate) use shuffle::ShuffleQuery;
 
 use super::plugin_selection::named_plugins;
 use super::queue_state::may_queue_reclaim;
@@ -31,6 +34,8 @@ pub struct VictimsQuery {
     pub plugins: Vec<Arc<str>>,
     /// True: select only a set from which no victim can be left out.
     pub irreducible: bool,
+    /// Last rounds of plugins, for evictions without a preemptor.
+    pub last_rounds: LastRounds,
 }
 
 /// Preemptor with its node and candidates.
@@ -94,7 +99,9 @@ pub fn victims(
             policy,
             group,
         };
-        if query.plugins.is_empty() {
+        if query.kind == VictimKind::Shuffle {
+            asked.without_preemptor(cycle, &query.last_rounds, &each)
+        } else if query.plugins.is_empty() {
             asked.by_tiers(cycle, query.irreducible)
         } else {
             asked.by_plugins(cycle, &each)
@@ -162,6 +169,47 @@ struct VictimSelection<'a> {
 }
 
 impl VictimSelection<'_> {
+    /// Selects tasks without a preemptor: by the tiers, or each of these plugins by itself.
+    fn without_preemptor(
+        &self,
+        cycle: &SchedulingCycle,
+        last_rounds: &LastRounds,
+        plugins: &[VictimPlugin<'_>],
+    ) -> Result<VictimVerdict, Problem> {
+        let (cycle, warnings) = self.with_assumptions(cycle)?;
+        let candidates = self.candidates();
+        let tasks: Vec<&TaskRecord> = candidates.iter().map(|candidate| candidate.task).collect();
+        let shuffle = ShuffleQuery {
+            context: cycle.plugin_context(self.now),
+            candidates: &tasks,
+            last_rounds,
+        };
+        let mut verdict = VictimVerdict {
+            warnings,
+            ..VictimVerdict::default()
+        };
+        if plugins.is_empty() {
+            let shuffled = shuffle.ask_tiers(self.policy)?;
+            (verdict.victims, verdict.votes) = (shuffled.victims, shuffled.votes);
+        }
+        for (name, plugin) in plugins {
+            let victims = match plugin {
+                Some(plugin) => shuffle.ask(name, &***plugin)?,
+                None => None,
+            };
+            let plugin = Arc::clone(name);
+            verdict.votes.push(VictimVote { plugin, victims });
+        }
+        // Positions are those of the query, which has candidates that no plugin sees.
+        let votes = verdict.votes.iter_mut().filter_map(|vote| vote.victims.as_mut());
+        for position in votes.flatten().chain(&mut verdict.victims) {
+            *position = candidates
+                .get(*position)
+                .map_or(*position, |candidate| candidate.position);
+        }
+        Ok(verdict)
+    }
+
     fn by_plugins(&self, cycle: &SchedulingCycle, plugins: &[VictimPlugin<'_>]) -> Result<VictimVerdict, Problem> {
         let (cycle, warnings) = self.with_assumptions(cycle)?;
         let candidates = self.candidates();

@@ -154,7 +154,7 @@ impl Plugin for Capacity {
     ) -> Result<Option<Vec<usize>>, Problem> {
         let state = QueueCapacityState::of_context(context)?;
         match query.kind {
-            VictimKind::Preempt => Ok(None),
+            VictimKind::Preempt | VictimKind::Shuffle => Ok(None),
             kind if kind.is_of_gangs() && !self.compatibility.release().rules().has_gang_actions => Ok(None),
             VictimKind::GangPreempt => Ok(Some((0..query.candidates.len()).collect())),
             VictimKind::GangReclaim => state.reclaimable_in_turn(query, None).map(Some),

@@ -150,6 +150,7 @@ impl<S: CardRules> Plugin for CapacityCard<S> {
                 let types = self.service_types.as_ref();
                 Ok(types.map(|types| types.permitted(context.cluster_state, query)))
             }
+            VictimKind::Shuffle => Ok(None),
         }
     }
 

@@ -92,7 +92,7 @@ impl Plugin for DrfPlugin {
                 drf.preempt(query.preemptor, query.candidates).map(Some)
             }
             VictimKind::Reclaim => drf.reclaim(query.preemptor, query.candidates),
-            VictimKind::GangPreempt | VictimKind::GangReclaim => Ok(None),
+            VictimKind::GangPreempt | VictimKind::GangReclaim | VictimKind::Shuffle => Ok(None),
         }
     }
 }

@@ -130,7 +130,7 @@ impl Plugin for Proportion {
             VictimKind::Reclaim => ProportionState::of_context(context)?
                 .reclaimable(context.cluster_state, query)
                 .map(Some),
-            VictimKind::Preempt | VictimKind::GangPreempt | VictimKind::GangReclaim => Ok(None),
+            VictimKind::Preempt | VictimKind::GangPreempt | VictimKind::GangReclaim | VictimKind::Shuffle => Ok(None),
         }
     }
 

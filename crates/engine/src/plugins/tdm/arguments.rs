@@ -12,6 +12,8 @@ use crate::policy::{Compatibility, DiagnosticReport, ErrorCode, PluginArguments,
 const ZONE_KEY: &str = "tdm.revocable-zone.";
 /// Time between two rounds of evictions, which only the action `shuffle` reads.
 const PERIOD: &str = "tdm.evict.period";
+/// Nanoseconds of the default.
+const USUAL_PERIOD: i64 = 60_000_000_000;
 
 /// Daily window in which nodes of a zone are open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +74,12 @@ impl TdmArguments {
                 .insert(key.replacen(ZONE_KEY, "", 1), ZoneWindow { written, window });
         }
         own
+    }
+
+    /// Nanoseconds between two rounds of evictions.
+    pub(super) fn interval(&self) -> i64 {
+        let written = self.period.as_deref().and_then(parse_go_duration);
+        written.unwrap_or(USUAL_PERIOD)
     }
 
     /// Arguments in the spelling of the document.

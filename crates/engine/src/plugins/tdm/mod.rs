@@ -6,7 +6,8 @@ mod disruption_budget;
 mod revocable_nodes;
 mod time_window;
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arguments::TdmArguments;
@@ -18,7 +19,7 @@ use crate::model::{
 };
 use crate::plugin::{
     JobOpinion, NodeFilter, NodeScorer, OrderKey, OrderKeyMeanings, OrderKeyPart, Plugin, PluginContext, PluginDef,
-    PluginHooks, PreparedHook, TimeEffect, VictimKind, VictimQuery,
+    PluginHooks, PreparedHook, ShufflePart, TimeEffect, VictimKind, VictimQuery,
 };
 use crate::plugin_state::PluginState;
 use crate::policy::{Compatibility, DecisionKind, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
@@ -50,6 +51,7 @@ pub(super) const DEF: PluginDef = PluginDef {
             DecisionKind::FilteredScore,
             DecisionKind::Place,
             DecisionKind::Victims,
+            DecisionKind::Shuffle,
         ],
         effect: "The request gives no time: revocable nodes are taken for open at any time.",
     }),
@@ -91,22 +93,26 @@ impl TimeDivision {
         }
     }
 
-    /// Running preemptable candidates on ordinary nodes, of each job as many as its budget allows, the first ones. A node
-    /// that the cluster state does not have is not an ordinary one.
-    fn allowed_by_budgets(context: PluginContext<'_>, candidates: &[&TaskRecord]) -> Vec<bool> {
-        let mut budgets: BTreeMap<&str, i64> = BTreeMap::new();
+    /// Running preemptable candidates on nodes of some zones (empty: ordinary nodes), of each job as many as its budget allows
+    /// in each zone, the first ones. A node that the cluster state does not have is in no zone.
+    fn allowed_by_budgets<'a>(
+        context: PluginContext<'a>,
+        candidates: impl IntoIterator<Item = (usize, &'a TaskRecord)>,
+        is_in_zones: impl Fn(&str) -> bool,
+    ) -> BTreeSet<usize> {
+        let mut budgets: BTreeMap<(&str, &str), i64> = BTreeMap::new();
         let mut goes = |task: &TaskRecord| {
             let Some(node) = context.cluster_state.node_by_name(&task.node) else {
                 return false;
             };
-            let is_ordinary = find_text(&node.record.labels, ZONE).is_none_or(str::is_empty);
-            if task.status != TaskStatus::Running || !is_ordinary || !task.is_preemptable() {
+            let zone = find_text(&node.record.labels, ZONE).unwrap_or_default();
+            if task.status != TaskStatus::Running || !is_in_zones(zone) || !task.is_preemptable() {
                 return false;
             }
             let Some(job) = context.cluster_state.jobs().get(&task.job) else {
                 return false;
             };
-            let left = budgets.entry(&job.record.name).or_insert_with(|| {
+            let left = budgets.entry((zone, &job.record.name)).or_insert_with(|| {
                 let absent = JobTally::default();
                 let tally = JobTallies::of_job(context, &job.record.name).unwrap_or(&absent);
                 disruption_budget::evictions(&job.record.annotations, &tally.tasks)
@@ -114,7 +120,18 @@ impl TimeDivision {
             *left -= 1;
             *left >= 0
         };
-        candidates.iter().map(|task| goes(task)).collect()
+        let going = candidates.into_iter().filter(|(_, task)| goes(task));
+        going.map(|(position, _)| position).collect()
+    }
+
+    /// Candidates on nodes whose window is over. Of one job those of the lowest priority go first, among them the youngest.
+    fn expired(&self, context: PluginContext<'_>, candidates: &[&TaskRecord]) -> BTreeSet<usize> {
+        let mut numbered: Vec<(usize, &TaskRecord)> = candidates.iter().copied().enumerate().collect();
+        numbered.sort_by_key(|(_, task)| (task.priority, Reverse(task.creation_time), &task.name));
+        let nodes = self.nodes(context);
+        Self::allowed_by_budgets(context, numbered, |zone| {
+            nodes.zones.contains_key(zone) && nodes.closed(zone).is_some()
+        })
     }
 }
 
@@ -190,14 +207,25 @@ impl Plugin for TimeDivision {
         }
     }
 
+    fn shuffle_part(&self) -> Option<ShufflePart> {
+        let interval = self.arguments.interval();
+        Some(ShufflePart::Names { interval })
+    }
+
     fn victims(&self, context: PluginContext<'_>, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
-        if query.kind != VictimKind::Preempt {
-            return Ok(None);
-        }
-        if query.preemptor.is_preemptable() || may_use_revocable(&query.preemptor.annotations) {
-            return Ok(Some(vec![false; query.candidates.len()]));
-        }
-        Ok(Some(Self::allowed_by_budgets(context, query.candidates)))
+        let candidates = query.candidates.iter().copied().enumerate();
+        let goes = match query.kind {
+            VictimKind::Shuffle => self.expired(context, query.candidates),
+            VictimKind::Preempt
+                if query.preemptor.is_preemptable() || may_use_revocable(&query.preemptor.annotations) =>
+            {
+                BTreeSet::new()
+            }
+            VictimKind::Preempt => Self::allowed_by_budgets(context, candidates, str::is_empty),
+            VictimKind::Reclaim | VictimKind::GangPreempt | VictimKind::GangReclaim => return Ok(None),
+        };
+        let positions = 0..query.candidates.len();
+        Ok(Some(positions.map(|position| goes.contains(&position)).collect()))
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct RevocableNodes<'a> {
 
 impl RevocableNodes<'_> {
     /// Code and message of why a zone is closed; `None`: it is open, or no zone (empty). Without a time each window is open.
-    fn closed(self, zone: &str) -> Option<(&'static str, String)> {
+    pub(super) fn closed(self, zone: &str) -> Option<(&'static str, String)> {
         if zone.is_empty() {
             return None;
         }

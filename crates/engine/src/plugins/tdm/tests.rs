@@ -207,6 +207,50 @@ fn each_job_gives_up_what_its_budget_allows() {
 }
 
 #[test]
+fn expired_nodes_lose_the_least_important_tasks_first() {
+    let mut state = running_state();
+    let nodes = ["n1", "n1", "n1", "n3", "n1"];
+    for (number, node) in (0..).zip(nodes) {
+        let mut record = task(
+            &format!("ns/x{number}"),
+            "ns/j",
+            &amounts(1000, 0, -1),
+            TaskStatus::Running,
+        );
+        record.node = node.into();
+        (record.priority, record.creation_time) = (if number == 0 { 3 } else { 1 }, Some(NOON + number).into());
+        put_task(&mut state, record);
+    }
+    let records: Vec<TaskRecord> = state.tasks().iter().map(|(_, stored)| stored.record.clone()).collect();
+    let candidates: Vec<&TaskRecord> = records.iter().collect();
+    let victims = |arguments: &str| {
+        let policy = plugin(arguments, Compatibility::UPSTREAM);
+        let states = policy.compute_plugin_states(&state);
+        let query = VictimQuery {
+            kind: VictimKind::Shuffle,
+            preemptor: &TaskRecord::default(),
+            candidates: &candidates,
+            eviction_order: EvictionOrder::default(),
+        };
+        let context = PluginContext::new(&state, &states, Some(NOON.into()));
+        let own = policy.registered(NAME).unwrap().victims.clone().unwrap();
+        let goes = own.victims(context, &query).unwrap().unwrap();
+        let chosen = records.iter().zip(goes).filter(|(_, goes)| *goes);
+        let names: Vec<String> = chosen.map(|(task, _)| task.name.to_string()).collect();
+        (names.join(" "), own.shuffle_part())
+    };
+    let seconds = |seconds: i64| {
+        Some(ShufflePart::Names {
+            interval: seconds * 1_000_000_000,
+        })
+    };
+    // Of job ns/j two may go, of job ns/k one; n2 is of a zone without a window.
+    let expired = "{tdm.revocable-zone.rz1: \"13:00-14:00\", tdm.evict.period: 90s}";
+    assert_eq!(victims(expired), ("ns/e ns/x2 ns/x4".to_owned(), seconds(90)));
+    assert_eq!(victims(WINDOW), (String::new(), seconds(60)));
+}
+
+#[test]
 fn jobs_that_may_be_preempted_come_last_and_never_starve() {
     let (mut state, policy) = (running_state(), plugin("{}", Compatibility::UPSTREAM));
     let preemptable = |text: &str| JobRecord {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arguments::UsageArguments;
 use shadow::{LoadedNode, ShadowTasks, weighted_mean};
 
-use crate::model::{ClusterState, NodeChunk, NodeMask, NodeRecord, TaskClass};
+use crate::model::{ClusterState, NodeChunk, NodeLoad, NodeMask, NodeRecord, TaskClass};
 use crate::plugin::{
     AbsentInput, ChunkRejections, ChunkScores, DecisionTime, Measurement, NodeFilter, NodeScorer, Plugin,
     PluginContext, PluginDef, PluginHooks, PreparedHook, Reason, Resolution, TimeEffect,
@@ -75,7 +75,10 @@ fn compile(
 
 /// Node with its load; `None`: it is not measured, too old, or the query gives no time.
 fn loaded_node(record: &NodeRecord, now: Option<DecisionTime>) -> Option<LoadedNode<'_>> {
-    let load = record.load.as_deref()?;
+    let load = record
+        .load
+        .as_deref()
+        .filter(|load| load.is_of(NodeLoad::USUAL_PERIOD))?;
     let age = now?.seconds.saturating_sub(load.time?);
     (age <= LONGEST_AGE).then_some(LoadedNode { record, load })
 }

@@ -255,3 +255,21 @@ fn a_state_that_followed_equals_a_rebuild() {
         }
     });
 }
+
+#[test]
+fn averages_of_another_period_are_no_measurement() {
+    let compiled = compiled("{}", "", Compatibility::Corrected);
+    for (period, expected) in [("", "NodeCpuLoad"), ("10m", "NodeCpuLoad"), ("5m", "")] {
+        let mut state = state(Some((60, 90.0, 10.0)));
+        let mut record = NodeRecord::clone(&state.node(0).unwrap().record);
+        let load = NodeLoad::clone(record.load.as_ref().unwrap());
+        record.load = Some(Arc::new(NodeLoad {
+            period: period.into(),
+            ..load
+        }));
+        state.put_node(Arc::new(record), &Arc::from("test"));
+        let states = compiled.policy.compute_plugin_states(&state);
+        let (code, _) = verdict_and_score(&compiled, &state, &states, Some(NOON));
+        assert_eq!(code, expected, "{period}");
+    }
+}

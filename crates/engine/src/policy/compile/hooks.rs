@@ -145,6 +145,7 @@ impl Policy {
             VictimKind::Preempt => &self.hooks.preempters,
             VictimKind::Reclaim => &self.hooks.reclaimers,
             VictimKind::GangPreempt | VictimKind::GangReclaim => &self.hooks.gang_evicters,
+            VictimKind::Shuffle => &self.hooks.shufflers,
         }
     }
 

@@ -56,6 +56,8 @@ pub struct PolicyHooks {
     pub reclaimers: Vec<Vec<PolicyHook>>,
     /// Plugins that select victims for gangs, whatever their switches are, tier by tier.
     pub gang_evicters: Vec<Vec<PolicyHook>>,
+    /// Plugins that may take part in evictions without a preemptor, tier by tier.
+    pub shufflers: Vec<Vec<PolicyHook>>,
     /// Plugins that vote on jobs, tier by tier.
     pub enqueuers: Vec<Vec<PolicyHook>>,
     /// Plugins that check tasks, tier by tier.
@@ -386,6 +388,7 @@ impl Policy {
             preempters: victims(Some(Switch::Preemptable)),
             reclaimers: victims(Some(Switch::Reclaimable)),
             gang_evicters: victims(None),
+            shufflers: victims(Some(Switch::Victim)),
             enqueuers: admits(Switch::JobEnqueued),
             allocators: admits(Switch::Allocatable),
             job_validators: job_states(None).concat(),

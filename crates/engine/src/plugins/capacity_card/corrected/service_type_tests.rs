@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::CapacityState;
 use crate::cycle::SchedulingCycle;
 use crate::decide::tests::fixtures::{amounts, cluster_state, policy};
-use crate::decide::{self, VictimGroup, VictimsQuery};
+use crate::decide::{self, LastRounds, VictimGroup, VictimsQuery};
 use crate::model::{
     ClusterState, GangMember, JobPhase, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, TaskFields,
     TaskRecord, TaskStatus, TextMap,
@@ -164,6 +164,7 @@ fn victims(cluster: &ClusterState, plugin: &str, kind: VictimKind, preemptor: &s
         groups: vec![Ok(group)],
         plugins: Vec::new(),
         irreducible: false,
+        last_rounds: LastRounds::new(),
     };
     let verdict = decide::victims(&cycle, &policy, &query).unwrap().remove(0).unwrap();
     let victims = verdict.victims.iter();
