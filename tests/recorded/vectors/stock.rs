@@ -450,7 +450,7 @@ fn names(list: &Value) -> Vec<&str> {
     members(list).iter().filter_map(Value::as_str).collect()
 }
 
-fn stored(reference: &Value) -> pb::Task {
+pub(super) fn stored(reference: &Value) -> pb::Task {
     pb::Task {
         name: task_key(&text(reference)),
         ..pb::Task::default()

@@ -11,6 +11,7 @@ use super::cluster::{self, members, text};
 use super::job_plugins::compare_ranks;
 use super::query::{self, QueryError, TaskQuery};
 use super::statements::task_key;
+use super::stock::stored;
 use super::{VectorDifferences, VectorHarness, VectorVerdict, any_variant};
 use super::{cycles, pod_cluster};
 use crate::support::records;
@@ -371,28 +372,8 @@ impl PluginSession<'_> {
         } else {
             &query["candidates"]
         });
-        let last = self
-            .last_round
-            .map(|seconds| prost_types::Timestamp { seconds, nanos: 0 });
-        let reply = self.wire.select_victims(pb::SelectVictimsRequest {
-            against: Some(self.against(Vec::new())),
-            kind: kind.into(),
-            last_rounds: last.map(|last| (self.plugin.clone(), last)).into_iter().collect(),
-            groups: vec![pb::VictimGroup {
-                preemptor: (!is_shuffle).then(|| query.get("preemptor").map_or_else(hypothetical, stored)),
-                candidates: candidates
-                    .iter()
-                    .map(|task| stored(&Value::from(task.clone())))
-                    .collect(),
-                ..pb::VictimGroup::default()
-            }],
-            plugins: if by_tiers {
-                Vec::new()
-            } else {
-                vec![self.plugin.clone()]
-            },
-            ..pb::SelectVictimsRequest::default()
-        });
+        let preemptor = (!is_shuffle).then(|| query.get("preemptor").map_or_else(hypothetical, stored));
+        let reply = self.select_victims(kind, by_tiers, preemptor, &candidates);
         let item = reply.unwrap().result.unwrap_or_default().items.remove(0);
         self.differences.same(&format!("{what} problem"), &None, &item.problem);
         let named = |positions: &[u32]| -> Vec<String> {
@@ -424,6 +405,38 @@ impl PluginSession<'_> {
             }
         }
         self.differences.same(what, &wanted, &got);
+    }
+
+    /// Victims of one group: by all tiers, or by the plugin alone.
+    fn select_victims(
+        &self,
+        kind: pb::VictimKind,
+        by_tiers: bool,
+        preemptor: Option<pb::Task>,
+        candidates: &[String],
+    ) -> Result<pb::SelectVictimsResponse, tonic::Status> {
+        let last = self
+            .last_round
+            .map(|seconds| prost_types::Timestamp { seconds, nanos: 0 });
+        self.wire.select_victims(pb::SelectVictimsRequest {
+            against: Some(self.against(Vec::new())),
+            kind: kind.into(),
+            last_rounds: last.map(|last| (self.plugin.clone(), last)).into_iter().collect(),
+            groups: vec![pb::VictimGroup {
+                preemptor,
+                candidates: candidates
+                    .iter()
+                    .map(|task| stored(&Value::from(task.clone())))
+                    .collect(),
+                ..pb::VictimGroup::default()
+            }],
+            plugins: if by_tiers {
+                Vec::new()
+            } else {
+                vec![self.plugin.clone()]
+            },
+            ..pb::SelectVictimsRequest::default()
+        })
     }
 
     /// Compares the victims of a round; `None`: the plugin made none.
@@ -522,14 +535,6 @@ impl PluginSession<'_> {
         self.applied += 1;
         let effects = listed.metadata.unwrap_or_default().effects.unwrap_or_default();
         (!effects.warnings.is_empty()).then_some("refused")
-    }
-}
-
-/// Reference to a stored task.
-fn stored(reference: &Value) -> pb::Task {
-    pb::Task {
-        name: task_key(&text(reference)),
-        ..pb::Task::default()
     }
 }
 
