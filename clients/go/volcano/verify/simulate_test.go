@@ -168,6 +168,8 @@ func (scenario *scenario) list(t *testing.T) []byte {
 	for _, pod := range scenario.pods {
 		add("v1", "Pod", pod)
 	}
+	// Quotas and budgets are parts of its record.
+	add("v1", "Namespace", &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})
 	for _, quota := range scenario.quotas {
 		add("v1", "ResourceQuota", quota)
 	}
