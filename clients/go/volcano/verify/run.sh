@@ -25,7 +25,7 @@ for seed in "${seeds[@]}"; do
   echo "seed $seed"
   SEED="$seed" go test -tags shadow -count=1 -timeout 180m -mod=mod -modfile "$mod/go.mod" -v "${only[@]}" "$@" . ./verify
   # The other tests draw nothing.
-  only=(-run '^(TestResourceStrategyFit|TestGangs|TestDRF|TestHierarchicalDRF|TestOursDrive|TestSimulate)$')
+  only=(-run '^(TestResourceStrategyFit|TestGangs|TestDRF|TestHierarchicalDRF|TestOursDrive|TestSimulate|TestSimulateFurtherPlugins)$')
 done
 awk -F '\t' '{ calls[$1] += $2; wrong[$1] += $3; sum += $2 } END { for (hook in calls) printf "%-45s %9d calls %6d differences\n", hook, calls[hook], wrong[hook]; printf "%d in all\n", sum }' "$COUNTS" | sort
 
