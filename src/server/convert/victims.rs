@@ -81,6 +81,13 @@ fn read_group(
         hypothetical_changes: assumptions,
     } = group;
     check_name("node", &node, &reader.options.limits)?;
+    if kind == VictimKind::Shuffle {
+        let given = [("preemptor", preemptor.is_some()), ("node", !node.is_empty())];
+        if let Some((field, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+            let message = format!("SHUFFLE makes room for no task: leave out `{field}`");
+            return Err(Problem::new(ErrorCode::PreemptorUnneeded, field, message));
+        }
+    }
     let preemptor = match preemptor {
         None if kind == VictimKind::Shuffle => TaskRecord::default(),
         None => {

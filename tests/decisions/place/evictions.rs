@@ -172,3 +172,44 @@ fn a_queue_with_its_part_is_overused() {
     assert_eq!(overused("proportion", &["proportion"]), named([None, None]));
     assert_eq!(overused("conformance", &[]), named([None, None]));
 }
+
+#[test]
+fn a_group_of_a_shuffle_has_neither_preemptor_nor_node() {
+    let server = EmbeddedServer::start();
+    let problem = |group: pb::VictimGroup| {
+        let inline = pb::InlineSnapshot {
+            cluster: Some(pb::Cluster {
+                nodes: vec![node("n", &[("cpu", "9")])],
+                ..pb::Cluster::default()
+            }),
+            ..pb::InlineSnapshot::default()
+        };
+        let request = pb::SelectVictimsRequest {
+            against: Some(pb::EvaluationRef {
+                target: Some(pb::evaluation_ref::Target::Inline(Box::new(inline))),
+                ..pb::EvaluationRef::default()
+            }),
+            kind: pb::VictimKind::Shuffle.into(),
+            groups: vec![group],
+            ..pb::SelectVictimsRequest::default()
+        };
+        let result = server.wire.select_victims(request).unwrap().result.unwrap();
+        let found = result.items.into_iter().next()?.problem?;
+        Some((found.reason, found.field))
+    };
+    assert_eq!(problem(pb::VictimGroup::default()), None);
+    let with_preemptor = pb::VictimGroup {
+        preemptor: Some(task("ns/new", "", &[("cpu", "1")])),
+        ..pb::VictimGroup::default()
+    };
+    let with_node = pb::VictimGroup {
+        node: "n".to_owned(),
+        ..pb::VictimGroup::default()
+    };
+    for (group, field) in [(with_preemptor, "groups[0].preemptor"), (with_node, "groups[0].node")] {
+        assert_eq!(
+            problem(group),
+            Some(("PREEMPTOR_UNNEEDED".to_owned(), field.to_owned()))
+        );
+    }
+}

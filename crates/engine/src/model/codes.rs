@@ -161,6 +161,7 @@ codes! {
     "Victims, placing, admission, order" {
         VictimKindMissing = "VICTIM_KIND_MISSING", Invalid, "SelectVictims without a kind", "add the kind";
         PreemptorMissing = "PREEMPTOR_MISSING", Invalid, "a group of SelectVictims without a preemptor", "add the preemptor";
+        PreemptorUnneeded = "PREEMPTOR_UNNEEDED", Invalid, "a group of SelectVictims of kind SHUFFLE with a preemptor or a node: it makes room for no task", "leave the field out";
         GroupsMissing = "GROUPS_MISSING", Invalid, "the request has nothing to place", "add a group";
         SubjectMissing = "SUBJECT_MISSING", Invalid, "an item of Admit with neither job nor task", "add one of the two";
         NamesMissing = "NAMES_MISSING", Invalid, "effects SESSION and COMMIT need stored tasks", "add their names, or use PREVIEW";
