@@ -123,7 +123,7 @@ func copyOf(record *pb.Task) *pb.Task {
 		KubernetesRequests: record.KubernetesRequests, Object: record.Object, PodRules: record.PodRules,
 		PriorityFromClass: record.PriorityFromClass, PreemptionPolicy: record.PreemptionPolicy,
 		ContainerRequests: record.ContainerRequests, OwnerKind: record.OwnerKind, ScheduledTime: record.ScheduledTime,
-		StartTime: record.StartTime, RoleFromLabel: record.RoleFromLabel,
+		StartTime: record.StartTime, RoleFromLabel: record.RoleFromLabel, QosClass: record.QosClass, WithoutPriority: record.WithoutPriority,
 	}
 }
 
