@@ -199,15 +199,15 @@ func withFurther(names []string) []conf.Tier {
 // furtherPolicy is the document of the same plugins.
 func furtherPolicy(t *testing.T, names []string, actions []framework.Action) []byte {
 	t.Helper()
-	text := string(stockPolicy(t, actions))
+	const last = "  - name: binpack\n"
+	added := last
 	for _, name := range names {
-		added := "  - name: binpack\n  - name: " + name + "\n"
+		added += "  - name: " + name + "\n"
 		for argument, value := range further[name].arguments {
 			added += fmt.Sprintf("    arguments: {%s: '%v'}\n", argument, value)
 		}
-		text = strings.Replace(text, "  - name: binpack\n", added, 1)
 	}
-	return []byte(text)
+	return []byte(strings.Replace(string(stockPolicy(t, actions)), last, added, 1))
 }
 
 // furtherEnd is as stockEnd, and false where Volcano crashes: its task-topology counts a task twice that waits for room.
@@ -242,10 +242,7 @@ func TestSimulateFurtherPlugins(t *testing.T) {
 			names = append(names, other)
 		}
 		made := func() *scenario {
-			scenario := random(seed+7000, shape{nodes: 6, queues: 4, jobs: 15, tasks: 6, full: seed%4 != 0, cards: seed%2 == 0, distinct: true})
-			for _, pod := range scenario.pods {
-				pod.Spec.SchedulerName = "volcano"
-			}
+			scenario := simulated(seed, 7000)
 			dice := rand.New(rand.NewPCG(seed, 17))
 			for _, name := range names {
 				further[name].decorate(scenario, dice)
@@ -257,13 +254,9 @@ func TestSimulateFurtherPlugins(t *testing.T) {
 		if ours == nil {
 			continue
 		}
-		end, ends, crashed := strings.Join(ours, "\n"), map[string]int{}, false
-		for tries := 0; !crashed && (tries < 3 || tries < mostRuns && ends[end] == 0); tries++ {
-			volcanos, ended := made().furtherEnd(t, names, actionsOf(seed))
-			crashed = !ended
-			ends[volcanos]++
-		}
-		if crashed {
+		end := strings.Join(ours, "\n")
+		ends := inTreeEnds(end, func() (string, bool) { return made().furtherEnd(t, names, actionsOf(seed)) })
+		if ends == nil {
 			crashes++
 			continue
 		}
