@@ -26,7 +26,7 @@ pub use fields::FieldError;
 pub use identity::RecordIdentity;
 pub use json::ObjectLimits;
 pub use kind::{ObjectKind, object_kind};
-pub use namespace_parts::{NamespacePart, NamespaceParts, namespace_of};
+pub use namespace_parts::{NamespacePart, NamespaceParts};
 pub use owners::{PodController, PodOwner, PodOwners};
 pub use pod::AmountRules;
 pub use pod::UNREAD_AMOUNTS;

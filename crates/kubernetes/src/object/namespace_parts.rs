@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::cluster::{disruption_budget, resource_quota};
 use super::fields::{FieldError, required_text};
 use super::kind::ObjectKind;
+use pumice_engine::model::namespace_of;
 use pumice_protocol::v1 as pb;
 
 /// Part of the record of a namespace.
@@ -93,9 +94,4 @@ fn of_namespace<T: Clone>(parts: &BTreeMap<String, T>, namespace: &str) -> Vec<T
     let from = parts.range(format!("{namespace}/")..);
     let own = from.take_while(|(name, _)| namespace_of(name) == namespace);
     own.map(|(_, part)| part.clone()).collect()
-}
-
-/// Namespace of a name such as `web/quota`.
-pub fn namespace_of(name: &str) -> &str {
-    name.split_once('/').map_or("", |(namespace, _)| namespace)
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use prost::Message as _;
+use pumice_engine::model::namespace_of;
 use pumice_kubernetes::claims::{AffectedRecords, ClaimedDevices, PodClaims};
 use pumice_kubernetes::object::{
     self, AmountRules, NamespaceParts, ObjectKind, ObjectLimits, ObjectRecord, PodController, PodOwners,
@@ -301,7 +302,7 @@ impl ObjectReader {
         }
         if kind.is_namespace_part() {
             self.parts.remove(kind, name);
-            self.put_namespace(object::namespace_of(name), changes);
+            self.put_namespace(namespace_of(name), changes);
             return;
         }
         if kind == ObjectKind::Namespace {
