@@ -4,7 +4,7 @@ use super::super::effective_values::{map_entry, value_map};
 use super::super::go_duration::parse_go_duration;
 use super::NAME;
 use crate::policy::{
-    ArgumentMap, Compatibility, DiagnosticReport, ErrorCode, PluginArgument, PluginArguments, YamlNode, YamlValue,
+    ArgumentMap, Compatibility, DiagnosticReport, ErrorCode, PluginArgument, PluginArguments, YamlValue,
 };
 
 /// Time between two rounds.
@@ -113,7 +113,7 @@ impl ReschedulingArguments {
                 .and_then(|strategy| strategy.field("name")?.as_string());
             let params = strategy.as_ref().and_then(|strategy| strategy.field("params"));
             let params = params.filter(|params| !params.is_null());
-            let has_names = |params: &PluginArgument<'_>| params.value().as_pairs().is_some_and(are_names);
+            let has_names = |params: &PluginArgument<'_>| params.value().as_named_pairs().is_some();
             if name != Some(LOW_NODE_UTILIZATION) || !params.as_ref().is_none_or(has_names) {
                 let message = format!(
                     "the only strategy is `{LOW_NODE_UTILIZATION}`, with a map `params`; this one has no effect"
@@ -181,8 +181,4 @@ fn text<'a>(
         return None;
     };
     Some((text, argument))
-}
-
-fn are_names(pairs: &[(YamlNode, YamlNode)]) -> bool {
-    pairs.iter().all(|(key, _)| key.value.as_text().is_some())
 }

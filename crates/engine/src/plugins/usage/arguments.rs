@@ -82,9 +82,7 @@ impl<'a, 'r> ArgumentSection<'a, 'r> {
     /// Section of a name. A value that is not a map of names has no effect.
     fn of(arguments: &'a PluginArguments, name: &str, keys: &[&str], report: &'r mut DiagnosticReport) -> Self {
         let argument = arguments.get(name);
-        let pairs = argument.as_ref().map(|argument| argument.value().as_pairs());
-        let is_named = |pairs: &&[(YamlNode, YamlNode)]| pairs.iter().all(|(key, _)| key.value.as_text().is_some());
-        let pairs = pairs.map(|pairs| pairs.filter(is_named));
+        let pairs = argument.as_ref().map(|argument| argument.value().as_named_pairs());
         if let (Some(argument), Some(None)) = (&argument, pairs) {
             let message = format!("`{name}` is not a map of names to values; the defaults apply");
             report.warning(ErrorCode::ArgumentIgnored, &argument.at(), message);

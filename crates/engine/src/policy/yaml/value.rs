@@ -88,6 +88,15 @@ impl YamlValue {
         }
     }
 
+    /// Keys and values of a map whose keys are texts. `None`: another value.
+    pub fn as_named_pairs(&self) -> Option<&[(YamlNode, YamlNode)]> {
+        let pairs = self.as_pairs()?;
+        pairs
+            .iter()
+            .all(|(key, _)| key.value.as_text().is_some())
+            .then_some(pairs)
+    }
+
     /// Name of the type, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
