@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::ClusterState;
 use crate::held_bytes::held_bytes;
 
 /// Measured load of a node: averages over a period.
@@ -26,6 +27,20 @@ held_bytes! { NodeLoad { period; time, cpu_percent, memory_percent, cpu_capacity
 impl NodeLoad {
     /// Period of the averages that Volcano collects.
     pub const USUAL_PERIOD: &str = "10m";
+
+    /// Seconds after which a measurement is too old.
+    const LONGEST_AGE: i64 = 300;
+
+    /// True if it was measured at most five minutes before a time in seconds since 1970.
+    pub fn is_recent(&self, now: i64) -> bool {
+        self.time
+            .is_some_and(|time| now.saturating_sub(time) <= Self::LONGEST_AGE)
+    }
+
+    /// True if no node of a state has a measured load.
+    pub fn is_missing(cluster_state: &ClusterState) -> bool {
+        cluster_state.nodes().all(|(_, entry)| entry.record.load.is_none())
+    }
 
     /// True if the averages are of this period.
     pub fn is_of(&self, period: &str) -> bool {

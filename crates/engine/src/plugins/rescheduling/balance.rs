@@ -7,9 +7,6 @@ use crate::model::{ClusterState, NodeRecord, ResourceId, TaskRecord};
 use crate::plugin::DecisionTime;
 use crate::policy::Compatibility;
 
-/// Seconds after which a measurement is too old.
-const LONGEST_AGE: i64 = 300;
-
 /// Candidates that may leave their nodes.
 pub(super) struct LoadBalance<'a> {
     pub(super) arguments: &'a ReschedulingArguments,
@@ -132,11 +129,8 @@ impl<'a> LoadBalance<'a> {
         let period = self.arguments.period.as_deref();
         let load = record.load.as_deref();
         let load = load.filter(|load| period.is_none_or(|period| load.is_of(period)));
-        if !self.compatibility.is_upstream() {
-            let age = self.now.seconds.saturating_sub(load?.time?);
-            if age > LONGEST_AGE {
-                return None;
-            }
+        if !self.compatibility.is_upstream() && !load?.is_recent(self.now.seconds) {
+            return None;
         }
         let resource = |id, percent: Option<f64>, capacity: Option<i64>, unit| {
             let allocatable = record.allocatable.get(id).unwrap_or(0);

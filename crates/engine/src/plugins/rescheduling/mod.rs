@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arguments::ReschedulingArguments;
 use balance::LoadBalance;
 
-use crate::model::Problem;
+use crate::model::{NodeLoad, Problem};
 use crate::plugin::{
     AbsentInput, Plugin, PluginContext, PluginDef, PluginHooks, ShufflePart, TimeEffect, VictimKind, VictimQuery,
 };
@@ -28,7 +28,7 @@ pub(super) const DEF: PluginDef = PluginDef {
     }),
     absent_input: Some(&AbsentInput {
         decisions: &[DecisionKind::Shuffle],
-        is_absent: |state| state.nodes().all(|(_, entry)| entry.record.load.is_none()),
+        is_absent: NodeLoad::is_missing,
         effect: "No node has a measured load: no task leaves its node because of the load.",
     }),
     ..PluginDef::new(NAME, compile)

@@ -21,8 +21,6 @@ use crate::policy::{Compatibility, DecisionKind, DiagnosticReport, PluginArgumen
 
 const NAME: &str = "usage";
 
-/// Seconds after which a measurement is too old.
-const LONGEST_AGE: i64 = 300;
 /// Score of a node without load, times the weight of the plugin.
 const MOST: f64 = 100.0;
 
@@ -49,7 +47,7 @@ pub(super) const DEF: PluginDef = PluginDef {
     }),
     absent_input: Some(&AbsentInput {
         decisions: DECISIONS,
-        is_absent: |state| state.nodes().all(|(_, entry)| entry.record.load.is_none()),
+        is_absent: NodeLoad::is_missing,
         effect: "No node has a measured load: the load of nodes does not count.",
     }),
     ..PluginDef::new(NAME, compile)
@@ -79,8 +77,7 @@ fn loaded_node(record: &NodeRecord, now: Option<DecisionTime>) -> Option<LoadedN
         .load
         .as_deref()
         .filter(|load| load.is_of(NodeLoad::USUAL_PERIOD))?;
-    let age = now?.seconds.saturating_sub(load.time?);
-    (age <= LONGEST_AGE).then_some(LoadedNode { record, load })
+    load.is_recent(now?.seconds).then_some(LoadedNode { record, load })
 }
 
 /// Node at a place of a chunk.
